@@ -1,0 +1,87 @@
+# Everything happens in .venv. A first call installs, a second one starts at once.
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+LIBAUC := $(VENV)/libauc
+INPUTS := pyproject.toml constraints.txt
+
+# One thread a worker: two pytest workers with a thread pool each would fight for the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test test-data lint types docs doctest check libauc clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+# .busy marks an installation in progress. Found at the start, it means that the last one was interrupted: pip can
+# then take a half-copied package for an installed one, so the environment is made again from nothing.
+define begin_install
+	@if [ -e $(VENV)/.busy ] || [ ! -x $(BIN)/python ]; then rm -rf $(VENV); fi
+	@mkdir -p $(VENV) && rm -f $(VENV)/.run $(VENV)/.dev && touch $(VENV)/.busy
+	@[ -x $(BIN)/python ] || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Expected Python 3.11 or newer, got $$($(PYTHON) --version 2>&1); set PYTHON=..." >&2; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+endef
+
+# torch comes first and alone, by its exact version, so that a CPU wheel on pip's search path is taken.
+$(VENV)/.run: $(INPUTS)
+	$(begin_install)
+	@echo "Installing midam into $(VENV) (once; a few minutes with a cold cache)"
+	@$(PIP) install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) install -c constraints.txt hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e .
+	@rm $(VENV)/.busy && touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(begin_install)
+	@echo "Installing the development tools into $(VENV) (once)"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@rm $(VENV)/.busy && touch $(VENV)/.run && touch $@
+
+setup: $(VENV)/.dev  ## install midam and the development tools into .venv
+
+demo: $(VENV)/.run  ## train MIDAM on real handwritten digits, a fresh folder under runs/ each time
+	@out=runs/demo; n=1; while [ -e "$$out" ]; do n=$$((n + 1)); out=runs/demo-$$n; done; \
+	set -x; $(BIN)/midam fit digits --num-instances 4 --seed 0 --out "$$out"
+
+test: $(VENV)/.dev libauc  ## run the tests
+	$(PYTEST) -n $(WORKERS)
+
+test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA; a skipped test is a failure)
+	@if [ -z "$$MIDAM_DATA" ]; then \
+		echo "Expected MIDAM_DATA to name the folder with the real data, got nothing; set it, e.g." \
+			"MIDAM_DATA=/path/to/data make test-data (see docs/data.md)." >&2; exit 1; fi
+	@if [ ! -d "$$MIDAM_DATA/tabular" ]; then \
+		echo "Expected a folder 'tabular' in MIDAM_DATA, got none in $$MIDAM_DATA;" \
+			"put musk1.npz and the others there (see docs/data.md)." >&2; exit 1; fi
+	$(PYTEST) -n $(WORKERS) -m "data and not gpu" --require-data
+
+lint: $(VENV)/.dev  ## check style and format with ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev  ## check types with mypy
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## build the documentation strictly into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+doctest: $(VENV)/.dev  ## run the examples in the docstrings
+	$(PYTEST) --doctest-modules src/midam -q
+
+check: lint types docs doctest test  ## all of the above but test-data: what CI runs
+
+# LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
+libauc: $(VENV)/.dev  ## install LibAUC 2.0.1 beside the environment, for the comparison alone
+	@[ -e $(LIBAUC)/.done ] || { rm -rf $(LIBAUC) \
+		&& $(PIP) install --no-deps --target $(LIBAUC) libauc==2.0.1 && touch $(LIBAUC)/.done; } \
+		|| echo "LibAUC 2.0.1 could not be installed: the tests that compare with it will be skipped." >&2
+
+clean:  ## remove the environment and everything that was built
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

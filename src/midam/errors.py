@@ -1,0 +1,45 @@
+"""Every error that `midam` raises on purpose.
+
+    MidamError
+    ├── BagDataError (ValueError)         bags, labels, groups or features that cannot be used
+    │   ├── OneClassError                 only one class of bags where both are needed
+    │   └── LeakageError                  one group in several splits
+    ├── DataNotFoundError (FileNotFoundError)
+    ├── ConfigError (ValueError)          a setting or a combination of settings that makes no sense
+    ├── CheckpointError (ValueError)      a damaged or foreign checkpoint
+    └── RunExistsError (FileExistsError)  the run folder is already in use
+
+The command line turns each of them into one message and exit code 2.
+"""
+
+
+class MidamError(Exception):
+    """Base class of all errors that `midam` raises on purpose."""
+
+
+class BagDataError(MidamError, ValueError):
+    """Bags, labels, groups or features that cannot be used."""
+
+
+class OneClassError(BagDataError):
+    """Only one class of bags where both are needed."""
+
+
+class LeakageError(BagDataError):
+    """Bags of one group stand in more than one split."""
+
+
+class DataNotFoundError(MidamError, FileNotFoundError):
+    """No data under this name or path."""
+
+
+class ConfigError(MidamError, ValueError):
+    """A setting, or a combination of settings, that makes no sense."""
+
+
+class CheckpointError(MidamError, ValueError):
+    """A checkpoint that is damaged, or that belongs to something else."""
+
+
+class RunExistsError(MidamError, FileExistsError):
+    """The run folder already holds a run."""
