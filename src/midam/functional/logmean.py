@@ -1,0 +1,349 @@
+r"""The log-weighted mean of a bag: the one statistic beneath every pooling.
+
+Instance j of a bag carries a logit ``z_j`` and a value ``v_j`` (a vector of width V, V = 0 where a pooling needs none).
+The bag's statistic is
+
+    l = log( 1/n sum_j exp(z_j) )                    log-mean weight
+    r = sum_j exp(z_j) v_j / sum_j exp(z_j)          weighted mean value
+
+which is the paper's inner function f1 in log space: for smoothed-max s = exp(l) (eq. sm), for attention
+s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with identity ``(0, -inf, 0)``: chunks of a bag,
+the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows: the weights
+are only ever exponentiated relative to their maximum.
+
+The gradient estimators of the paper (G1, G2, G3) differ only in the point at which the statistic is linearised; see
+`linearise`.
+
+Range: finite logits up to 1e30 in magnitude in float32, any V >= 0, bags of at least one instance.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+MAX_LAG_EXPONENT = 20.0
+
+
+class LogMean(NamedTuple):
+    """Statistic of K bags: count `n` [K], log-mean weight `l` [K], weighted mean value `r` [K, V]."""
+
+    n: Tensor
+    l: Tensor  # noqa: E741
+    r: Tensor
+
+
+def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> LogMean:
+    """Statistic of K bags given as padded rows.
+
+    Parameters
+    ----------
+    z : Tensor [K, B]
+        Logits; finite wherever `mask` is true.
+    v : Tensor [K, B, V]
+        Values.
+    mask : Tensor [K, B], bool, optional
+        True for the instances that exist; at least one a row. Default: all.
+
+    Returns
+    -------
+    LogMean
+        ``n`` counts the true slots of `mask`, never the padded width. Differentiable in z and v.
+
+    Examples
+    --------
+    >>> stat = reduce(torch.zeros(1, 2), torch.tensor([[[1.0], [3.0]]]))
+    >>> stat.l.item(), stat.r.item()
+    (0.0, 2.0)
+    """
+    if mask is None:
+        n = z.new_full((z.shape[0],), float(z.shape[1]))
+    else:
+        n = mask.sum(dim=-1).to(z.dtype)
+        z = z.masked_fill(~mask, _lowest(z.dtype))
+        v = v.masked_fill(~mask.unsqueeze(-1), 0.0)
+    total = torch.logsumexp(z, dim=-1)
+    weight = torch.exp(z - total.unsqueeze(-1))
+    # Not einsum: autocast would take the sum in half precision.
+    r = (weight.unsqueeze(-1) * v).sum(dim=1)
+    return LogMean(n, total - torch.log(n), r)
+
+
+def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> LogMean:
+    """Statistic of bags given as one flat array of instances.
+
+    Parameters
+    ----------
+    z : Tensor [M]
+        Finite logits.
+    v : Tensor [M, V]
+        Values.
+    segment : Tensor [M], int64
+        Bag of each instance, in [0, num_bags).
+    num_bags : int
+        Number of bags K. A bag without an instance gets the identity (0, -inf, 0).
+
+    Returns
+    -------
+    LogMean
+        Differentiable in z and v.
+
+    Examples
+    --------
+    >>> stat = reduce_segments(torch.zeros(3), torch.ones(3, 1), torch.tensor([0, 0, 2]), num_bags=3)
+    >>> stat.n.tolist(), stat.l.tolist()
+    ([2.0, 0.0, 1.0], [0.0, -inf, 0.0])
+    """
+    n = z.new_zeros(num_bags).index_add(0, segment, torch.ones_like(z))
+    top = z.new_full((num_bags,), _lowest(z.dtype)).scatter_reduce(0, segment, z.detach(), "amax")
+    weight = torch.exp(z - top[segment])
+    total = z.new_zeros(num_bags).index_add(0, segment, weight)
+    present = n > 0
+    safe = torch.where(present, total, torch.ones_like(total))
+    r = v.new_zeros(num_bags, v.shape[-1]).index_add(0, segment, weight.unsqueeze(-1) * v) / safe.unsqueeze(-1)
+    level = top + torch.log(safe) - torch.log(n.clamp(min=1.0))
+    return LogMean(n, torch.where(present, level, torch.full_like(level, -math.inf)), r)
+
+
+def merge(first: LogMean, second: LogMean) -> LogMean:
+    """Statistic of the union of two disjoint parts of each bag.
+
+    Parameters
+    ----------
+    first, second : LogMean
+        Parts of the same K bags; a part may be the identity (0, -inf, 0).
+
+    Returns
+    -------
+    LogMean
+        Equal, up to rounding, to the statistic of the parts together.
+
+    Examples
+    --------
+    >>> a = reduce(torch.tensor([[0.0]]), torch.tensor([[[1.0]]]))
+    >>> b = reduce(torch.tensor([[0.0, 0.0]]), torch.tensor([[[4.0], [4.0]]]))
+    >>> merge(a, b).r.item()
+    3.0
+    """
+    n = first.n + second.n
+    share = first.n / n.clamp(min=1.0)
+    level, r = _mix(first.l + torch.log(share), first.r, second.l + torch.log1p(-share), second.r)
+    return LogMean(n, level, r)
+
+
+def identity(num_bags: int, value_size: int, *, like: Tensor) -> LogMean:
+    """Statistic of K empty bags, in the dtype and on the device of `like`.
+
+    Examples
+    --------
+    >>> identity(1, 0, like=torch.zeros(())).l.item()
+    -inf
+    """
+    zeros = like.new_zeros(num_bags)
+    return LogMean(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
+
+
+def moving_average(
+    l_old: Tensor, r_old: Tensor, l_new: Tensor, r_new: Tensor, *, gamma0: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Move the average of the paper (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
+
+    Parameters
+    ----------
+    l_old, l_new : Tensor [K]
+        Log weights; the old one may be -inf (s = 0).
+    r_old, r_new : Tensor [K, V]
+        Values.
+    gamma0 : Tensor [K]
+        Weight of the new sample, in (0, 1]; at 1 the old state is forgotten.
+
+    Returns
+    -------
+    l, r : Tensor [K], Tensor [K, V]
+
+    Examples
+    --------
+    >>> none, one = torch.zeros(1, 0), torch.ones(1)
+    >>> l, r = moving_average(torch.zeros(1), none, one, none, gamma0=one)
+    >>> l.item()
+    1.0
+    """
+    return _mix(l_old + torch.log1p(-gamma0), r_old, l_new + torch.log(gamma0), r_new)
+
+
+def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
+    """Logits of a weighted sample, corrected so that its statistic estimates the whole bag's.
+
+    Parameters
+    ----------
+    z : Tensor [K, B]
+        Logits of the instances drawn.
+    log_ratio : Tensor [K, B]
+        ``log(n q_j)`` for draws with replacement from probabilities q; ``log(n pi_j / B)`` for draws without
+        replacement with inclusion probabilities pi.
+
+    Returns
+    -------
+    Tensor [K, B]
+        ``z - log_ratio``. The sample's exp(l) and exp(l) r are then unbiased for the bag's; l, r and the bag's score
+        keep a bias of order 1/B.
+
+    Examples
+    --------
+    >>> importance_logits(torch.zeros(1, 2), torch.full((1, 2), 0.5)).tolist()
+    [[-0.5, -0.5]]
+    """
+    return z - log_ratio
+
+
+def point_weights(
+    z: Tensor,
+    l: Tensor,  # noqa: E741
+    n: Tensor,
+    *,
+    mask: Tensor | None = None,
+    max_exponent: float | None = None,
+) -> Tensor:
+    """Weights ``w_j = exp(z_j - l) / n`` of a sample at the point l, without graph.
+
+    Parameters
+    ----------
+    z : Tensor [K, B]
+        Logits of the sample.
+    l : Tensor [K]
+        Log weight of the point.
+    n : Tensor [K]
+        Number of instances in the sample (or of the bag when the sample is a chunk of it).
+    mask : Tensor [K, B], bool, optional
+        True for the instances that exist; the others get weight 0.
+    max_exponent : float, optional
+        Upper bound on z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). Default: none, right
+        whenever the point was merged from the sample with weight gamma0, since then the weights sum to at most
+        1 / gamma0.
+
+    Returns
+    -------
+    Tensor [K, B]
+
+    Examples
+    --------
+    >>> point_weights(torch.zeros(1, 2), torch.zeros(1), torch.tensor([2.0])).tolist()
+    [[0.5, 0.5]]
+    """
+    exponent = z.detach() - l.unsqueeze(-1)
+    if max_exponent is not None:
+        exponent = exponent.clamp(max=max_exponent)
+    weight = torch.exp(exponent) / n.unsqueeze(-1)
+    return weight if mask is None else weight.masked_fill(~mask, 0.0)
+
+
+def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the surrogate ``grad_l l_hat + grad_r . r_hat`` with respect to z and v.
+
+    ``l_hat = l + sum_j w_j (z_j - sg z_j)`` and
+    ``r_hat = r + sum_j w_j [(v_j - sg v_j) + (sg v_j - r)(z_j - sg z_j)]``, sg = stop-gradient, have the value of the
+    point and the sample's compositional gradient ``grad f1(B) grad f2(s)`` (the paper's G1, G2, G3).
+
+    Parameters
+    ----------
+    v : Tensor [..., V]
+        Values of the instances.
+    r : Tensor [..., V]
+        Value of each instance's bag at the point (broadcastable).
+    w : Tensor [...]
+        Weights of `point_weights`.
+    grad_l : Tensor [...]
+        dL/dl of each instance's bag (broadcastable).
+    grad_r : Tensor [..., V]
+        dL/dr of each instance's bag (broadcastable).
+
+    Returns
+    -------
+    grad_z, grad_v : Tensor [...], Tensor [..., V]
+
+    Examples
+    --------
+    >>> v, w = torch.ones(2, 1), torch.full((2,), 0.5)
+    >>> gz, gv = cotangents(v, torch.zeros(2, 1), w, torch.zeros(2), torch.ones(2, 1))
+    >>> gz.tolist(), gv.flatten().tolist()
+    ([0.5, 0.5], [0.5, 0.5])
+    """
+    if v.shape[-1] == 0:
+        return w * grad_l, torch.zeros_like(v)
+    return w * (grad_l + ((v - r) * grad_r).sum(dim=-1)), w.unsqueeze(-1) * grad_r
+
+
+def linearise(
+    z: Tensor,
+    v: Tensor,
+    l: Tensor,  # noqa: E741
+    r: Tensor,
+    w: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`.
+
+    Any differentiable loss of ``f2(l_hat, r_hat)`` has the value at the point and, under plain autograd, the
+    compositional gradient estimator of the sample. It can be differentiated once.
+
+    Parameters
+    ----------
+    z : Tensor [K, B]
+        Logits of the sample, graph attached.
+    v : Tensor [K, B, V]
+        Values of the sample, graph attached.
+    l : Tensor [K]
+        Log weight of the point; taken as a constant.
+    r : Tensor [K, V]
+        Value of the point; taken as a constant.
+    w : Tensor [K, B]
+        Weights of `point_weights`; taken as constants.
+
+    Returns
+    -------
+    l_hat, r_hat : Tensor [K], Tensor [K, V]
+
+    Examples
+    --------
+    >>> z = torch.zeros(1, 2, requires_grad=True)
+    >>> l_hat, _ = linearise(z, z.new_zeros(1, 2, 0), torch.tensor([3.0]), torch.zeros(1, 0), torch.full((1, 2), 0.5))
+    >>> l_hat.backward()
+    >>> l_hat.item(), z.grad.tolist()
+    (3.0, [[0.5, 0.5]])
+    """
+    apply: Any = _Linearise.apply
+    out: tuple[Tensor, Tensor] = apply(z, v, l, r, w)
+    return out
+
+
+class _Linearise(torch.autograd.Function):
+    @staticmethod
+    def forward(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741
+        return l.clone(), r.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG004
+        _, v, _, r, w = inputs
+        ctx.save_for_backward(v, r, w)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_l: Tensor, grad_r: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        v, r, w = ctx.saved_tensors
+        grad_z, grad_v = cotangents(v, r.unsqueeze(1), w, grad_l.unsqueeze(1), grad_r.unsqueeze(1))
+        return grad_z, grad_v, None, None, None
+
+
+def _mix(a: Tensor, r_a: Tensor, b: Tensor, r_b: Tensor) -> tuple[Tensor, Tensor]:
+    level = torch.logaddexp(a, b)
+    if r_a.shape[-1] == 0:
+        return level, r_b
+    empty = level == -math.inf
+    safe = torch.where(empty, torch.zeros_like(level), level)
+    return level, torch.exp(a - safe).unsqueeze(-1) * r_a + torch.exp(b - safe).unsqueeze(-1) * r_b
+
+
+def _lowest(dtype: torch.dtype) -> float:
+    # A masked logit stays finite: -inf would turn z - max(z) into NaN in a row that autograd still visits.
+    return torch.finfo(dtype).min / 4

@@ -1,0 +1,172 @@
+"""Objectives on bag scores, and the dual step of the min-max one.
+
+`minmax_auc` is eq. MI_DAM. With the weight as printed ("paper") F3 = alpha gap - alpha^2 / 2, whose maximum over alpha
+is half the squared gap; "pairwise" doubles it, which makes the saddle value equal to the expected pairwise square loss
+E[(c + h' - h)^2] over (positive h, negative h').
+
+Labels enter as class weights: `class_weights` gives each positive bag 1/P and each negative bag 1/N. A batch that
+lacks a class contributes nothing for it, and neither a gap nor a dual step: its loss and its gradient stay finite.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+Weight = Literal["paper", "pairwise"]
+Domain = Literal["nonnegative", "real"]
+
+
+class ClassWeights(NamedTuple):
+    """Averaging weights of the two classes: `positive` [K], `negative` [K]; `both` [] is 1 if both are there."""
+
+    positive: Tensor
+    negative: Tensor
+    both: Tensor
+
+
+class MinMax(NamedTuple):
+    """Value of the min-max objective and ``c + mean- h - mean+ h`` (detached), the input of the dual step."""
+
+    loss: Tensor
+    gap: Tensor
+
+
+def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
+    """Weights that average over the positive and over the negative bags.
+
+    Parameters
+    ----------
+    labels : Tensor [K]
+        1 for positive bags, 0 for negative ones.
+    dtype : torch.dtype
+        Of the weights.
+
+    Examples
+    --------
+    >>> class_weights(torch.tensor([1, 0, 0])).negative.tolist()
+    [0.0, 0.5, 0.5]
+    """
+    positive = (labels > 0).to(dtype)
+    negative = 1 - positive
+    n_positive, n_negative = positive.sum(), negative.sum()
+    both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
+    return ClassWeights(positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1), both)
+
+
+def minmax_auc(
+    h: Tensor,
+    weights: ClassWeights,
+    *,
+    a: Tensor,
+    b: Tensor,
+    alpha: Tensor,
+    margin: float = 1.0,
+    weight: Weight = "paper",
+) -> MinMax:
+    """Min-max AUC objective (eq. MI_DAM).
+
+    Parameters
+    ----------
+    h : Tensor [K]
+        Bag scores in [0, 1].
+    weights : ClassWeights
+        Of the batch's labels.
+    a, b : Tensor []
+        Centres of the positive and of the negative scores (parameters).
+    alpha : Tensor []
+        Dual variable (no graph).
+    margin : float
+        c > 0, in units of the score.
+    weight : {"paper", "pairwise"}
+        F3 as printed, or doubled.
+
+    Returns
+    -------
+    MinMax
+
+    Examples
+    --------
+    >>> h = torch.tensor([1.0, 0.0])
+    >>> one, zero = torch.ones(()), torch.zeros(())
+    >>> minmax_auc(h, class_weights(torch.tensor([1, 0])), a=one, b=zero, alpha=zero).loss.item()
+    0.0
+    """
+    positive, negative, both = weights
+    gap = both * (margin + torch.dot(negative - positive, h))
+    dual = alpha * gap - 0.5 * alpha * alpha
+    scatter = torch.dot(positive, (h - a) ** 2) + torch.dot(negative, (h - b) ** 2)
+    return MinMax(scatter + (dual if weight == "paper" else 2.0 * dual), gap.detach())
+
+
+def dual_step(
+    alpha: Tensor, gap: Tensor, *, dual_lr: float, domain: Domain = "nonnegative", both: Tensor | None = None
+) -> Tensor:
+    """Next dual variable: ``Proj[alpha + eta' (gap - alpha)]`` (Algorithm 1).
+
+    The same step serves both weights of the objective: the literal gradient of the doubled F3 would cycle at eta' = 1.
+
+    Parameters
+    ----------
+    alpha : Tensor []
+        Dual variable.
+    gap : Tensor []
+        ``c + mean- h - mean+ h`` of the batch.
+    dual_lr : float
+        eta' in (0, 1].
+    domain : {"nonnegative", "real"}
+        Omega; "nonnegative" gives the min-max margin objective.
+    both : Tensor [], optional
+        1 where the batch held both classes; at 0 alpha stays.
+
+    Examples
+    --------
+    >>> dual_step(torch.tensor(0.0), torch.tensor(-0.5), dual_lr=1.0).item()
+    0.0
+    """
+    step = alpha + dual_lr * (gap - alpha)
+    if domain == "nonnegative":
+        step = step.clamp(min=0.0)
+    return step if both is None else torch.where(both > 0, step, alpha)
+
+
+def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 1.0) -> Tensor:
+    """Mean of ``max(0, c - (h - h'))^2`` over all pairs of a positive h and a negative h'.
+
+    Parameters
+    ----------
+    h : Tensor [K]
+        Bag scores.
+    weights : ClassWeights
+        Of the batch's labels; without one of the classes the loss is 0.
+    margin : float
+        c > 0.
+
+    Examples
+    --------
+    >>> pairwise_squared_hinge(torch.tensor([1.0, 0.5]), class_weights(torch.tensor([1, 0]))).item()
+    0.25
+    """
+    violation = torch.relu(margin - (h.unsqueeze(1) - h.unsqueeze(0)))
+    # Not matmul: autocast would take the sums in half precision.
+    pairs = weights.positive.unsqueeze(1) * weights.negative.unsqueeze(0)
+    return (pairs * violation * violation).sum()
+
+
+def bce(logit: Tensor, labels: Tensor) -> Tensor:
+    """Binary cross-entropy of bag logits, averaged over the batch.
+
+    Parameters
+    ----------
+    logit : Tensor [K]
+        Logits of the bag scores.
+    labels : Tensor [K]
+        1 for positive bags, 0 for negative ones.
+
+    Examples
+    --------
+    >>> round(bce(torch.zeros(2), torch.tensor([1, 0])).item(), 6)
+    0.693147
+    """
+    return binary_cross_entropy_with_logits(logit, labels.to(logit.dtype))

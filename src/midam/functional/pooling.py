@@ -1,0 +1,153 @@
+r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) to its score.
+
+| pooling                 | z_j            | v_j                | f2(l, r; n)                              |
+|-------------------------|----------------|--------------------|------------------------------------------|
+| mean                    | 0              | phi_j              | r                                        |
+| max                     | phi_j          | -                  | max_j phi_j                              |
+| smoothed-max (softpool) | phi_j / tau    | -                  | tau l                                    |
+| attention (attpool)     | g(x_j)         | w_c . e_j          | sigmoid(r)                               |
+| embedding, gated att.   | g(x_j)         | e_j                | sigmoid(head(r))                         |
+| generalised mean        | p log phi_j    | -                  | exp(l / p)                               |
+| noisy-or                | 0              | log(1 - phi_j)     | 1 - exp(n r)                             |
+| noisy-and               | 0              | phi_j              | [s(a(r-b)) - s(-ab)] / [s(a(1-b)) - s(-ab)] |
+
+s is the logistic function. Scores lie in [0, 1]; each pooling that has one also offers the logit of its score,
+computed without the detour over the score where that would lose digits.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+_LOG_HALF = -math.log(2.0)
+
+
+def smoothed_max(l: Tensor, *, tau: Tensor | float) -> Tensor:  # noqa: E741
+    """Smoothed maximum ``tau l`` (eq. softpool).
+
+    Parameters
+    ----------
+    l : Tensor [K]
+        Log-mean weight of ``z = phi / tau``.
+    tau : float or Tensor
+        Temperature > 0, in units of the instance score. Valid down to 1e-3 for scores in [0, 1].
+
+    Returns
+    -------
+    Tensor [K]
+        In [max phi - tau log n, max phi].
+
+    Examples
+    --------
+    >>> smoothed_max(torch.tensor([2.0]), tau=0.5).item()
+    1.0
+    """
+    return tau * l
+
+
+def generalised_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E741
+    """Logarithm ``l / p`` of the generalised mean ``(1/n sum phi^p)^(1/p)``, from ``z = p log phi``.
+
+    Examples
+    --------
+    >>> generalised_mean_log(torch.tensor([-2.0]), p=2.0).item()
+    -1.0
+    """
+    return l / p
+
+
+def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
+    """Logarithm ``n r`` of the probability that no instance fires, from ``v = log(1 - phi)``; strictly negative.
+
+    Parameters
+    ----------
+    r : Tensor [K, 1]
+        Mean of log(1 - phi), <= 0.
+    n : Tensor [K]
+        Number of instances a bag.
+
+    Examples
+    --------
+    >>> noisy_or_log_miss(torch.tensor([[-0.5]]), torch.tensor([4.0])).item()
+    -2.0
+    """
+    # Where every phi underflows the miss is certain to the last digit; -tiny keeps log(1 - exp(.)) and its gradient
+    # finite.
+    return (n * r.squeeze(-1)).clamp(max=-1e-30)
+
+
+def noisy_and(r: Tensor, *, a: Tensor, b: Tensor) -> Tensor:
+    """Noisy-and of the mean instance score (Kraus et al. 2016): a soft threshold at the learnable fraction b.
+
+    Parameters
+    ----------
+    r : Tensor [K, 1]
+        Mean of phi, in [0, 1].
+    a : Tensor
+        Slope > 0.
+    b : Tensor
+        Threshold in (0, 1).
+
+    Returns
+    -------
+    Tensor [K]
+        In [0, 1]; 0 at r = 0 and 1 at r = 1.
+
+    Examples
+    --------
+    >>> noisy_and(torch.tensor([[1.0]]), a=torch.tensor(10.0), b=torch.tensor(0.3)).item()
+    1.0
+    """
+    low = torch.sigmoid(-a * b)
+    return (torch.sigmoid(a * (r.squeeze(-1) - b)) - low) / (torch.sigmoid(a * (1 - b)) - low)
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """``log(1 - exp(x))`` for x < 0, to full precision on both sides of log 1/2 (value and gradient).
+
+    Examples
+    --------
+    >>> round(log1mexp(torch.tensor(-1e-6)).exp().item(), 12)
+    1e-06
+    """
+    near = x > _LOG_HALF
+    # Each branch is fed a harmless number where the other one holds, so that no NaN enters the gradient.
+    small = torch.where(near, x, torch.full_like(x, _LOG_HALF))
+    large = torch.where(near, torch.full_like(x, _LOG_HALF), x)
+    return torch.where(near, torch.log(-torch.expm1(small)), torch.log1p(-torch.exp(large)))
+
+
+def logit(score: Tensor) -> Tensor:
+    """Logit of a score in [0, 1], bounded by the dtype's resolution.
+
+    Examples
+    --------
+    >>> logit(torch.tensor([0.5, 0.0])).tolist()[0]
+    0.0
+    """
+    eps = torch.finfo(score.dtype).eps
+    return torch.logit(score, eps=eps)
+
+
+def log_phi(score: Tensor) -> Tensor:
+    """``log phi = logsigmoid(score)`` of a raw instance score: never the log of a probability.
+
+    Examples
+    --------
+    >>> log_phi(torch.tensor(-1e4)).item()
+    -10000.0
+    """
+    return logsigmoid(score)
+
+
+def log_miss(score: Tensor) -> Tensor:
+    """``log(1 - phi) = logsigmoid(-score)`` of a raw instance score.
+
+    Examples
+    --------
+    >>> log_miss(torch.tensor(1e4)).item()
+    -10000.0
+    """
+    return logsigmoid(-score)
