@@ -1,0 +1,1 @@
+"""Encoders, pooling heads and the scorer that joins them."""
