@@ -1,0 +1,1 @@
+"""Bags, where they come from, and how they are sampled."""

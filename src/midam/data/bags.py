@@ -1,0 +1,455 @@
+"""Bags of instances over one flat array.
+
+A bag X_i = {x_1, ..., x_n} has one label; its instances have none. All bags of a data set share one array of
+instances, in memory or memory-mapped, and bag i is the slice ``instances[starts[i] : starts[i] + sizes[i]]``.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data import _checks
+from midam.data._checks import SPLITS
+from midam.errors import BagDataError, OneClassError
+
+
+class Bags:
+    """N bags over one flat array of M instances.
+
+    The constructor checks the structure (``check(finite=False)``); `from_arrays` and `from_list` check the values too.
+    Attributes cannot be bound anew. The arrays are shared, never copied: do not write to them.
+
+    Parameters
+    ----------
+    instances : numpy.ndarray or numpy.memmap, shape [M, ...]
+        Instances of all bags, any numeric dtype.
+    starts : array of int, shape [N]
+        Position of each bag's first instance.
+    sizes : array of int, shape [N]
+        Number of instances of each bag, at least 1.
+    ids : array of str, shape [N], optional
+        Unique names of the bags. Default ``"0"``, ``"1"``, ...
+    labels : array of int, shape [N], optional
+        0 (negative) or 1 (positive). None where the labels are unknown.
+    groups : array of str, shape [N], optional
+        What several bags can share and two splits must not: a patient, a slide, a scanner.
+    splits : array of str, shape [N], optional
+        ``"train"``, ``"val"`` or ``"test"``.
+    coords : array, shape [M, C], optional
+        Place of each instance in its bag, for instance pixels.
+    feature_names : sequence of str, optional
+        Names of the features of a table, in the order of the last axis.
+    source : str, default "memory"
+        Where the bags come from. Error messages name it.
+
+    Attributes
+    ----------
+    instances, starts, sizes, ids, labels, groups, splits, coords, feature_names, source
+        The parameters, as int64 and str arrays, the feature names as a tuple.
+
+    Raises
+    ------
+    BagDataError
+        If the structure does not hold; the message names the first bag at fault.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bags = Bags(np.arange(10.0).reshape(5, 2), starts=[0, 3], sizes=[3, 2], labels=[1, 0])
+    >>> len(bags), bags.num_instances, bags.instance_shape
+    (2, 5, (2,))
+    >>> bags[1]
+    array([[6., 7.],
+           [8., 9.]])
+    """
+
+    instances: NDArray[Any]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64] | None
+    groups: NDArray[np.str_] | None
+    splits: NDArray[np.str_] | None
+    coords: NDArray[Any] | None
+    feature_names: tuple[str, ...] | None
+    source: str
+
+    def __init__(
+        self,
+        instances: NDArray[Any],
+        *,
+        starts: ArrayLike,
+        sizes: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        splits: ArrayLike | None = None,
+        coords: NDArray[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+        source: str = "memory",
+    ) -> None:
+        sizes = _checks.int_array(sizes, "sizes", source)
+        ids = _checks.str_array(np.arange(len(sizes)) if ids is None else ids)
+        vars(self).update(
+            instances=instances,
+            starts=_checks.int_array(starts, "starts", source),
+            sizes=sizes,
+            ids=ids,
+            labels=None if labels is None else _checks.label_array(labels, ids, source),
+            groups=None if groups is None else _checks.str_array(groups),
+            splits=None if splits is None else _checks.str_array(splits),
+            coords=coords,
+            feature_names=None if feature_names is None else tuple(feature_names),
+            source=source,
+        )
+        self.check(finite=False)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike,
+        bag: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        splits: ArrayLike | None = None,
+        coords: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        source: str = "memory",
+    ) -> Self:
+        """Make bags of a flat array and the bag number of each instance.
+
+        Parameters
+        ----------
+        X : array, shape [M, ...]
+            Instances.
+        bag : array of int, shape [M]
+            Bag number of each instance, 0 to N - 1, in any order. Unsorted instances are copied into bag order; within
+            a bag their order stays.
+        y : array of int, shape [N], optional
+            Labels of the bags, 0 or 1.
+        ids, groups, splits : array of str, shape [N], optional
+            See `Bags`.
+        coords : array, shape [M, C], optional
+            See `Bags`.
+        feature_names : sequence of str, optional
+            See `Bags`.
+        source : str, default "memory"
+            See `Bags`.
+
+        Returns
+        -------
+        Bags
+            The bags, checked.
+
+        Raises
+        ------
+        BagDataError
+            If a length, a bag number or a value is wrong.
+
+        Examples
+        --------
+        >>> Bags.from_arrays([[1.0], [2.0], [3.0]], bag=[1, 0, 1], y=[0, 1])[1].ravel()
+        array([1., 3.])
+        """
+        # np.asarray would turn a memory map into a plain array.
+        X = np.asanyarray(X)
+        numbers = _checks.int_array(bag, "bag numbers", source)
+        if X.ndim == 0 or len(X) != len(numbers):
+            raise BagDataError(
+                f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
+                f"(in {source}); give both the same length."
+            )
+        names = None if ids is None else _checks.str_array(ids)
+        expected = 0 if y is None else len(np.atleast_1d(np.asarray(y)))
+        sizes = _checks.count_instances(numbers, expected, names, source)
+        coords = None if coords is None else np.asanyarray(coords)
+        if np.any(np.diff(numbers) < 0):
+            order = np.argsort(numbers, kind="stable")
+            X = X[order]
+            coords = coords[order] if coords is not None and len(coords) == len(order) else coords
+        bags = cls(
+            X,
+            starts=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            ids=names,
+            labels=y,
+            groups=groups,
+            splits=splits,
+            coords=coords,
+            feature_names=feature_names,
+            source=source,
+        )
+        bags.check()
+        return bags
+
+    @classmethod
+    def from_list(
+        cls,
+        arrays: Sequence[ArrayLike],
+        labels: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        splits: ArrayLike | None = None,
+        coords: Sequence[ArrayLike] | None = None,
+        source: str = "memory",
+    ) -> Self:
+        """Make bags of a list that holds one array for each bag.
+
+        Parameters
+        ----------
+        arrays : sequence of N arrays, shape [n_i, ...] each
+            Instances of each bag; all of one width.
+        labels : array of int, shape [N], optional
+            0 or 1.
+        ids, groups, splits : array of str, shape [N], optional
+            See `Bags`.
+        coords : sequence of N arrays, shape [n_i, C] each, optional
+            Place of each instance.
+        source : str, default "memory"
+            See `Bags`.
+
+        Returns
+        -------
+        Bags
+            The bags, checked.
+
+        Raises
+        ------
+        BagDataError
+            If a bag is empty, differs in width from the first one, or holds NaN or infinity.
+
+        Examples
+        --------
+        >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
+        >>> bags.sizes
+        array([1, 2])
+        """
+        parts = [np.asarray(a) for a in arrays]
+        names = _checks.str_array(np.arange(len(parts)) if ids is None else ids)
+        instances = _checks.concatenate(parts, names, "instances", source)
+        sizes = np.array([len(p) for p in parts], dtype=np.int64)
+        places = None
+        if coords is not None:
+            rows = [np.asarray(c) for c in coords]
+            if [len(c) for c in rows] != sizes.tolist():
+                raise BagDataError(
+                    f"Expected coordinates for each instance of each bag, got other lengths (in {source}); "
+                    "give one row of coordinates for each instance."
+                )
+            places = _checks.concatenate(rows, names, "coordinates", source)
+        bags = cls(
+            instances,
+            starts=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            ids=names,
+            labels=labels,
+            groups=groups,
+            splits=splits,
+            coords=places,
+            source=source,
+        )
+        bags.check()
+        return bags
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        """Return the instances of one bag, shape [n_i, ...], as a view."""
+        start = int(self.starts[index])
+        return self.instances[start : start + int(self.sizes[index])]
+
+    def __repr__(self) -> str:
+        positives = "unlabelled" if self.labels is None else f"{int(self.labels.sum())} positive"
+        return f"Bags({len(self)} bags, {positives}, {self.num_instances} instances {self.instance_shape})"
+
+    @property
+    def num_instances(self) -> int:
+        """Number of instances in these bags; the flat array can hold more."""
+        return int(self.sizes.sum())
+
+    @property
+    def instance_shape(self) -> tuple[int, ...]:
+        """Shape of one instance."""
+        return tuple(self.instances.shape[1:])
+
+    def subset(self, index: ArrayLike) -> Self:
+        """Select bags; the instances are shared, not copied.
+
+        Parameters
+        ----------
+        index : array of int, shape [n], or of bool, shape [N]
+            Bags to keep, each at most once.
+
+        Returns
+        -------
+        Bags
+            The chosen bags, in the order of ``index``.
+
+        Examples
+        --------
+        >>> bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
+        >>> bags.subset([2, 0]).ids.tolist()
+        ['2', '0']
+        """
+        index = np.asarray(index)
+        chosen = index if index.dtype == np.bool_ else index.astype(np.int64)
+        return type(self)(
+            self.instances,
+            starts=self.starts[chosen],
+            sizes=self.sizes[chosen],
+            ids=self.ids[chosen],
+            labels=None if self.labels is None else self.labels[chosen],
+            groups=None if self.groups is None else self.groups[chosen],
+            splits=None if self.splits is None else self.splits[chosen],
+            coords=self.coords,
+            feature_names=self.feature_names,
+            source=self.source,
+        )
+
+    def where_split(self, name: str) -> NDArray[np.int64]:
+        """Positions of the bags of one split, int64 [n], ascending; for `subset`.
+
+        Parameters
+        ----------
+        name : {"train", "val", "test"}
+            The split.
+
+        Raises
+        ------
+        BagDataError
+            If the bags carry no splits, or the name is none of the three.
+
+        Examples
+        --------
+        >>> bags = Bags.from_list([[[1.0]], [[2.0]]], splits=["train", "test"])
+        >>> bags.where_split("test")
+        array([1])
+        """
+        if name not in SPLITS:
+            raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {name!r}; name one of them.")
+        if self.splits is None:
+            raise BagDataError(f"Expected bags with splits, got none (in {self.source}); split the bags first.")
+        return np.flatnonzero(self.splits == name)
+
+    def gather(self, rows: ArrayLike) -> NDArray[Any]:
+        """Copy instances at flat positions (a bag's start + the position inside it).
+
+        Parameters
+        ----------
+        rows : array of int, any shape
+            Positions in ``instances``.
+
+        Returns
+        -------
+        numpy.ndarray, shape ``rows.shape + instance_shape``
+            The instances.
+
+        Examples
+        --------
+        >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]])
+        >>> bags.gather(bags.starts[1] + np.array([[0], [1]])).shape
+        (2, 1, 1)
+        """
+        return np.asarray(self.instances[np.asarray(rows, dtype=np.int64)])
+
+    def require_labels(self) -> NDArray[np.int64]:
+        """Return the labels, int64 [N].
+
+        Raises
+        ------
+        BagDataError
+            If the bags have none.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]).require_labels()
+        array([0, 1])
+        """
+        if self.labels is None:
+            raise BagDataError(f"Expected labelled bags, got bags without labels (in {self.source}); add the labels.")
+        return self.labels
+
+    def check(self, *, finite: bool = True) -> None:
+        """Check that the bags are what they should be.
+
+        Parameters
+        ----------
+        finite : bool, default True
+            Read all instances of the bags, by chunks, and refuse NaN and infinity.
+
+        Raises
+        ------
+        BagDataError
+            Naming the first bag at fault.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0]]]).check()
+        """
+        _checks.check_instances(self.instances, self.coords, self.source)
+        _checks.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
+        if self.groups is not None:
+            _checks.check_length(self.groups, self.ids, "group", self.source)
+        if self.splits is not None:
+            _checks.check_splits(self.splits, self.ids, self.source)
+        if finite and self.instances.dtype.kind == "f":
+            _checks.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, sizes, labels, dtype, shape and the instances in bag order, as hexadecimal digits.
+
+        Equal for a subset and for a copy of it.
+
+        Examples
+        --------
+        >>> len(Bags.from_list([[[1.0]], [[2.0]]]).fingerprint())
+        64
+        """
+        head = {
+            "ids": self.ids.tolist(),
+            "sizes": self.sizes.tolist(),
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "dtype": self.instances.dtype.str,
+            "shape": [self.num_instances, *self.instance_shape],
+        }
+        digest = hashlib.sha256(json.dumps(head).encode())
+        for first, last in _checks.row_chunks(self.instances, self.starts, self.sizes):
+            digest.update(np.ascontiguousarray(self.instances[first:last]).data)
+        return digest.hexdigest()
+
+
+def both_classes(bags: Bags) -> None:
+    """Refuse bags of one class only.
+
+    Parameters
+    ----------
+    bags : Bags
+        Labelled bags.
+
+    Raises
+    ------
+    OneClassError
+        If no bag is positive, or none is negative.
+
+    Examples
+    --------
+    >>> both_classes(Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]))
+    """
+    labels = bags.require_labels()
+    positives = int(labels.sum())
+    if positives in (0, len(labels)):
+        raise OneClassError(
+            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
+            f"(in {bags.source}); add bags of the other class."
+        )

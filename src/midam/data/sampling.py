@@ -1,0 +1,285 @@
+"""Samplers: which bags make a batch (S+, S-), and which instances of a bag are drawn (B).
+
+Draws come from Philox, a counter-based generator, keyed by (seed, epoch, purpose). Instance draws are therefore a pure
+function of seed and epoch; what remains to be saved is how far each class has been gone through.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+
+_PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """All draws of one epoch: T steps of K bags, B instances each.
+
+    Attributes
+    ----------
+    bags : torch.Tensor, int64 [T, K]
+        Positions of the bags: first the positive ones, then the negative ones; distinct within a step.
+    slots : torch.Tensor, int64 [T, K, B], or None
+        Positions of the drawn instances inside their bag, ascending; 0 where masked. None: whole bags.
+    mask : torch.Tensor, bool [T, K, B], or None
+        True where an instance was drawn.
+    num_positive : int
+        Positive bags of a step, the first of the K.
+    """
+
+    bags: torch.Tensor
+    slots: torch.Tensor | None
+    mask: torch.Tensor | None
+    num_positive: int
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+
+class BagSampler:
+    """Draw batches of S+ positive and S- negative bags, and B instances of each bag.
+
+    An epoch draws at least as many bags as there are: T = ceil(N / (S+ + S-)) steps. Each class runs through a random
+    permutation, shuffled anew when it is exhausted, so that the visits of two bags of a class never differ by more than
+    one. A bag gives min(n_i, B) distinct instances, uniformly.
+
+    Parameters
+    ----------
+    labels : array of int, shape [N]
+        0 or 1.
+    sizes : array of int, shape [N]
+        Instances of each bag.
+    num_positive, num_negative : int, default 8
+        Positive (S+) and negative (S-) bags of a step. Reduced, with one warning, to the bags that there are.
+    num_instances : int or None, default 4
+        Instances drawn from a bag (B). None: whole bags.
+    seed : int >= 0, default 0
+        Seed of the sampler's own generators.
+
+    Attributes
+    ----------
+    num_positive, num_negative : int
+        The numbers in force.
+    steps_per_epoch : int
+        T.
+
+    Raises
+    ------
+    OneClassError
+        If a class is missing.
+    ConfigError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> sampler = BagSampler([1, 1, 0, 0, 0], [9, 9, 9, 9, 2], num_positive=1, num_negative=2, num_instances=3)
+    >>> plan = sampler.epoch()
+    >>> tuple(plan.bags.shape), tuple(plan.slots.shape)
+    ((2, 3), (2, 3, 3))
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        sizes: ArrayLike,
+        *,
+        num_positive: int = 8,
+        num_negative: int = 8,
+        num_instances: int | None = 4,
+        seed: int = 0,
+    ) -> None:
+        labels = np.asarray(labels)
+        self._sizes = np.asarray(sizes, dtype=np.int64)
+        if labels.shape != self._sizes.shape or labels.ndim != 1:
+            raise BagDataError(
+                f"Expected one label and one size for each bag, got {labels.shape} labels and {self._sizes.shape} "
+                "sizes; give both the same length."
+            )
+        counts = {"num_positive": num_positive, "num_negative": num_negative, "num_instances": num_instances}
+        for name, value in counts.items():
+            if value is not None and value < 1:
+                raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")
+        if seed < 0:
+            raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
+        self._seed = seed
+        self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
+        self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
+        self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
+        self.num_positive, self.num_negative = self._fit_counts(num_positive, num_negative)
+        self.steps_per_epoch = -(-len(labels) // (self.num_positive + self.num_negative))
+        self._epoch = 0
+
+    def epoch(self) -> EpochPlan:
+        """Draw the next epoch.
+
+        Returns
+        -------
+        EpochPlan
+            The bags and instances of all steps.
+        """
+        bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
+        for row in bags:
+            row[: self.num_positive] = self._positive.take(self.num_positive)
+            row[self.num_positive :] = self._negative.take(self.num_negative)
+        slots = mask = None
+        if self._width is not None:
+            rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
+            drawn, valid = uniform_slots(self._sizes[bags], self._width, rng)
+            slots, mask = torch.from_numpy(drawn), torch.from_numpy(valid)
+        self._epoch += 1
+        return EpochPlan(bags=torch.from_numpy(bags), slots=slots, mask=mask, num_positive=self.num_positive)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs: ints and tensors only.
+
+        Returns
+        -------
+        dict
+            Epoch counter, and for each class the bags still to come and the number of shuffles.
+        """
+        return {
+            "epoch": self._epoch,
+            "num_bags": len(self._sizes),
+            "positive": self._positive.state_dict(),
+            "negative": self._negative.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Parameters
+        ----------
+        state : mapping
+            From `state_dict` of a sampler over the same bags with the same settings.
+
+        Raises
+        ------
+        CheckpointError
+            If the state belongs to other bags.
+        """
+        if state["num_bags"] != len(self._sizes):
+            raise CheckpointError(
+                f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
+                "resume with the data of the run."
+            )
+        self._positive.load_state_dict(state["positive"])
+        self._negative.load_state_dict(state["negative"])
+        self._epoch = int(state["epoch"])
+
+    def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
+        positives, negatives = len(self._positive), len(self._negative)
+        if not positives or not negatives:
+            raise OneClassError(
+                f"Expected positive and negative bags, got {positives} positive and {negatives} negative; "
+                "add bags of the other class."
+            )
+        fitted = min(num_positive, positives), min(num_negative, negatives)
+        if fitted != (num_positive, num_negative):
+            warnings.warn(
+                f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
+                f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return fitted
+
+
+class _ClassQueue:
+    """The bags of one class in random order, without end."""
+
+    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: int) -> None:
+        self._members = members
+        self._seed = seed
+        self._purpose = purpose
+        self._shuffles = 0
+        self._queue = members[:0]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Take ``count`` distinct bags, at most as many as the class has."""
+        taken, self._queue = self._queue[:count], self._queue[count:]
+        missing = count - len(taken)
+        if missing:
+            fresh = _generator(self._seed, self._shuffles, self._purpose).permutation(self._members)
+            self._shuffles += 1
+            # Bags of this batch that the new permutation brings up early keep their turn: they head the queue.
+            chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
+            taken = np.concatenate([taken, fresh[chosen]])
+            self._queue = np.delete(fresh, chosen)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"shuffles": self._shuffles, "queue": torch.from_numpy(self._queue.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        queue = np.array(state["queue"].numpy(), dtype=np.int64)
+        if not np.isin(queue, self._members).all():
+            raise CheckpointError(
+                "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
+            )
+        self._queue = queue
+        self._shuffles = int(state["shuffles"])
+
+
+def uniform_slots(
+    sizes: ArrayLike, num_instances: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw min(n, B) distinct positions of each bag, uniformly without replacement.
+
+    Floyd's algorithm over all bags at once: B rounds of random numbers, whatever the size of a bag.
+
+    Parameters
+    ----------
+    sizes : array of int, any shape [...]
+        Instances of each bag (n), at least 1.
+    num_instances : int >= 1
+        Positions to draw from each (B).
+    rng : numpy.random.Generator
+        Source of the draws.
+
+    Returns
+    -------
+    slots : int64 array [..., B]
+        Positions in [0, n), ascending; 0 where masked.
+    mask : bool array [..., B]
+        True for the first min(n, B) of each bag.
+
+    References
+    ----------
+    Bentley and Floyd, "Programming pearls: a sample of brilliance", CACM 30(9), 1987.
+
+    Examples
+    --------
+    >>> slots, mask = uniform_slots([10**6, 2], 3, np.random.default_rng(0))
+    >>> mask.tolist()
+    [[True, True, True], [True, True, False]]
+    >>> slots[1].tolist()
+    [0, 1, 0]
+    """
+    shape = np.shape(sizes)
+    size = np.asarray(sizes, dtype=np.int64).reshape(-1)
+    drawn = np.minimum(size, num_instances)
+    # An undrawn place holds the largest int64: it matches no position and sorts last.
+    slots = np.full((len(size), num_instances), np.iinfo(np.int64).max)
+    for number in range(num_instances):
+        last = np.maximum(size - drawn + number, 0)
+        candidate = rng.integers(0, last, endpoint=True)
+        seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
+        slots[:, number] = np.where(number < drawn, np.where(seen, last, candidate), slots[:, number])
+    slots.sort(axis=1)
+    mask = np.arange(num_instances) < drawn[:, None]
+    slots[~mask] = 0
+    return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
+
+
+def _generator(seed: int, counter: int, purpose: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, purpose])))

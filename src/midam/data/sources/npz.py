@@ -1,0 +1,157 @@
+"""Bags in a NumPy archive: ``X`` [instances, ...], ``bag`` [instances], ``y`` [bags]; never unpickled."""
+
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, DataNotFoundError
+
+_KEYS = ("X", "bag", "y", "ids", "group", "split", "coords")
+
+
+def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
+    """Read bags from an npz file.
+
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1.
+    Optional: ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C]. Other keys are left alone.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    require_labels : bool, default True
+        Refuse a file without ``y``.
+
+    Returns
+    -------
+    Bags
+        The bags, checked.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such file.
+    BagDataError
+        If the file is damaged, or a key is missing or does not fit; the message names it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
+    >>> np.savez(path, X=np.ones((3, 2)), bag=[0, 0, 1], y=[1, 0])
+    >>> read_npz(path).sizes
+    array([2, 1])
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+    arrays = _load(path)
+    required = ("X", "bag", "y") if require_labels else ("X", "bag")
+    for key in required:
+        if key not in arrays:
+            raise BagDataError(
+                f"Expected the keys {', '.join(required)}, got no {key} but {', '.join(arrays) or 'others'} "
+                f"(in {path}); save the array under the key {key}."
+            )
+    _check_lengths(arrays, path)
+    return Bags.from_arrays(
+        arrays["X"],
+        arrays["bag"],
+        arrays.get("y"),
+        ids=arrays.get("ids"),
+        groups=arrays.get("group"),
+        splits=arrays.get("split"),
+        coords=arrays.get("coords"),
+        source=str(path),
+    )
+
+
+def write_npz(bags: Bags, path: str | Path) -> None:
+    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    bags : Bags
+        Bags to write, instances in bag order.
+    path : str or Path
+        The file; its folder must exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
+    >>> write_npz(Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]), path)
+    >>> read_npz(path).labels
+    array([0, 1])
+    """
+    path = Path(path)
+    offsets = np.cumsum(bags.sizes) - bags.sizes
+    rows = np.arange(bags.num_instances) + np.repeat(bags.starts - offsets, bags.sizes)
+    arrays: dict[str, NDArray[Any] | None] = {
+        "X": bags.gather(rows),
+        "bag": np.repeat(np.arange(len(bags)), bags.sizes),
+        "y": bags.labels,
+        "ids": bags.ids,
+        "group": bags.groups,
+        "split": bags.splits,
+        "coords": None if bags.coords is None else bags.coords[rows],
+    }
+    present = {key: value for key, value in arrays.items() if value is not None}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **present)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the known arrays of the file."""
+    if not zipfile.is_zipfile(path):
+        raise BagDataError(f"Expected an npz archive, got another format (in {path}); write it with numpy.savez.")
+    place = "the archive"
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {}
+            for key in archive.files:
+                if key in _KEYS:
+                    place = f"key {key}"
+                    arrays[key] = archive[key]
+            return arrays
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error):
+            raise BagDataError(
+                f"Expected plain arrays, got Python objects (in {path}, {place}); save bags as one flat array X and "
+                "the bag number of each instance."
+            ) from error
+        raise BagDataError(
+            f"Expected a sound npz archive, got damage: {error} (in {path}, {place}); write it anew with numpy.savez."
+        ) from error
+
+
+def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    """Refuse arrays whose length does not fit, by key."""
+    for key, array in arrays.items():
+        if array.ndim == 0:
+            raise BagDataError(f"Expected an array, got a single value (in {path}, key {key}); save an array.")
+    instances, numbers = len(arrays["X"]), arrays["bag"]
+    count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
+    for key, array in arrays.items():
+        unit = "instance" if key in ("X", "bag", "coords") else "bag"
+        length = instances if unit == "instance" else count
+        # More labels than bag numbers means an empty bag, which the check of the bags names.
+        if length is None or len(array) == length or (key == "y" and len(array) > length):
+            continue
+        raise BagDataError(
+            f"Expected {length} entries, one for each {unit}, got {len(array)} (in {path}, key {key}); "
+            f"give one for each {unit}."
+        )

@@ -1,0 +1,223 @@
+"""Splits of bags: stratified by label, disjoint by group.
+
+Bags of one group (a patient, a slide) never stand in two splits or folds, since a model that has seen the group in
+training is not tested on anything new.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import StratifiedKFold
+
+from midam.data._checks import SPLITS, str_array
+from midam.errors import BagDataError, ConfigError, LeakageError
+
+
+def split_bags(
+    labels: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+) -> NDArray[np.str_]:
+    """Split bags into train, val and test.
+
+    Groups are taken in random order, large ones first, and each goes where it brings the shares of both classes closest
+    to the wanted ones.
+
+    Parameters
+    ----------
+    labels : array of int, shape [N]
+        0 or 1.
+    groups : array of str, shape [N], optional
+        Bags of one group stay together. Default: each bag is its own group.
+    fractions : three floats in [0, 1], sum 1, default (0.6, 0.2, 0.2)
+        Wanted shares of train, val and test. A split of share 0 stays empty.
+    seed : int >= 0, default 0
+        Seed of the shuffle.
+
+    Returns
+    -------
+    array of str, shape [N]
+        ``"train"``, ``"val"`` or ``"test"``.
+
+    Raises
+    ------
+    BagDataError
+        If there are too few groups for each split to hold both classes.
+    ConfigError
+        If the fractions are no shares of 1.
+
+    Examples
+    --------
+    >>> splits = split_bags([0, 1] * 10, seed=1)
+    >>> [int((splits == name).sum()) for name in ("train", "val", "test")]
+    [12, 4, 4]
+    """
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
+        raise ConfigError(f"Expected three fractions that sum to 1, got {tuple(fractions)}; set train, val and test.")
+    used = np.flatnonzero(shares)
+    parts = _assign(labels, groups, shares[used], seed=seed, what="split")
+    return np.array(SPLITS)[used[parts]]
+
+
+def stratified_folds(
+    labels: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0
+) -> NDArray[np.int64]:
+    """Give each bag the number of the fold that tests it.
+
+    Without groups, scikit-learn's shuffled StratifiedKFold. With groups, the rule of `split_bags`: unlike
+    StratifiedGroupKFold, it gives each fold both classes wherever that is possible.
+
+    Parameters
+    ----------
+    labels : array of int, shape [N]
+        0 or 1.
+    groups : array of str, shape [N], optional
+        Bags of one group share a fold.
+    folds : int >= 2, default 10
+        Number of folds.
+    seed : int >= 0, default 0
+        Seed of the shuffle.
+
+    Returns
+    -------
+    array of int64, shape [N]
+        Fold numbers, 0 to folds - 1.
+
+    Raises
+    ------
+    BagDataError
+        If there are too few bags or groups for each fold to hold both classes.
+    ConfigError
+        If there are fewer than two folds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.bincount(stratified_folds([0] * 6 + [1] * 4, folds=2))
+    array([5, 5])
+    """
+    if folds < 2:
+        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
+    labels = np.asarray(labels)
+    if groups is not None:
+        return _assign(labels, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
+    _require(labels, np.arange(len(labels)), folds, what="fold", unit="bags")
+    numbers = np.empty(len(labels), dtype=np.int64)
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
+    for fold, (_, tested) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
+        numbers[tested] = fold
+    return numbers
+
+
+def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
+    """Refuse splits that share a group.
+
+    Parameters
+    ----------
+    splits : array of str, shape [N]
+        Split of each bag.
+    groups : array of str, shape [N]
+        Group of each bag.
+    allow_leakage : bool, default False
+        Let them share groups.
+
+    Raises
+    ------
+    LeakageError
+        If a group stands in two splits; the message names some of the groups.
+
+    Examples
+    --------
+    >>> check_disjoint(["train", "test"], ["patient-1", "patient-2"])
+    """
+    if allow_leakage:
+        return
+    splits, groups = str_array(splits), str_array(groups)
+    pairs = np.unique(np.stack([groups, splits]), axis=1)
+    names, counts = np.unique(pairs[0], return_counts=True)
+    shared = names[counts > 1]
+    if len(shared):
+        examples = "; ".join(f"{name} in {' and '.join(pairs[1, pairs[0] == name])}" for name in shared[:3])
+        raise LeakageError(
+            f"Expected each group in one split, got {len(shared)} of {len(names)} groups in several ({examples}); "
+            "split by group, or permit it by name with --allow-leakage (allow_leakage=True)."
+        )
+
+
+def _assign(
+    labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
+) -> NDArray[np.int64]:
+    """Give each bag the number of a part; groups stay together and each part gets both classes."""
+    labels = np.asarray(labels)
+    codes = np.arange(len(labels))
+    if groups is not None:
+        if np.shape(groups) != labels.shape:
+            raise BagDataError(
+                f"Expected one group for each of the {len(labels)} bags, got shape {np.shape(groups)}; "
+                "give as many groups as bags."
+            )
+        codes = np.unique(str_array(groups), return_inverse=True)[1]
+    counts = _require(labels, codes, len(shares), what=what, unit="bags" if groups is None else "groups")
+    order = np.random.default_rng(seed).permutation(len(counts))
+    order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
+    parts = _fill(counts, order, shares, {})
+    if not _both_classes(counts, parts, len(shares)):
+        parts = _fill(counts, order, shares, _seeds(counts, order, shares))
+    return parts[codes]
+
+
+def _require(
+    labels: NDArray[np.int64], codes: NDArray[np.int64], parts: int, *, what: str, unit: str
+) -> NDArray[np.int64]:
+    """Count negatives and positives of each group, [G, 2]; refuse too few groups for ``parts`` parts."""
+    counts = np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
+    negative, positive = (counts[:, 0] > 0), (counts[:, 1] > 0)
+    mixed = int((negative & positive).sum())
+    pure = min(int((negative & ~positive).sum()), int((positive & ~negative).sum()))
+    # A part needs a group with both classes, or one of each.
+    if mixed + pure < parts:
+        raise BagDataError(
+            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {int(positive.sum())} {unit} "
+            f"with positive and {int(negative.sum())} with negative bags; ask for fewer {what}s or add bags."
+        )
+    return counts
+
+
+def _fill(
+    counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64], fixed: dict[int, int]
+) -> NDArray[np.int64]:
+    """Send each group where the squared distance to the wanted shares of both classes falls most."""
+    parts = np.full(len(counts), -1)
+    held = np.zeros((len(shares), 2))
+    weights = counts / counts.sum(axis=0)
+    for group, part in fixed.items():
+        parts[group] = part
+        held[part] += weights[group]
+    for group in order:
+        if parts[group] < 0:
+            missing = shares[:, None] - held
+            change = ((missing - weights[group]) ** 2 - missing**2).sum(axis=1)
+            parts[group] = change.argmin()
+            held[parts[group]] += weights[group]
+    return parts
+
+
+def _both_classes(counts: NDArray[np.int64], parts: NDArray[np.int64], number: int) -> bool:
+    held = np.stack([np.bincount(parts, weights=counts[:, c], minlength=number) for c in (0, 1)])
+    return bool((held > 0).all())
+
+
+def _seeds(counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64]) -> dict[int, int]:
+    """Give each part a first group or pair of groups with both classes, small ones to small parts."""
+    ascending = order[::-1].tolist()
+    negative = [g for g in ascending if counts[g, 1] == 0]
+    positive = [g for g in ascending if counts[g, 0] == 0]
+    mixed = [g for g in ascending if counts[g].all()]
+    starters = [(n, p) for n, p in zip(negative, positive, strict=False)] + [(g,) for g in mixed]
+    starters.sort(key=lambda groups: sum(int(counts[g].sum()) for g in groups))
+    parts = np.argsort(shares, kind="stable").tolist()
+    return {group: part for part, groups in zip(parts, starters, strict=False) for group in groups}
