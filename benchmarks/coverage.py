@@ -1,0 +1,117 @@
+"""Measure how often the intervals of the AUROC hold the true AUROC, by simulation.
+
+    python benchmarks/coverage.py --sims 2000 --write
+
+Scores are binormal with a known AUROC. The first table has independent bags, the second correlated bags in groups.
+"""
+
+import argparse
+import platform
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.ranking import placements, resampled_aurocs
+
+AREAS = (0.5, 0.7, 0.85, 0.95, 0.98)
+SIZES = ((10, 10), (20, 20), (50, 50), (10, 90), (30, 300), (100, 300), (200, 200))
+GROUPS = ((10, 4), (20, 3), (40, 3), (100, 2), (400, 2))
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "coverage.md"
+RESAMPLES = 1000
+
+
+def plain_logit_delong(labels: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
+    of_pos, of_neg = placements(labels, scores)
+    area = of_pos.mean()
+    error = np.sqrt(of_pos.var(ddof=1) / of_pos.size + of_neg.var(ddof=1) / of_neg.size)
+    if error == 0 or area in (0, 1):
+        return area, area
+    half = norm.ppf(0.975) * error / (area * (1 - area))
+    return expit(logit(area) - half), expit(logit(area) + half)
+
+
+def independent_rows(sims: int) -> Iterator[str]:
+    yield "| sd of positives | bags (+, -) | AUROC | logit DeLong alone | midam | mean width |"
+    yield "|---|---|---|---|---|---|"
+    generator = np.random.default_rng(0)
+    for spread, (positives, negatives), area in product((1, 2), SIZES, AREAS):
+        labels = np.repeat([1, 0], [positives, negatives])
+        shift = norm.ppf(area) * np.sqrt(1 + spread**2)
+        alone, ours, width = 0, 0, 0.0
+        for _ in range(sims):
+            noise = generator.standard_normal(labels.size)
+            scores = np.where(labels == 1, shift + spread * noise, noise)
+            low, high = plain_logit_delong(labels, scores)
+            alone += low <= area <= high
+            interval = auroc_interval(labels, scores)
+            ours += interval.low <= area <= interval.high
+            width += interval.high - interval.low
+        yield (
+            f"| {spread} | {positives} + {negatives} | {area} | {alone / sims:.3f} | {ours / sims:.3f} "
+            f"| {width / sims:.2f} |"
+        )
+
+
+def grouped_rows(sims: int) -> Iterator[str]:
+    yield "| groups x bags | labels | correlation | AUROC | percentile bootstrap alone | midam | mean width |"
+    yield "|---|---|---|---|---|---|---|"
+    generator = np.random.default_rng(0)
+    for (groups, bags), mixed, correlation, area in product(GROUPS, (False, True), (0.3, 0.8), (0.7, 0.95)):
+        units = np.repeat(np.arange(groups), bags)
+        labels = (np.arange(units.size) if mixed else units) % 2
+        shift = norm.ppf(area) * np.sqrt(2)
+        alone, ours, width = 0, 0, 0.0
+        for seed in range(sims):
+            shared = generator.standard_normal(groups)[units]
+            own = generator.standard_normal(units.size)
+            scores = shift * labels + np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
+            draws = resampled_aurocs(labels, scores, units, seed=seed, resamples=RESAMPLES)
+            low, high = np.quantile(draws, [0.025, 0.975])
+            alone += low <= area <= high
+            interval = auroc_interval(labels, scores, groups=units.astype(str), seed=seed, resamples=RESAMPLES)
+            ours += interval.low <= area <= interval.high
+            width += interval.high - interval.low
+        yield (
+            f"| {groups} x {bags} | {'mixed in a group' if mixed else 'one a group'} | {correlation} | {area} "
+            f"| {alone / sims:.3f} | {ours / sims:.3f} | {width / sims:.2f} |"
+        )
+
+
+def page(sims: int) -> Iterator[str]:
+    grouped = max(sims // 4, 1)
+    yield "# Coverage of the AUROC's intervals\n"
+    yield f"Command: `python benchmarks/coverage.py --sims {sims} --write`, {datetime.now(UTC):%Y-%m-%d}."
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    yield f"Python {platform.python_version()}, {versions}. Nominal coverage 0.95.\n"
+    yield "The rule is described in `midam.evaluate.intervals.auroc_interval`.\n"
+    yield f"## Independent bags, {sims} simulations a row\n"
+    yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / sims):.4f}.\n"
+    yield from independent_rows(sims)
+    yield f"\n## Groups of bags, {grouped} simulations a row, {RESAMPLES} resamples\n"
+    yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / grouped):.4f}.\n"
+    yield from grouped_rows(grouped)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sims", type=int, default=2000, help="simulations a row of independent bags (default 2000)")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} as well")
+    chosen = parser.parse_args()
+    lines = []
+    for line in page(chosen.sims):
+        print(line, flush=True)
+        lines.append(line)
+    if chosen.write:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Streamed scores, metrics with honest intervals, calibration."""
