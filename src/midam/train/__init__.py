@@ -1,0 +1,1 @@
+"""Training: estimators, objectives, the step, the trainer, checkpoints, runs."""

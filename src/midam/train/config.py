@@ -1,0 +1,251 @@
+"""The settings of a run: one typed dataclass, the source of the command line, of YAML files and of the Python face."""
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from midam.errors import ConfigError
+
+PoolingName = Literal[
+    "attention",
+    "gated-attention",
+    "embedding-attention",
+    "smoothed-max",
+    "mean",
+    "max",
+    "generalised-mean",
+    "noisy-or",
+    "noisy-and",
+]
+EstimatorName = Literal["vrsp", "minibatch", "exact", "exact-point"]
+ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
+
+
+@dataclass
+class FitConfig:
+    """Settings of a training run.
+
+    Parameters
+    ----------
+    pooling
+        How instance scores become a bag's score.
+    estimator
+        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances a bag), "minibatch" (B instances,
+        biased), "exact" (whole bags, two passes in bounded memory), "exact-point" (whole bags without graph, B
+        instances with).
+    objective
+        What is optimised: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
+    seed
+        Seed of splits, initial weights and sampling.
+    epochs
+        An epoch draws as many bags as the training set holds.
+    lr
+        Learning rate; divided by 10 at each of `decay_at`.
+    decay_at
+        Fractions of the epochs at which the learning rate falls tenfold, and state_rate and dual_lr are halved.
+    optimizer
+        "sgd" (v = beta1 v + (1 - beta1) g) or "adam".
+    momentum
+        beta1 of "sgd", in [0, 1).
+    weight_decay
+        On the model's weights; never on the centres a and b.
+    num_positive
+        Positive bags a batch (S+).
+    num_negative
+        Negative bags a batch (S-).
+    num_instances
+        Instances drawn a bag (B) by vrsp, minibatch and exact-point.
+    state_rate
+        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
+    state_schedule
+        "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
+    lag
+        Linearise at the previous state, as Algorithm 1 prints it.
+    margin
+        c > 0 of the AUC objectives.
+    dual_lr
+        eta' in (0, 1] of minmax-auc.
+    objective_weight
+        F3 of minmax-auc as printed ("paper"), or doubled ("pairwise").
+    dual_domain
+        Domain of the dual variable.
+    temperature
+        tau of smoothed-max; default 0.1.
+    pooling_args
+        Further arguments of the pooling head.
+    encoder
+        "mlp" for feature vectors, "resnet20" for patches and slices.
+    hidden
+        Widths of the mlp's layers; default: one layer as wide as the input.
+    dropout
+        After each layer of the mlp, in [0, 1).
+    norm
+        Normalisation of resnet20.
+    standardize
+        Standardise features robustly with the statistics of the training instances.
+    clip
+        Bound on a standardised feature.
+    chunk_size
+        Instances encoded at a time where whole bags are streamed.
+    val_fraction
+        Fraction of the bags for validation, where the data names no splits.
+    test_fraction
+        Fraction of the bags for testing, where the data names no splits.
+    select
+        Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
+    patience
+        Stop after so many epochs without a better validation AUROC; default: never.
+    bag_column
+        Column of a table that names the bag.
+    label_column
+        Column of a table that holds the bag's label, 0 or 1.
+    groups
+        Column of a table that names the group (patient); splits are disjoint by group.
+    split
+        Column of a table that names the split: train, val or test.
+    coords
+        Columns of a table that hold coordinates.
+    ignore
+        Columns of a table that are not features.
+    allow_leakage
+        Accept a split in which a group stands on both sides.
+    accelerator
+        Where to train: "auto", "cpu" or "cuda".
+    precision
+        "32-true" or "bf16-mixed" (the encoder in bfloat16; pooling and objective stay in float32).
+    logger
+        Beside metrics.csv: "none", "csv" or "tensorboard" (extra midam[track]).
+    """
+
+    pooling: PoolingName = "attention"
+    estimator: EstimatorName = "vrsp"
+    objective: ObjectiveName = "minmax-auc"
+    seed: int = 0
+    epochs: int = 100
+    lr: float = 1e-3
+    decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
+    optimizer: Literal["sgd", "adam"] = "adam"
+    momentum: float = 0.1
+    weight_decay: float = 1e-4
+    num_positive: int = 8
+    num_negative: int = 8
+    num_instances: int = 4
+    state_rate: float = 0.9
+    state_schedule: Literal["constant", "warmup"] = "constant"
+    lag: bool = False
+    margin: float = 1.0
+    dual_lr: float = 1.0
+    objective_weight: Literal["paper", "pairwise"] = "paper"
+    dual_domain: Literal["nonnegative", "real"] = "nonnegative"
+    temperature: float | None = None
+    pooling_args: dict[str, Any] = field(default_factory=dict)
+    encoder: Literal["mlp", "resnet20"] = "mlp"
+    hidden: list[int] = field(default_factory=list)
+    dropout: float = 0.0
+    norm: Literal["group", "batch"] = "group"
+    standardize: bool = True
+    clip: float = 10.0
+    chunk_size: int = 4096
+    val_fraction: float = 0.2
+    test_fraction: float = 0.2
+    select: Literal["last", "best"] = "last"
+    patience: int | None = None
+    bag_column: str = "bag"
+    label_column: str = "label"
+    groups: str | None = None
+    split: str | None = None
+    coords: list[str] = field(default_factory=list)
+    ignore: list[str] = field(default_factory=list)
+    allow_leakage: bool = False
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    logger: Literal["none", "csv", "tensorboard"] = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"Expected {name} >= 1, got {getattr(self, name)}; choose a positive number.")
+        for name in ("lr", "margin", "clip"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"Expected {name} > 0, got {value}; choose a positive number.")
+        for name in ("state_rate", "dual_lr"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"Expected {name} in (0, 1], got {getattr(self, name)}; choose one in that range.")
+        for name in ("momentum", "dropout", "val_fraction", "test_fraction"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"Expected {name} in [0, 1), got {getattr(self, name)}; choose one in that range.")
+        if self.val_fraction + self.test_fraction >= 1:
+            raise ConfigError(
+                f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; "
+                "leave bags to train on."
+            )
+        if not all(0 < at < 1 for at in self.decay_at):
+            raise ConfigError(
+                f"Expected decay_at as fractions of the epochs in (0, 1), got {self.decay_at}; for example [0.5, 0.75]."
+            )
+        if self.weight_decay < 0 or self.seed < 0:
+            raise ConfigError("Expected weight_decay >= 0 and seed >= 0; choose non-negative numbers.")
+        if self.temperature is not None and self.pooling != "smoothed-max":
+            raise ConfigError(
+                f"Expected no temperature with the pooling {self.pooling!r}; it belongs to 'smoothed-max'."
+            )
+
+    def decays(self, epoch: int) -> int:
+        """How often the rates have fallen when epoch `epoch` (from 0) starts."""
+        return sum(epoch >= round(at * self.epochs) for at in self.decay_at)
+
+
+def to_dict(config: FitConfig) -> dict[str, Any]:
+    """Plain dictionary of the settings, safe for YAML and checkpoints."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: dict[str, Any], *, source: str = "the settings") -> FitConfig:
+    """Settings from a plain dictionary.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key, naming the nearest one, or a value out of range.
+
+    Examples
+    --------
+    >>> from_dict({"epochs": 3}).epochs
+    3
+    """
+    known = [f.name for f in dataclasses.fields(FitConfig)]
+    for key in values:
+        if key not in known:
+            raise ConfigError(unknown_key(key, known, source=source))
+    return FitConfig(**values)
+
+
+def unknown_key(key: str, known: list[str], *, source: str) -> str:
+    """Message for an unknown key that names the nearest known one."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+    return f"Expected a known setting, got {key!r} (in {source}); {hint}"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Settings of a YAML file as a plain dictionary."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"Expected a settings file, got nothing at {path}; check the path.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"Expected YAML, got something else (in {path}): {error}; correct the file.") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"Expected 'key: value' lines, got something else (in {path}); correct the file.")
+    return values
+
+
+def write_yaml(values: dict[str, Any], path: Path) -> None:
+    """Write settings as YAML."""
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")

@@ -1,0 +1,99 @@
+"""Which instances `ExactPoint` back-propagates, drawn while the bags are streamed once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.data.batch import WholeBatch
+from midam.data.sampling import uniform_slots
+from midam.evaluate.stream import stream_bags, stream_instances
+from midam.functional.logmean import LogMean, identity, merge, reduce_segments
+from midam.nn.scorer import BagScorer
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Drawn instances of K bags and the exact point they belong to.
+
+    Attributes
+    ----------
+    l, r : Tensor [K], Tensor [K, V]
+        Statistic of the whole bags, no graph.
+    positions : Tensor [K, B], int64, CPU
+        Flat positions of the drawn instances.
+    mask : Tensor [K, B], bool, CPU
+        True for slots that hold an instance.
+    proportional : Tensor [K], bool, CPU
+        True for bags whose slots were drawn with replacement in proportion to exp(z): each then weighs 1/B. The others
+        hold distinct instances, uniformly drawn or all of them.
+    """
+
+    l: Tensor  # noqa: E741
+    r: Tensor
+    positions: Tensor
+    mask: Tensor
+    proportional: Tensor
+
+
+def draw_uniform(
+    model: BagScorer, batch: WholeBatch, num_instances: int, *, chunk_size: int, rng: np.random.Generator
+) -> Draw:
+    """Stream the point, and draw min(n_i, B) distinct instances of each bag uniformly."""
+    point = stream_bags(model, batch, chunk_size=chunk_size)
+    slots, mask = uniform_slots(batch.sizes.numpy(), num_instances, rng)
+    positions = batch.starts.unsqueeze(1) + torch.from_numpy(slots)
+    return Draw(point.l, point.r, positions, torch.from_numpy(mask), torch.zeros(len(slots), dtype=torch.bool))
+
+
+def draw_proportional(
+    model: BagScorer, batch: WholeBatch, num_instances: int, *, chunk_size: int, rng: np.random.Generator
+) -> Draw:
+    """Stream the point, and draw B instances of each bag with replacement in proportion to exp(z).
+
+    Each of the B slots of a bag is a reservoir of one: when a chunk arrives it is replaced with the probability that
+    the chunk's weight has in all that was seen. A bag of at most B instances is taken whole instead.
+    """
+    num_bags = batch.index.shape[0]
+    total: LogMean | None = None
+    slots = np.zeros((num_bags, num_instances), dtype=np.int64)
+    for positions, segment, z, v in stream_instances(model, batch, chunk_size=chunk_size):
+        part = reduce_segments(z, v, segment, num_bags=num_bags)
+        total = merge(identity(num_bags, v.shape[1], like=z) if total is None else total, part)
+        share = torch.exp(part.l + torch.log(part.n) - total.l - torch.log(total.n)).nan_to_num(0.0)
+        arrived = np.flatnonzero(part.n.cpu().numpy() > 0)
+        inside = _draw_within(z.cpu().double().numpy(), segment.cpu().numpy(), arrived, num_instances, rng)
+        replace = rng.random(inside.shape) < share.cpu().double().numpy()[arrived, None]
+        slots[arrived] = np.where(replace, positions.numpy()[inside], slots[arrived])
+    if total is None:
+        raise ValueError("Expected at least one instance, got an empty batch; pass bags that hold instances.")
+    return _take_small_bags_whole(batch, total, slots)
+
+
+def _draw_within(
+    z: NDArray[np.float64], segment: NDArray[np.int64], arrived: NDArray[np.int64], count: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    # Rows of a chunk stand bag after bag, so one cumulative sum serves all bags; each is scaled by its own maximum.
+    first = np.searchsorted(segment, arrived, side="left")
+    last = np.searchsorted(segment, arrived, side="right") - 1
+    top = np.maximum.reduceat(z, first)
+    weight = np.exp(z - top[np.searchsorted(arrived, segment)])
+    cumulative = np.cumsum(weight)
+    low = cumulative[first] - weight[first]
+    target = low[:, None] + rng.random((len(arrived), count)) * (cumulative[last] - low)[:, None]
+    drawn = np.searchsorted(cumulative, target, side="right")
+    clipped: NDArray[np.int64] = np.clip(drawn, first[:, None], last[:, None])
+    return clipped
+
+
+def _take_small_bags_whole(batch: WholeBatch, total: LogMean, slots: NDArray[np.int64]) -> Draw:
+    count = slots.shape[1]
+    sizes = batch.sizes.unsqueeze(1)
+    whole = sizes <= count
+    ordinal = torch.arange(count).expand(len(slots), count)
+    every = batch.starts.unsqueeze(1) + torch.minimum(ordinal, sizes - 1)
+    positions = torch.where(whole, every, torch.from_numpy(slots))
+    mask = torch.where(whole, ordinal < sizes, torch.ones_like(ordinal, dtype=torch.bool))
+    return Draw(total.l, total.r, positions, mask, ~whole.squeeze(1))

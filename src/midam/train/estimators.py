@@ -1,0 +1,195 @@
+"""The estimators: the point at which a bag's statistic is linearised, and the sample that carries the gradient.
+
+| estimator         | point                                    | sample            | batch        |
+|-------------------|------------------------------------------|-------------------|--------------|
+| `MiniBatch`       | the sample's own (l, r); biased          | B drawn instances | SampledBatch |
+| `VarianceReduced` | the bag's tracked (l, r) (eq. ui, sm, ab) | B drawn instances | SampledBatch |
+| `Exact`           | the whole bag's (l, r), streamed         | all, by chunks    | WholeBatch   |
+| `ExactPoint`      | the whole bag's (l, r), streamed         | B drawn instances | WholeBatch   |
+
+Every estimator is called with the model and a batch and returns a `BagOutput` whose score (or logit) any loss may use;
+plain ``loss.backward()`` then yields the estimator's gradient. After the optimizer has stepped, ``commit(loss)``
+writes what the forward pass proposed. Evaluation never touches an estimator.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from midam.data.batch import SampledBatch
+from midam.errors import ConfigError
+from midam.functional.logmean import (
+    MAX_LAG_EXPONENT,
+    importance_logits,
+    linearise,
+    moving_average,
+    point_weights,
+    reduce,
+)
+from midam.nn.scorer import BagOutput, BagScorer
+
+Schedule = Literal["constant", "warmup"]
+
+
+class Estimator(nn.Module):
+    """Base of the estimators.
+
+    Attributes
+    ----------
+    name : str
+        Key of `ESTIMATORS`.
+    whole : bool
+        True where a `WholeBatch` is expected.
+    """
+
+    name: str
+    whole = False
+
+    def check(self, model: BagScorer) -> None:
+        """Raise `ConfigError` where this estimator cannot serve the model."""
+
+    def commit(self, loss: Tensor) -> None:
+        """Write the proposed state, unless the loss is not finite. Nothing to do without state."""
+
+
+class MiniBatch(Estimator):
+    """Naive mini-batch pooling (the MB rows of the paper): pools the sample as if it were the bag.
+
+    Biased for every pooling but the mean. f2 sees the number of drawn instances.
+    """
+
+    name = "minibatch"
+
+    def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
+        """Bag output at the point of the estimator, with the gradient of the sample."""
+        z, v = _sample(model, batch)
+        if not model.pooling.smooth:
+            z = z if batch.mask is None else z.masked_fill(~batch.mask, torch.finfo(z.dtype).min)
+            top = z.max(dim=1)
+            return BagOutput(top.values, v[:, 0], _sizes(batch, z), model.pooling)
+        stat = reduce(z.detach(), v.detach(), mask=batch.mask)
+        w = point_weights(z, stat.l, stat.n, mask=batch.mask)
+        l_hat, r_hat = linearise(z, v, stat.l, stat.r, w)
+        return BagOutput(l_hat, r_hat, stat.n, model.pooling)
+
+
+class VarianceReduced(Estimator):
+    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
+
+    The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the batch's gradient
+    is taken at it. `bag_state` holds a row a bag: visits, l, r.
+
+    Parameters
+    ----------
+    num_bags : int
+        Bags of the training set N.
+    value_size : int
+        V of the pooling head.
+    state_rate : float
+        gamma0 in (0, 1], the weight of the new sample.
+    schedule : {"constant", "warmup"}
+        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
+    lag : bool
+        Linearise at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
+        clipped at 20 and `clips` counts how often.
+    fresh_first : bool
+        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
+    fresh_whole : bool
+        gamma0 = 1 when the draw holds the whole bag.
+    """
+
+    name = "vrsp"
+    bag_state: Tensor
+    clips: Tensor
+
+    def __init__(
+        self,
+        num_bags: int,
+        value_size: int,
+        *,
+        state_rate: float = 0.9,
+        schedule: Schedule = "constant",
+        lag: bool = False,
+        fresh_first: bool = True,
+        fresh_whole: bool = True,
+    ) -> None:
+        super().__init__()
+        if not 0 < state_rate <= 1:
+            raise ConfigError(
+                f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
+            )
+        self.state_rate = state_rate
+        self.schedule = schedule
+        self.lag = lag
+        self.fresh_first = fresh_first
+        self.fresh_whole = fresh_whole
+        self.register_buffer("bag_state", torch.zeros(num_bags, 2 + value_size))
+        self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
+        self._proposed: tuple[Tensor, Tensor] | None = None
+
+    def check(self, model: BagScorer) -> None:
+        """Refuse max pooling."""
+        if not model.pooling.smooth:
+            raise ConfigError(
+                f"Expected a smooth pooling for the estimator 'vrsp', got {model.pooling.name!r}; "
+                "a maximum cannot be tracked by a moving average: use smoothed-max, or the estimator 'exact' or "
+                "'minibatch'."
+            )
+
+    def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
+        """Bag output at the point of the estimator, with the gradient of the sample."""
+        z, v = _sample(model, batch)
+        with torch.no_grad():
+            sample = reduce(z, v, mask=batch.mask)
+            old = self.bag_state[batch.index]
+            visits, l_old, r_old = old[:, 0], old[:, 1], old[:, 2:]
+            gamma0 = self._rate(visits, batch, drawn=z.shape[1])
+            l_new, r_new = moving_average(l_old, r_old, sample.l, sample.r, gamma0=gamma0)
+            l, r, limit = l_new, r_new, None  # noqa: E741
+            if self.lag:
+                fresh = gamma0 >= 1
+                l = torch.where(fresh, l_new, l_old)  # noqa: E741
+                r = torch.where(fresh.unsqueeze(1), r_new, r_old)
+                limit = MAX_LAG_EXPONENT
+                self.clips += (z.detach() - l.unsqueeze(1) > MAX_LAG_EXPONENT).sum()
+            w = point_weights(z, l, sample.n, mask=batch.mask, max_exponent=limit)
+            self._proposed = batch.index, torch.cat([torch.stack([visits + 1, l_new], dim=1), r_new], dim=1)
+        l_hat, r_hat = linearise(z, v, l, r, w)
+        return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
+
+    @torch.no_grad()
+    def commit(self, loss: Tensor) -> None:
+        """Write the proposed rows of the state, unless the loss is not finite."""
+        if self._proposed is None:
+            return
+        index, rows = self._proposed
+        keep = self.bag_state[index]
+        self.bag_state.index_copy_(0, index, torch.where(torch.isfinite(loss), rows.to(keep.dtype), keep))
+        self._proposed = None
+
+    def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Tensor:
+        if self.schedule == "warmup":
+            gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
+        else:
+            gamma0 = torch.full_like(visits, self.state_rate)
+        fresh = torch.zeros_like(visits, dtype=torch.bool)
+        if self.fresh_first:
+            fresh = visits == 0
+        if self.fresh_whole and batch.log_ratio is None:
+            fresh = fresh | (batch.sizes <= drawn)
+        return gamma0.masked_fill(fresh, 1.0)
+
+
+def _sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
+    z, v = model.instances(batch.x)
+    num_bags = batch.index.shape[0]
+    z, v = z.view(num_bags, -1), v.view(num_bags, z.shape[0] // num_bags, v.shape[-1])
+    if batch.mask is not None:
+        # A padded slot carries some real instance; its logit must not reach exp(z - l), and neither must a gradient.
+        z = z.masked_fill(~batch.mask, torch.finfo(z.dtype).min / 4)
+    return (z if batch.log_ratio is None else importance_logits(z, batch.log_ratio)), v
+
+
+def _sizes(batch: SampledBatch, like: Tensor) -> Tensor:
+    return batch.sizes.to(like.dtype)

@@ -1,0 +1,235 @@
+"""Estimators that stream whole bags: the exact gradient, and the exact point with a sampled gradient."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from midam.data.batch import WholeBatch
+from midam.errors import ConfigError
+from midam.evaluate.stream import stream_maximum
+from midam.functional.logmean import LogMean, cotangents, linearise, merge, point_weights, reduce_segments
+from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.draws import draw_proportional, draw_uniform
+from midam.train.estimators import Estimator
+
+
+class Exact(Estimator):
+    """The exact full-bag gradient in memory that knows the chunk and not the bag (two passes).
+
+    The first pass streams (l, r) of each bag without graph; the loss is evaluated once at it, which gives the head its
+    gradients and lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by
+    chunk. Equals plain autograd on the whole bags to rounding. Dropout is replayed chunk by chunk; batch normalisation
+    in batch statistics is an error unless the batch fits one chunk, which takes one ordinary pass. With max pooling
+    one streamed pass finds each bag's maximal instance, and only that one is back-propagated.
+
+    Parameters
+    ----------
+    chunk_size : int
+        Instances encoded at a time, >= 1.
+    """
+
+    name = "exact"
+    whole = True
+
+    def __init__(self, *, chunk_size: int = 1024) -> None:
+        super().__init__()
+        self.chunk_size = _checked("chunk_size", chunk_size)
+
+    def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
+        """Bag output at the exact point."""
+        if int(batch.sizes.sum()) <= self.chunk_size:
+            positions, _ = next(batch.chunks(self.chunk_size))
+            x = batch.reader.rows(positions)
+            out: BagOutput = model(x, batch.sizes.to(x.device))
+            return out
+        _refuse_batch_statistics(model, self.name)
+        if model.pooling.smooth:
+            return _two_pass(model, batch, chunk_size=self.chunk_size)
+        _refuse_dropout(model, "exact (max pooling)")
+        _, where = stream_maximum(model, batch, chunk_size=self.chunk_size)
+        z, v = model.instances(batch.reader.rows(where))
+        return BagOutput(z, v, _counts(batch, z), model.pooling)
+
+
+class ExactPoint(Estimator):
+    """The exact point with a sampled gradient: (l, r) streamed over the whole bag, B instances back-propagated.
+
+    Where the pooling's logits vary, the B instances are drawn with replacement in proportion to exp(z), known from the
+    first pass; otherwise uniformly without replacement. Unbiased for the gradient at fixed (a, b, alpha) for a
+    deterministic, instance-wise encoder.
+
+    Parameters
+    ----------
+    num_instances : int
+        B, instances back-propagated a bag, >= 1.
+    chunk_size : int
+        Instances encoded at a time in the first pass, >= 1.
+    seed : int
+        Of the draws; step t of seed s always draws the same.
+    """
+
+    name = "exact-point"
+    whole = True
+
+    def __init__(self, *, num_instances: int = 4, chunk_size: int = 1024, seed: int = 0) -> None:
+        super().__init__()
+        self.num_instances = _checked("num_instances", num_instances)
+        self.chunk_size = _checked("chunk_size", chunk_size)
+        self.seed = seed
+        self.step = 0
+
+    def check(self, model: BagScorer) -> None:
+        """Refuse max pooling."""
+        if not model.pooling.smooth:
+            raise ConfigError(
+                f"Expected a smooth pooling for the estimator 'exact-point', got {model.pooling.name!r}; "
+                "use the estimator 'exact', which back-propagates the maximal instance alone."
+            )
+
+    def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
+        """Bag output at the exact point."""
+        _refuse_batch_statistics(model, self.name)
+        _refuse_dropout(model, self.name)
+        draw = draw_proportional if model.pooling.weighted else draw_uniform
+        rng = np.random.default_rng([self.seed, self.step])
+        self.step += 1
+        drawn = draw(model, batch, self.num_instances, chunk_size=self.chunk_size, rng=rng)
+        z, v = model.instances(batch.reader.rows(drawn.positions.flatten()))
+        shape = drawn.positions.shape
+        mask, proportional = drawn.mask.to(z.device), drawn.proportional.to(z.device)
+        z = z.view(shape).masked_fill(~mask, torch.finfo(z.dtype).min / 4)
+        w = point_weights(z, drawn.l, mask.sum(dim=1), mask=mask)
+        w = torch.where(proportional.unsqueeze(1), torch.full_like(w, 1 / shape[1]), w)
+        l_hat, r_hat = linearise(z, v.view(*shape, v.shape[-1]), drawn.l, drawn.r, w)
+        return BagOutput(l_hat, r_hat, _counts(batch, z), model.pooling)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the number of steps drawn so far."""
+        return torch.tensor(self.step)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue the draws after this many steps."""
+        self.step = int(state)
+
+
+def _two_pass(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
+    passes = _Passes(model, batch, chunk_size)
+    apply: Any = _TwoPass.apply
+    l, r = apply(passes, *passes.parameters)  # noqa: E741
+    return BagOutput(l, r, _counts(batch, l), model.pooling)
+
+
+class _Passes:
+    """Both passes over one batch, under the same autocast and, chunk by chunk, the same random numbers."""
+
+    def __init__(self, model: BagScorer, batch: WholeBatch, chunk_size: int) -> None:
+        self.model = model
+        self.batch = batch
+        self.chunk_size = chunk_size
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.device = batch.reader.device
+        self.autocast = torch.is_autocast_enabled(self.device.type)
+        self.autocast_dtype = torch.get_autocast_dtype(self.device.type)
+        self.noisy = model.training
+        self.random_states: list[tuple[Tensor, ...]] = []
+
+    def first(self) -> tuple[Tensor, Tensor]:
+        num_bags = self.batch.index.shape[0]
+        total: LogMean | None = None
+        for positions, segment in self.batch.chunks(self.chunk_size):
+            if self.noisy:
+                self.random_states.append(_random_state(self.device))
+            z, v = self.model.instances(self.batch.reader.rows(positions))
+            part = reduce_segments(z, v, segment.to(z.device), num_bags=num_bags)
+            total = part if total is None else merge(total, part)
+        if total is None:
+            raise ValueError("Expected at least one instance, got an empty batch; pass bags that hold instances.")
+        return total.l, total.r
+
+    def second(self, l: Tensor, r: Tensor, grad_l: Tensor, grad_r: Tensor) -> list[Tensor | None]:  # noqa: E741
+        total: list[Tensor | None] = [None] * len(self.parameters)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices, enabled=self.noisy), torch.enable_grad(), self._precision():
+            for i, (positions, segment) in enumerate(self.batch.chunks(self.chunk_size)):
+                if self.noisy:
+                    _set_random_state(self.random_states[i], self.device)
+                z, v = self.model.instances(self.batch.reader.rows(positions))
+                of = segment.to(z.device)
+                sizes = self.batch.sizes.to(device=z.device, dtype=z.dtype)
+                w = torch.exp(z.detach() - l[of]) / sizes[of]
+                pulls = cotangents(v.detach(), r[of], w, grad_l[of], grad_r[of])
+                roots = [(out, pull) for out, pull in zip((z, v), pulls) if out.requires_grad]
+                grads = torch.autograd.grad(
+                    [out for out, _ in roots], self.parameters, [pull for _, pull in roots], allow_unused=True
+                )
+                total = [_add(a, b) for a, b in zip(total, grads)]
+        return total
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast)
+
+
+class _TwoPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, passes: _Passes, *parameters: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        l, r = passes.first()  # noqa: E741
+        ctx.passes = passes
+        ctx.save_for_backward(l, r)
+        return l, r
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_l: Tensor, grad_r: Tensor) -> tuple[Tensor | None, ...]:
+        l, r = ctx.saved_tensors  # noqa: E741
+        return None, *ctx.passes.second(l, r, grad_l, grad_r)
+
+
+def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    if total is None or part is None:
+        return part if total is None else total
+    return total.add_(part)
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, ...]:
+    states = (torch.get_rng_state(),)
+    return (*states, torch.cuda.get_rng_state(device)) if device.type == "cuda" else states
+
+
+def _set_random_state(states: tuple[Tensor, ...], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1], device)
+
+
+def _counts(batch: WholeBatch, like: Tensor) -> Tensor:
+    return batch.sizes.to(device=like.device, dtype=like.dtype)
+
+
+def _checked(what: str, value: int) -> int:
+    if value < 1:
+        raise ConfigError(f"Expected {what} >= 1, got {value}; choose how many instances are encoded at a time.")
+    return value
+
+
+def _refuse_batch_statistics(model: nn.Module, estimator: str) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats):
+            raise ConfigError(
+                f"Expected scores that do not depend on the batch for the estimator {estimator!r}, got batch "
+                f"normalisation in batch statistics at {name!r}, which makes the two passes disagree; use group "
+                "normalisation, or put the layer into evaluation mode (model.get_submodule(name).eval())."
+            )
+
+
+def _refuse_dropout(model: nn.Module, estimator: str) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, _DropoutNd) and module.training and module.p > 0:
+            raise ConfigError(
+                f"Expected a deterministic encoder for {estimator!r}, got active dropout at {name!r}; set its rate to "
+                "0, or use the estimator 'exact' with a smooth pooling, which replays it."
+            )

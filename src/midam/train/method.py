@@ -1,0 +1,106 @@
+"""A method is pooling x estimator x objective: built here from the settings, and checked for sense."""
+
+from dataclasses import dataclass
+
+import torch
+
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.nn.encoders import MLP, ResNet20
+from midam.nn.pooling import NoisyOrPooling, make_pooling
+from midam.nn.scaling import Standardizer
+from midam.nn.scorer import BagScorer
+from midam.train.config import FitConfig
+from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
+from midam.train.exact import Exact, ExactPoint
+from midam.train.objective import BCE, MinMaxAUC, Objective, PairwiseAUC
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a run trains: the scorer, the estimator and the objective."""
+
+    model: BagScorer
+    estimator: Estimator
+    objective: Objective
+
+
+def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags: int) -> Method:
+    """Build a method with fresh weights from ``config.seed``; the global random state is left alone.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings.
+    instance_shape : tuple of int
+        Shape of one instance.
+    num_bags : int
+        Bags of the training set.
+
+    Raises
+    ------
+    ConfigError
+        If the combination makes no sense, or the encoder does not fit the instances.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        objective = _build_objective(config)
+        model = build_model(config, instance_shape=instance_shape)
+    estimator = _build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size)
+    estimator.check(model)
+    return Method(model, estimator, objective)
+
+
+def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagScorer:
+    """Build the scorer alone, with weights from torch's current random state."""
+    encoder = _build_encoder(config, instance_shape)
+    options = dict(config.pooling_args)
+    if config.temperature is not None:
+        options["temperature"] = config.temperature
+    squash = config.objective != BCE.name
+    try:
+        pooling = make_pooling(config.pooling, encoder.out_features, squash=squash, **options)
+    except TypeError as error:
+        raise ConfigError(
+            f"Expected arguments of the pooling {config.pooling!r} in pooling_args, got {options}: {error}"
+        ) from None
+    scaler = Standardizer(instance_shape, clip=config.clip if config.standardize else float("inf"))
+    return BagScorer(encoder, pooling, scaler=scaler)
+
+
+def warn_of_sizes(model: BagScorer, bags: Bags) -> None:
+    """Warn where the pooling suffers from bags of these sizes."""
+    if isinstance(model.pooling, NoisyOrPooling):
+        model.pooling.check_sizes(int(bags.sizes.max()))
+
+
+def _build_encoder(config: FitConfig, instance_shape: tuple[int, ...]) -> MLP | ResNet20:
+    if config.encoder == "mlp":
+        width = int(torch.Size(instance_shape).numel())
+        return MLP(width, hidden=config.hidden, dropout=config.dropout)
+    if len(instance_shape) != 3 or instance_shape[0] not in (1, 3):
+        raise ConfigError(
+            "Expected instances of shape [1 or 3, height, width] for the encoder 'resnet20', got "
+            f"{list(instance_shape)}; use the encoder 'mlp' for feature vectors."
+        )
+    return ResNet20(instance_shape[0], norm=config.norm)
+
+
+def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int) -> Estimator:
+    if config.estimator == "vrsp":
+        return VarianceReduced(
+            num_bags, value_size, state_rate=config.state_rate, schedule=config.state_schedule, lag=config.lag
+        )
+    if config.estimator == "minibatch":
+        return MiniBatch()
+    if config.estimator == "exact":
+        return Exact(chunk_size=config.chunk_size)
+    return ExactPoint(num_instances=config.num_instances, chunk_size=config.chunk_size, seed=config.seed)
+
+
+def _build_objective(config: FitConfig) -> Objective:
+    if config.objective == "minmax-auc":
+        return MinMaxAUC(
+            margin=config.margin, dual_lr=config.dual_lr, weight=config.objective_weight, domain=config.dual_domain
+        )
+    return PairwiseAUC(margin=config.margin) if config.objective == "pairwise" else BCE()

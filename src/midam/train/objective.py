@@ -1,0 +1,138 @@
+"""Objectives as modules: parameters, dual variable and the loss of a batch of bags."""
+
+import torch
+from torch import Tensor, nn
+
+from midam.errors import ConfigError
+from midam.functional import objectives as f
+from midam.nn.scorer import BagOutput
+
+
+class Objective(nn.Module):
+    """Base of the objectives: called with a `BagOutput` and labels [K], returns the loss [].
+
+    `dual_step` runs after the optimizer has stepped; only the min-max objective has something to do then.
+    """
+
+    name: str
+    squash = True
+
+    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+        """Loss [] of K bags with labels [K]."""
+        raise NotImplementedError
+
+    def dual_step(self, loss: Tensor) -> None:
+        """Advance the dual variable, unless the loss is not finite."""
+
+
+class MinMaxAUC(Objective):
+    """Min-max AUC objective (eq. MI_DAM); see `midam.functional.objectives.minmax_auc`.
+
+    Parameters
+    ----------
+    margin : float
+        c > 0.
+    dual_lr : float
+        eta' in (0, 1].
+    weight : {"paper", "pairwise"}
+        F3 as printed, or doubled so that the saddle value is the pairwise square loss.
+    domain : {"nonnegative", "real"}
+        Omega, the domain of the dual variable.
+
+    Attributes
+    ----------
+    positive_center, negative_center : Parameter []
+        a and b. They take no weight decay: see `midam.train.step.parameter_groups`.
+    dual : Tensor []
+        alpha, a buffer that only `dual_step` writes.
+    """
+
+    name = "minmax-auc"
+    dual: Tensor
+
+    def __init__(
+        self,
+        *,
+        margin: float = 1.0,
+        dual_lr: float = 1.0,
+        weight: f.Weight = "paper",
+        domain: f.Domain = "nonnegative",
+    ) -> None:
+        super().__init__()
+        if not 0 < dual_lr <= 1:
+            raise ConfigError(f"Expected dual_lr in (0, 1], got {dual_lr}; the paper's code uses 1.")
+        self.margin = _checked_margin(margin)
+        self.dual_lr = dual_lr
+        self.weight = weight
+        self.domain = domain
+        self.positive_center = nn.Parameter(torch.zeros(()))
+        self.negative_center = nn.Parameter(torch.zeros(()))
+        self.register_buffer("dual", torch.zeros(()))
+        self._proposed: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+        """Loss [] of K bags with labels [K]."""
+        h = output.score
+        weights = f.class_weights(labels, dtype=h.dtype)
+        result = f.minmax_auc(
+            h,
+            weights,
+            a=self.positive_center,
+            b=self.negative_center,
+            alpha=self.dual,
+            margin=self.margin,
+            weight=self.weight,
+        )
+        self._proposed = result.gap, weights.both
+        return result.loss
+
+    @torch.no_grad()
+    def dual_step(self, loss: Tensor) -> None:
+        """Advance alpha, unless the loss is not finite or a class was missing."""
+        if self._proposed is None:
+            return
+        gap, both = self._proposed
+        step = f.dual_step(self.dual, gap, dual_lr=self.dual_lr, domain=self.domain, both=both)
+        self.dual.copy_(torch.where(torch.isfinite(loss), step, self.dual))
+        self._proposed = None
+
+
+class PairwiseAUC(Objective):
+    """Squared hinge over all pairs of a positive and a negative bag of the batch.
+
+    Parameters
+    ----------
+    margin : float
+        c > 0.
+    """
+
+    name = "pairwise"
+
+    def __init__(self, *, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = _checked_margin(margin)
+
+    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+        """Loss [] of K bags with labels [K]."""
+        h = output.score
+        return f.pairwise_squared_hinge(h, f.class_weights(labels, dtype=h.dtype), margin=self.margin)
+
+
+class BCE(Objective):
+    """Binary cross-entropy of the bag logits; mean, max and smoothed-max then pool raw scores."""
+
+    name = "bce"
+    squash = False
+
+    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+        """Loss [] of K bags with labels [K]."""
+        return f.bce(output.logit, labels)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {o.name: o for o in (MinMaxAUC, PairwiseAUC, BCE)}
+
+
+def _checked_margin(margin: float) -> float:
+    if not margin > 0:
+        raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
+    return margin

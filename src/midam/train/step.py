@@ -1,0 +1,72 @@
+"""One training step, and the parameter groups and optimizers it needs."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from midam.data.batch import SampledBatch, WholeBatch
+from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.estimators import Estimator
+from midam.train.objective import Objective
+
+OptimizerName = Literal["sgd", "adam"]
+
+
+def parameter_groups(model: nn.Module, objective: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters of the model with weight decay, those of the objective (a, b) without."""
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": weight_decay},
+        {"params": list(objective.parameters()), "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(
+    name: OptimizerName, groups: list[dict[str, Any]], *, lr: float, momentum: float
+) -> torch.optim.Optimizer:
+    """Make the primal optimizer of Algorithm 1.
+
+    "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which torch writes as dampening = momentum (v starts at
+    the first gradient); "adam" the Adam style.
+    """
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum, dampening=momentum)
+    return torch.optim.Adam(groups, lr=lr)
+
+
+def train_step(
+    model: BagScorer,
+    estimator: Estimator,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    batch: SampledBatch | WholeBatch,
+    *,
+    fabric: Any = None,
+) -> tuple[Tensor, BagOutput]:
+    """One primal step, one dual step, one commit of the tracked state; no device synchronisation for sampled batches.
+
+    Parameters
+    ----------
+    fabric : lightning_fabric.Fabric, optional
+        Runs the backward pass (precision, scaling); default: ``loss.backward()``.
+
+    Returns
+    -------
+    loss : Tensor []
+        Detached.
+    output : BagOutput
+        At the point of the estimator.
+    """
+    output: BagOutput = estimator(model, batch)
+    loss: Tensor = objective(output, batch.labels)
+    optimizer.zero_grad(set_to_none=True)
+    if fabric is None:
+        torch.autograd.backward(loss)
+    else:
+        fabric.backward(loss)
+    optimizer.step()
+    loss = loss.detach()
+    objective.dual_step(loss)
+    estimator.commit(loss)
+    return loss, output

@@ -1,0 +1,236 @@
+"""The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from midam.data.bags import Bags, both_classes
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.sampling import BagSampler
+from midam.errors import BagDataError, CheckpointError, MidamError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.nn.scaling import Standardizer
+from midam.train.config import FitConfig
+from midam.train.method import build_method, warn_of_sizes
+from midam.train.step import make_optimizer, parameter_groups, train_step
+
+MAX_SCALER_INSTANCES = 200_000
+_SCALER_STREAM = 7
+
+
+class DivergedError(MidamError):
+    """The loss is no longer finite."""
+
+
+class Trainer:
+    """Trains one method on one set of bags.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings.
+    train : Bags
+        Labelled, both classes present.
+    val : Bags, optional
+        Labelled; scored after each epoch. Used for nothing else here.
+    fabric : lightning_fabric.Fabric, optional
+        Device and precision; default: one device as `config` says.
+
+    Attributes
+    ----------
+    model, estimator, objective, optimizer
+        The parts, on the device.
+    epoch : int
+        Epochs done.
+    history : list of dict
+        A row an epoch: epoch, lr, state_rate, dual_lr, loss, train_auroc (of the scores at the estimator's points,
+        while training), val_auroc.
+    best_epoch : int or None
+        Epoch with the highest validation AUROC so far, the later one of equals.
+    """
+
+    def __init__(
+        self, config: FitConfig, train: Bags, val: Bags | None = None, *, fabric: Fabric | None = None
+    ) -> None:
+        both_classes(train)
+        if val is not None and val.instance_shape != train.instance_shape:
+            raise BagDataError(
+                f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
+                f"(in {val.source}); use the same features."
+            )
+        self.config = config
+        self.fabric = fabric or make_fabric(config)
+        method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
+        warn_of_sizes(method.model, train)
+        device = self.fabric.device
+        self.model = method.model.to(device)
+        self.estimator = method.estimator.to(device)
+        self.objective = method.objective.to(device)
+        self._train, self._val = train, val
+        self._reader = InstanceReader(train, device=device)
+        self._val_reader = InstanceReader(val, device=device) if val is not None else None
+        self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
+        if config.standardize:
+            _fit_scaler(self.model.scaler, train, seed=config.seed)
+        groups = parameter_groups(self.model, self.objective, weight_decay=config.weight_decay)
+        self.optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+        self.sampler = BagSampler(
+            train.require_labels(),
+            train.sizes,
+            num_positive=config.num_positive,
+            num_negative=config.num_negative,
+            num_instances=None if self.estimator.whole else config.num_instances,
+            seed=config.seed,
+        )
+        self.epoch = 0
+        self.history: list[dict[str, Any]] = []
+        self.best_epoch: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """All epochs done, or patience exhausted."""
+        if self.epoch >= self.config.epochs:
+            return True
+        return (
+            self.config.patience is not None
+            and self.best_epoch is not None
+            and self.epoch - self.best_epoch >= self.config.patience
+        )
+
+    def train_epoch(self) -> dict[str, Any]:
+        """Train one epoch and score the validation bags; returns the new row of `history`.
+
+        Raises
+        ------
+        DivergedError
+            If the loss is no longer finite.
+        """
+        rates = self._set_rates()
+        losses, scores, labels = [], [], []
+        self.model.train()
+        # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
+        with torch.random.fork_rng(devices=self._cuda_devices()), self.fabric.autocast():
+            torch.manual_seed(_mix_seed(self.config.seed, self.epoch))
+            for batch in self._batches():
+                loss, output = train_step(
+                    self.model, self.estimator, self.objective, self.optimizer, batch, fabric=self.fabric
+                )
+                losses.append(loss)
+                scores.append(output.score.detach())
+                labels.append(batch.labels)
+        self.epoch += 1
+        loss_value = float(torch.stack(losses).double().mean())
+        if not np.isfinite(loss_value):
+            raise DivergedError(
+                f"Expected a finite loss, got {loss_value} in epoch {self.epoch}; lower lr (now {rates['lr']:g}) or "
+                "standardise the features."
+            )
+        row: dict[str, Any] = {
+            "epoch": self.epoch,
+            **rates,
+            "loss": loss_value,
+            "train_auroc": auroc(_numpy(torch.cat(labels)), _numpy(torch.cat(scores))),
+            "val_auroc": self._validate(),
+        }
+        self.history.append(row)
+        self._note_best(row)
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resume needs: tensors, numbers, strings, lists and dictionaries only."""
+        return {
+            "model": self.model.state_dict(),
+            "estimator": self.estimator.state_dict(),
+            "bag_ids": [str(i) for i in self._train.ids],
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "epoch": self.epoch,
+            "history": [dict(row) for row in self.history],
+            "best_epoch": self.best_epoch,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`.
+
+        Raises
+        ------
+        CheckpointError
+            If the state belongs to other training bags.
+        """
+        if state["bag_ids"] != [str(i) for i in self._train.ids]:
+            raise CheckpointError(
+                "Expected the state of these training bags, got that of others; resume with the data of the run."
+            )
+        self.model.load_state_dict(state["model"])
+        self.estimator.load_state_dict(state["estimator"])
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.epoch = state["epoch"]
+        self.history = [dict(row) for row in state["history"]]
+        self.best_epoch = state["best_epoch"]
+
+    def _batches(self) -> Iterator[SampledBatch | WholeBatch]:
+        make = whole_batches if self.estimator.whole else sampled_batches
+        return make(self._reader, self.sampler, self._labels)
+
+    def _set_rates(self) -> dict[str, float]:
+        falls = self.config.decays(self.epoch)
+        lr = self.config.lr * 0.1**falls
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        rates = {"lr": lr}
+        for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
+            if hasattr(part, name):
+                rates[name] = getattr(self.config, name) * 0.5**falls
+                setattr(part, name, rates[name])
+        return rates
+
+    def _validate(self) -> float | None:
+        if self._val is None:
+            return None
+        labels = self._val.require_labels()
+        if labels.min() == labels.max():
+            return None
+        with self.fabric.autocast():
+            scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
+        return auroc(labels, scores)
+
+    def _note_best(self, row: Mapping[str, Any]) -> None:
+        if row["val_auroc"] is None:
+            return
+        best = None if self.best_epoch is None else self.history[self.best_epoch - 1]["val_auroc"]
+        if best is None or row["val_auroc"] >= best:
+            self.best_epoch = row["epoch"]
+
+    def _cuda_devices(self) -> list[torch.device]:
+        return [self.fabric.device] if self.fabric.device.type == "cuda" else []
+
+
+def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
+    """One device, as the settings say."""
+    return Fabric(accelerator=config.accelerator, devices=1, precision=config.precision, loggers=loggers)
+
+
+def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> None:
+    if not isinstance(scaler, Standardizer):
+        return
+    rows = np.concatenate([np.arange(start, start + size) for start, size in zip(train.starts, train.sizes)])
+    if len(rows) > MAX_SCALER_INSTANCES:
+        rng = np.random.default_rng([seed, _SCALER_STREAM])
+        rows = np.sort(rng.choice(rows, MAX_SCALER_INSTANCES, replace=False))
+    scaler.fit(torch.from_numpy(np.asarray(train.gather(rows))))
+
+
+def _mix_seed(seed: int, epoch: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _numpy(x: Tensor) -> Any:
+    return x.double().cpu().numpy()
