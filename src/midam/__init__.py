@@ -1,0 +1,101 @@
+"""Multi-instance deep AUC maximisation: rank bags of any size from bag labels alone."""
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.sampling import BagSampler
+from midam.data.sources import read_bags
+from midam.data.splits import split_bags, stratified_folds
+from midam.errors import (
+    BagDataError,
+    CheckpointError,
+    ConfigError,
+    DataNotFoundError,
+    LeakageError,
+    MidamError,
+    OneClassError,
+    RunExistsError,
+)
+from midam.estimator import MIDAMClassifier
+from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.metrics import auprc, auroc, summarize
+from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.nn.encoders import MLP, ResNet20
+from midam.nn.pooling import (
+    AttentionPooling,
+    EmbeddingAttentionPooling,
+    GatedAttentionPooling,
+    GeneralisedMeanPooling,
+    MaxPooling,
+    MeanPooling,
+    NoisyAndPooling,
+    NoisyOrPooling,
+    SmoothedMaxPooling,
+    make_pooling,
+)
+from midam.nn.scaling import Standardizer
+from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.config import FitConfig
+from midam.train.estimators import MiniBatch, VarianceReduced
+from midam.train.exact import Exact, ExactPoint
+from midam.train.objective import BCE, MinMaxAUC, PairwiseAUC
+from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.trainer import Trainer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BCE",
+    "MLP",
+    "AttentionPooling",
+    "BagDataError",
+    "BagOutput",
+    "BagSampler",
+    "BagScorer",
+    "Bags",
+    "CheckpointError",
+    "ConfigError",
+    "DataNotFoundError",
+    "EmbeddingAttentionPooling",
+    "Exact",
+    "ExactPoint",
+    "FitConfig",
+    "GatedAttentionPooling",
+    "GeneralisedMeanPooling",
+    "InstanceReader",
+    "InstanceScores",
+    "LeakageError",
+    "MIDAMClassifier",
+    "MaxPooling",
+    "MeanPooling",
+    "MidamError",
+    "MinMaxAUC",
+    "MiniBatch",
+    "NoisyAndPooling",
+    "NoisyOrPooling",
+    "OneClassError",
+    "PairwiseAUC",
+    "ResNet20",
+    "RunExistsError",
+    "SampledBatch",
+    "SmoothedMaxPooling",
+    "Standardizer",
+    "Trainer",
+    "VarianceReduced",
+    "WholeBatch",
+    "auprc",
+    "auroc",
+    "auroc_interval",
+    "instance_scores",
+    "make_optimizer",
+    "make_pooling",
+    "paired_delong",
+    "parameter_groups",
+    "predict",
+    "read_bags",
+    "sampled_batches",
+    "split_bags",
+    "stratified_folds",
+    "summarize",
+    "train_step",
+    "whole_batches",
+]

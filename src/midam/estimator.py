@@ -1,0 +1,186 @@
+"""The scikit-learn face: a bag classifier with `fit`, `decision_function`, `predict_proba` and `predict`."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from midam.data.bags import Bags, both_classes
+from midam.data.splits import split_bags
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.metrics import operating_point
+from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.train.config import FitConfig, from_dict, unknown_key
+from midam.train.trainer import Trainer, make_fabric
+
+BagsLike = Bags | Sequence[ArrayLike]
+
+
+class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Bag classifier that maximises AUC.
+
+    A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the probabilities,
+    chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
+
+    Parameters
+    ----------
+    pooling, estimator, objective : str
+        The method, see `midam.train.config.FitConfig`.
+    seed : int
+        Of the split, the initial weights and the sampling.
+    epochs : int
+        An epoch draws as many bags as the training set holds.
+    settings : dict, optional
+        Further fields of `FitConfig`, such as ``{"num_instances": 8}``.
+
+    Attributes
+    ----------
+    classes_ : array [2]
+        0 and 1.
+    model_ : BagScorer
+        The trained scorer.
+    history_ : list of dict
+        A row an epoch.
+    calibrator_ : PlattCalibrator or None
+        From scores to probabilities; None with ``val_fraction=0``.
+    threshold_ : float
+        Operating point on the score; 0.5 with ``val_fraction=0``.
+
+    Examples
+    --------
+    >>> from midam.data import catalog
+    >>> bags = catalog.load("digits")
+    >>> train, test = bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
+    >>> classifier = MIDAMClassifier(epochs=2).fit(train, train.labels)
+    >>> classifier.decision_function(test).shape
+    (100,)
+    """
+
+    def __init__(
+        self,
+        *,
+        pooling: str = "attention",
+        estimator: str = "vrsp",
+        objective: str = "minmax-auc",
+        seed: int = 0,
+        epochs: int = 100,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.pooling = pooling
+        self.estimator = estimator
+        self.objective = objective
+        self.seed = seed
+        self.epochs = epochs
+        self.settings = settings
+
+    def fit(self, bags: BagsLike, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        bags : Bags, or sequence of N arrays [n_i, ...]
+            Training bags.
+        y : array [N], optional
+            Labels, 0 or 1; default: those of `bags`.
+        groups : array [N], optional
+            Group (patient) of each bag; the held-out bags share no group with the rest. Default: those of `bags`.
+
+        Raises
+        ------
+        MidamError
+            If bags, labels or settings cannot be used.
+        """
+        config = self._config()
+        bags = _as_bags(bags, y, groups)
+        both_classes(bags)
+        labels = bags.require_labels()
+        held = np.zeros(len(bags), dtype=bool)
+        if config.val_fraction > 0:
+            shares = (1 - config.val_fraction, config.val_fraction, 0.0)
+            held = split_bags(labels, groups=bags.groups, fractions=shares, seed=config.seed) == "val"
+        val = bags.subset(np.flatnonzero(held)) if held.any() else None
+        trainer = Trainer(config, bags.subset(np.flatnonzero(~held)), val, fabric=make_fabric(config))
+        best: dict[str, Any] | None = None
+        while not trainer.finished:
+            trainer.train_epoch()
+            if config.select == "best" and trainer.best_epoch == trainer.epoch:
+                best = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        if best is not None:
+            trainer.model.load_state_dict(best)
+        self.classes_ = np.array([0, 1])
+        self.model_ = trainer.model.eval()
+        self.history_ = trainer.history
+        self.calibrator_, self.threshold_ = None, 0.5
+        if val is not None:
+            scores = predict(self.model_, val, chunk_size=config.chunk_size)
+            self.calibrator_ = PlattCalibrator().fit(scores, val.require_labels())
+            self.threshold_ = float(operating_point(val.require_labels(), scores))
+        return self
+
+    def decision_function(self, bags: BagsLike) -> NDArray[np.float64]:
+        """Scores [N] in [0, 1]: larger is more positive; not a probability."""
+        self._check_fitted()
+        return predict(self.model_, _as_bags(bags, None, None), chunk_size=self._config().chunk_size)
+
+    def predict_proba(self, bags: BagsLike) -> NDArray[np.float64]:
+        """Probabilities [N, 2] of the two classes, calibrated on the held-out bags.
+
+        Raises
+        ------
+        ConfigError
+            If no bags were held out for the calibration.
+        """
+        scores = self.decision_function(bags)
+        if self.calibrator_ is None:
+            raise ConfigError("Expected a calibrated classifier, got val_fraction=0; hold bags out to get probabilities.")
+        positive = self.calibrator_.predict(scores)
+        return np.stack([1 - positive, positive], axis=1)
+
+    def predict(self, bags: BagsLike) -> NDArray[np.int64]:
+        """Classes [N] at the operating point `threshold_`."""
+        scores = self.decision_function(bags)
+        return (scores >= self.threshold_).astype(np.int64)
+
+    def instance_scores(self, bags: BagsLike) -> list[InstanceScores]:
+        """Score, attention logit and weight of every instance, a bag after the other."""
+        self._check_fitted()
+        of = _as_bags(bags, None, None)
+        return [instance_scores(self.model_, of, i, chunk_size=self._config().chunk_size) for i in range(len(of))]
+
+    def _config(self) -> FitConfig:
+        settings = dict(self.settings or {})
+        known = [field.name for field in dataclasses.fields(FitConfig)]
+        for key in settings:
+            if key not in known:
+                raise ConfigError(unknown_key(key, known, source="settings"))
+        own = {name: getattr(self, name) for name in ("pooling", "estimator", "objective", "seed", "epochs")}
+        return from_dict({**settings, **own})
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise ConfigError("Expected a fitted classifier, got a fresh one; call fit first.")
+
+
+def _as_bags(bags: BagsLike, y: ArrayLike | None, groups: ArrayLike | None) -> Bags:
+    if not isinstance(bags, Bags):
+        return Bags.from_list(bags, y, groups=groups)
+    if y is None and groups is None:
+        return bags
+    labels = bags.labels if y is None else y
+    if labels is not None and len(np.asarray(labels)) != len(bags):
+        raise BagDataError(f"Expected {len(bags)} labels, got {len(np.asarray(labels))}; give one label a bag.")
+    return Bags(
+        bags.instances,
+        starts=bags.starts,
+        sizes=bags.sizes,
+        ids=bags.ids,
+        labels=labels,
+        groups=bags.groups if groups is None else groups,
+        coords=bags.coords,
+        feature_names=bags.feature_names,
+        source=bags.source,
+    )

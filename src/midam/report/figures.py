@@ -1,0 +1,239 @@
+"""Figures of a run: the ROC curve of the test bags and the learning curves.
+
+Figures are drawn on their own canvas, never through pyplot's global state, and appear under
+their name only when complete.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
+
+from midam.evaluate.metrics import threshold_metrics
+from midam.evaluate.ranking import check_bags
+
+# Okabe and Ito's palette, safe for colour-blind readers; lines differ in dash and marker as well.
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6E6E6E"
+_DPI = 150
+_MANY_EPOCHS = 25
+
+
+def plot_roc(
+    path: str | Path,
+    *,
+    labels: ArrayLike,
+    scores: ArrayLike,
+    summary: Mapping[str, Any],
+    title: str,
+    threshold: float | None = None,
+) -> None:
+    """Draw the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
+
+    Parameters
+    ----------
+    path : str or Path
+        PNG file to write; replaced in one step.
+    labels : array_like, shape [N]
+        Bag labels, 0 or 1. With one class only the figure says that there is no curve.
+    scores : array_like, shape [N]
+        Bag scores, finite, larger means more positive.
+    summary : mapping
+        Result of :func:`midam.evaluate.metrics.summarize` on the same bags.
+    title : str
+        Title of the figure.
+    threshold : float, optional
+        Operating point chosen on validation bags.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from midam.evaluate.metrics import summarize
+    >>> y, s = [0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plot_roc(Path(folder) / "roc.png", labels=y, scores=s, summary=summarize(y, s), title="Test bags")
+    ...     (Path(folder) / "roc.png").exists()
+    True
+    """
+    y, s = check_bags(labels, scores)
+    figure = _figure((4.9, 6.1))
+    axes = figure.add_subplot()
+    if summary["auroc"] is None:
+        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GREY)
+    else:
+        false_rate, true_rate, _ = roc_curve(y, s, drop_intermediate=False)
+        low, high = summary["auroc_ci95"]
+        name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"
+        axes.plot(false_rate, true_rate, color=BLUE, linewidth=2.2, label=name, solid_joinstyle="miter", zorder=3)
+        if threshold is not None:
+            _operating_point(axes, threshold_metrics(y, s, threshold))
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
+    positives = int(y.sum())
+    axes.set_title(title, loc="left", fontweight="bold", pad=20)
+    counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
+    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GREY, fontsize=9)
+    _legend(figure, columns=1)
+    _save(figure, Path(path))
+
+
+def plot_curves(
+    path: str | Path, history: Sequence[Mapping[str, float | None]], *, best_epoch: int | None = None
+) -> None:
+    """Draw the learning curves: the loss, and the AUROC of training and validation bags.
+
+    Parameters
+    ----------
+    path : str or Path
+        PNG file to write; replaced in one step.
+    history : sequence of mapping
+        One row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss` (None or absent
+        where not measured).
+    best_epoch : int, optional
+        Epoch with the best validation bags, marked in both panels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plot_curves(Path(folder) / "curves.png", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.4}])
+    ...     (Path(folder) / "curves.png").exists()
+    True
+    """
+    figure = _figure((8.4, 3.8))
+    losses, areas = figure.subplots(1, 2)
+    epochs = _column(history, "epoch")
+    drops = _drops(epochs, _column(history, "lr"))
+    for axes, title, train, validation in (
+        (losses, "Loss", "loss", "val_loss"),
+        (areas, "AUROC", "train_auroc", "val_auroc"),
+    ):
+        _curve(axes, epochs, _column(history, train), name="Training", color=BLUE, marker="o", dashes=(0, ()))
+        _curve(
+            axes, epochs, _column(history, validation), name="Validation", color=ORANGE, marker="s", dashes=(0, (4, 1))
+        )
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_xlabel("Epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+        if not axes.lines:
+            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GREY)
+            axes.set(xticks=[], yticks=[])
+            continue
+        axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
+        if best_epoch is not None:
+            axes.axvline(best_epoch, color=GREY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
+        for position, epoch in enumerate(drops):
+            name = "Learning rate lowered" if position == 0 else None
+            axes.axvline(epoch, color=GREY, linestyle=":", linewidth=1.2, label=name, zorder=1)
+        axes.margins(y=0.08)
+    _legend(figure, columns=4)
+    _save(figure, Path(path))
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """Return an empty figure of a size in inches with a canvas of its own."""
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _legend(figure: Figure, *, columns: int) -> None:
+    """Name each kind of line once, below the panels, where no curve can run behind it."""
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, names = axes.get_legend_handles_labels()
+        entries |= dict(zip(names, handles, strict=True))
+    if entries:
+        figure.legend(
+            list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        )
+
+
+def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
+    """Mark the operating point, its Wilson intervals as bars."""
+    across, up = 1 - found["specificity"], found["sensitivity"]
+    low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
+    axes.errorbar(
+        [across],
+        [up],
+        xerr=[[across - low], [high - across]],
+        yerr=[[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
+        fmt="o",
+        color=ORANGE,
+        markersize=7,
+        markeredgecolor="white",
+        elinewidth=1.4,
+        capsize=3,
+        clip_on=False,
+        zorder=4,
+        label=f"Validation threshold: sens. {up:.2f}, spec. {1 - across:.2f}",
+    )
+
+
+def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
+    """One column of the history; NaN, which matplotlib leaves out, for what was not measured."""
+    values = (row.get(key) for row in history)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _drops(epochs: NDArray[np.float64], rates: NDArray[np.float64]) -> list[float]:
+    """Return the epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
+    falls = np.flatnonzero(rates[1:] < 0.5 * rates[:-1]) + 1
+    return [float(epoch) for epoch in epochs[falls]]
+
+
+def _curve(
+    axes: Axes,
+    epochs: NDArray[np.float64],
+    values: NDArray[np.float64],
+    *,
+    name: str,
+    color: str,
+    marker: str,
+    dashes: tuple[int, tuple[int, ...]],
+) -> None:
+    """Draw one curve through the epochs that have a value."""
+    known = np.isfinite(values)
+    if not known.any():
+        return
+    shown = marker if known.sum() <= _MANY_EPOCHS else None
+    axes.plot(
+        epochs[known],
+        values[known],
+        linestyle=dashes,
+        color=color,
+        marker=shown,
+        markersize=4,
+        linewidth=1.6,
+        label=name,
+        zorder=3,
+    )
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Style the axes and write the PNG beside its target, then move it there in one step."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#E6E6E6", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        figure.savefig(unfinished, format="png", dpi=_DPI, facecolor="white")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""Apply a finished run: load it, score bags, evaluate it on bags it has or has not seen."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, CheckpointError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.metrics import summarize
+from midam.evaluate.predict import predict
+from midam.nn.scorer import BagScorer
+from midam.runs.data import read_data
+from midam.runs.folder import RunFolder
+from midam.train.checkpoint import load_checkpoint
+from midam.train.config import FitConfig, from_dict
+from midam.train.method import build_model
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run's model and what belongs to it.
+
+    Attributes
+    ----------
+    model : BagScorer
+        In evaluation mode, on the CPU.
+    config : FitConfig
+        Settings of the run.
+    calibrator : PlattCalibrator or None
+        From scores to probabilities; None where validation bags were missing, or the run did not finish.
+    threshold : float or None
+        Operating point on the score, chosen on validation.
+    splits : dict of str to str
+        Split of each bag that the run was made of, by bag id.
+    data : dict
+        source, fingerprint, instance_shape, feature_names of the run's data.
+    """
+
+    model: BagScorer
+    config: FitConfig
+    calibrator: PlattCalibrator | None
+    threshold: float | None
+    splits: dict[str, str]
+    data: dict[str, Any]
+
+
+def load_run(folder: RunFolder) -> LoadedRun:
+    """Load a run; one that was interrupted is loaded as of its last whole epoch, uncalibrated, with a warning.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no run, or its file is damaged.
+    """
+    if not folder.model.exists() and folder.last.exists():
+        warnings.warn(
+            f"{folder.root} did not finish: its last whole epoch is used, without calibration; "
+            f"finish it with `midam fit --resume {folder.root}`",
+            UserWarning,
+            stacklevel=2,
+        )
+        content = load_checkpoint(folder.last)
+        content |= {"model": content["trainer"]["model"], "calibrator": None, "threshold": None, "splits": {}}
+    else:
+        content = load_checkpoint(folder.model)
+    config = from_dict(content["config"], source=str(folder.model))
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(config, instance_shape=tuple(content["data"]["instance_shape"]))
+    try:
+        model.load_state_dict(content["model"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"Expected the weights of the run's own model, got others (in {folder.model}): {error}; restore the run folder."
+        ) from None
+    saved = content["calibrator"]
+    return LoadedRun(
+        model=model.eval(),
+        config=config,
+        calibrator=None if saved is None else PlattCalibrator.from_dict(saved),
+        threshold=content["threshold"],
+        splits=content["splits"],
+        data=content["data"],
+    )
+
+
+def read_for(run: LoadedRun, data: str) -> Bags:
+    """Read bags for a run, with or without labels, and check that they carry the run's features.
+
+    Raises
+    ------
+    BagDataError
+        If the instances have another shape, or the features other names or another order.
+    """
+    bags = read_data(data, run.config, require_labels=False)
+    expected = tuple(run.data["instance_shape"])
+    if bags.instance_shape != expected:
+        raise BagDataError(
+            f"Expected instances of shape {list(expected)} as in training, got {list(bags.instance_shape)} (in {data}); "
+            "use the same features."
+        )
+    names = run.data["feature_names"]
+    if names is not None and bags.feature_names is not None and list(bags.feature_names) != names:
+        wrong = next((a, b) for a, b in zip(names, bags.feature_names) if a != b)
+        raise BagDataError(
+            f"Expected the feature columns of training in their order, got {wrong[1]!r} in place of {wrong[0]!r} (in {data}); "
+            "reorder or rename the columns."
+        )
+    return bags
+
+
+def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Scores of bags [N], and probabilities [N] where the run is calibrated."""
+    scores = predict(run.model, bags, chunk_size=run.config.chunk_size)
+    return scores, None if run.calibrator is None else run.calibrator.predict(scores)
+
+
+def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
+    """Metrics of a run on labelled bags, told apart by what the run knows of each.
+
+    Bags that the run was made of are recognised by their id where the data are the run's own (same fingerprint), and reported
+    under their split; every other bag is reported under "new". So a training bag never enters a test figure.
+
+    Returns
+    -------
+    dict
+        "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline", the name of the
+        part that measures generalisation: "new", else "test".
+
+    Raises
+    ------
+    BagDataError
+        If the bags have no labels.
+    """
+    labels = bags.require_labels()
+    own = bags.fingerprint() == run.data["fingerprint"]
+    known = np.array([run.splits.get(str(i), "new") for i in bags.ids])
+    parts = known if own else np.full(len(bags), "new")
+    overlap = int((known != "new").sum())
+    if not own and overlap:
+        warnings.warn(
+            f"{overlap} of {len(bags)} bags (in {bags.source}) have the ids of bags that the run was made of, in other data: if they are "
+            "the same patients, the figures below are no test",
+            UserWarning,
+            stacklevel=2,
+        )
+    scores, probabilities = predict_run(run, bags)
+    result: dict[str, Any] = {}
+    for name in ("new", "test", "val", "train"):
+        inside = parts == name
+        if inside.any():
+            result[name] = summarize(
+                labels[inside],
+                scores[inside],
+                groups=None if bags.groups is None else bags.groups[inside],
+                threshold=run.threshold,
+                probabilities=None if probabilities is None else probabilities[inside],
+            )
+    result["headline"] = next((name for name in ("new", "test", "val", "train") if name in result))
+    return result

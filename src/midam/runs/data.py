@@ -1,0 +1,88 @@
+"""From the name of the data to bags with splits, as the settings of a run say."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags, both_classes
+from midam.data.sources import read_bags
+from midam.data.splits import check_disjoint, split_bags
+from midam.errors import BagDataError
+from midam.train.config import FitConfig
+
+
+@dataclass(frozen=True)
+class SplitBags:
+    """Bags and the split of each.
+
+    Attributes
+    ----------
+    bags : Bags
+        All of them, labelled.
+    splits : array of str [N]
+        "train", "val" or "test".
+    """
+
+    bags: Bags
+    splits: NDArray[np.str_]
+
+    def part(self, name: str) -> Bags:
+        """Bags of one split; may be empty."""
+        return self.bags.subset(np.flatnonzero(self.splits == name))
+
+
+def read_data(data: str, config: FitConfig, *, require_labels: bool = True) -> Bags:
+    """Read bags with the column names of the settings."""
+    return read_bags(
+        data,
+        bag_column=config.bag_column,
+        label_column=config.label_column,
+        group_column=config.groups,
+        split_column=config.split,
+        coord_columns=config.coords,
+        ignore_columns=config.ignore,
+        require_labels=require_labels,
+    )
+
+
+def split_data(bags: Bags, config: FitConfig) -> SplitBags:
+    """Split bags as the data says, else at random: stratified by label, disjoint by group.
+
+    A data set that names a test split but no validation split has its validation bags taken from its training bags.
+
+    Raises
+    ------
+    BagDataError
+        If the training or a random split lacks a class.
+    LeakageError
+        If a group stands in two splits and the settings do not allow it.
+    """
+    both_classes(bags)
+    labels = bags.require_labels()
+    if bags.splits is None:
+        shares = (1 - config.val_fraction - config.test_fraction, config.val_fraction, config.test_fraction)
+        splits = split_bags(labels, groups=bags.groups, fractions=shares, seed=config.seed)
+    else:
+        splits = bags.splits.astype("<U5")
+        if not (splits == "train").any():
+            raise BagDataError(f"Expected training bags, got none (in {bags.source}); name a split 'train'.")
+        if not (splits == "val").any() and config.val_fraction > 0:
+            inside = np.flatnonzero(splits == "train")
+            groups = None if bags.groups is None else bags.groups[inside]
+            shares = (1 - config.val_fraction, config.val_fraction, 0.0)
+            splits[inside] = split_bags(labels[inside], groups=groups, fractions=shares, seed=config.seed)
+    if bags.groups is not None:
+        check_disjoint(splits, bags.groups, allow_leakage=config.allow_leakage)
+    parts = SplitBags(bags, splits)
+    both_classes(parts.part("train"))
+    for name in ("val", "test"):
+        held = labels[splits == name]
+        if len(held) and held.min() == held.max():
+            warnings.warn(
+                f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there",
+                UserWarning,
+                stacklevel=2,
+            )
+    return parts

@@ -1,0 +1,193 @@
+"""Train a run on disk: from data and settings to a folder with weights, scores, metrics and figures."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning_fabric import Fabric
+
+from midam import __version__
+from midam.data.bags import Bags
+from midam.errors import CheckpointError, MidamError
+from midam.evaluate.predict import predict
+from midam.runs.data import SplitBags, read_data, split_data
+from midam.runs.folder import RunFolder, csv_text, write_json, write_text
+from midam.runs.report import write_reports
+from midam.train.checkpoint import load_checkpoint, save_checkpoint
+from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, write_yaml
+from midam.train.trainer import Trainer, make_fabric
+
+OnEpoch = Callable[[dict[str, Any], Trainer], None]
+
+
+class Interrupted(MidamError):
+    """The run was stopped; it can be resumed."""
+
+
+def fit_run(data: str, config: FitConfig, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+    """Train a new run.
+
+    Parameters
+    ----------
+    data : str
+        Catalogue name or path.
+    config : FitConfig
+        Settings.
+    folder : RunFolder
+        Free; created once the data and the settings have been checked.
+    on_epoch : callable, optional
+        Called with the new row and the trainer after each epoch.
+
+    Returns
+    -------
+    dict
+        The summary, as in summary.json.
+
+    Raises
+    ------
+    MidamError
+        For bad data, settings that make no sense, or a folder in use: nothing has then been written.
+    Interrupted
+        If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
+    """
+    folder.require_free()
+    parts = split_data(read_data(data, config), config)
+    trainer = _make_trainer(config, parts, folder)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_yaml({"data": data, **to_dict(config)}, folder.config)
+    _save(trainer, parts, folder)
+    return _train(trainer, parts, data, folder, on_epoch)
+
+
+def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+    """Continue a run in place, bit for bit where it was.
+
+    Parameters
+    ----------
+    data : str, optional
+        Catalogue name or path; default: the run's own. Must hold the same bags.
+    folder : RunFolder
+        Of the run.
+    on_epoch : callable, optional
+        As in `fit_run`.
+
+    Returns
+    -------
+    dict
+        The summary.
+
+    Raises
+    ------
+    CheckpointError
+        If the run's checkpoint is missing or damaged, or the data are not the run's.
+    """
+    config, recorded = read_run_config(folder)
+    checkpoint = load_checkpoint(folder.last)
+    data = data or recorded
+    parts = split_data(read_data(data, config), config)
+    if checkpoint["data"]["fingerprint"] != parts.bags.fingerprint():
+        raise CheckpointError(
+            f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
+            "resume with the same data, or start a new run."
+        )
+    trainer = _make_trainer(config, parts, folder)
+    trainer.load_state_dict(checkpoint["trainer"])
+    return _train(trainer, parts, data, folder, on_epoch)
+
+
+def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
+    """Settings of a run and the data it was trained on."""
+    if not folder.config.exists():
+        raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
+    values = read_yaml(folder.config)
+    data = str(values.pop("data", ""))
+    return from_dict(values, source=str(folder.config)), data
+
+
+def _make_trainer(config: FitConfig, parts: SplitBags, folder: RunFolder) -> Trainer:
+    val = parts.part("val")
+    return Trainer(config, parts.part("train"), val if len(val) else None, fabric=_fabric(config, folder))
+
+
+def _fabric(config: FitConfig, folder: RunFolder) -> Fabric:
+    if config.logger != "tensorboard":
+        return make_fabric(config)
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+    try:
+        logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
+    except ModuleNotFoundError:
+        raise MidamError("Expected the package tensorboard for logger 'tensorboard', got none; install midam[track].") from None
+    return make_fabric(config, loggers=logger)
+
+
+def _train(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, on_epoch: OnEpoch | None) -> dict[str, Any]:
+    started = time.monotonic()
+    _write_metrics(trainer, folder)
+    try:
+        while not trainer.finished:
+            row = trainer.train_epoch()
+            trainer.fabric.log_dict({k: v for k, v in row.items() if k != "epoch" and v is not None}, step=row["epoch"])
+            # The best weights go first: killed in between, a resume repeats the epoch and writes them again, the same.
+            if trainer.best_epoch == trainer.epoch:
+                save_checkpoint(folder.best, {"model": trainer.model.state_dict(), "epoch": trainer.epoch})
+            _save(trainer, parts, folder)
+            _write_metrics(trainer, folder)
+            if on_epoch is not None:
+                on_epoch(row, trainer)
+        return _finish(trainer, parts, data, folder, seconds=time.monotonic() - started)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with "
+            f"`midam fit {data} --resume {folder.root}`"
+        ) from None
+
+
+def _save(trainer: Trainer, parts: SplitBags, folder: RunFolder) -> None:
+    content = {
+        "version": __version__,
+        "config": to_dict(trainer.config),
+        "trainer": trainer.state_dict(),
+        "data": describe_data(parts.bags),
+    }
+    save_checkpoint(folder.last, content)
+
+
+def describe_data(bags: Bags) -> dict[str, Any]:
+    """What a checkpoint remembers of its data."""
+    names = bags.feature_names
+    return {
+        "source": bags.source,
+        "fingerprint": bags.fingerprint(),
+        "instance_shape": list(bags.instance_shape),
+        "feature_names": None if names is None else list(names),
+    }
+
+
+def _write_metrics(trainer: Trainer, folder: RunFolder) -> None:
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+    write_text(folder.metrics, csv_text(columns, trainer.history))
+
+
+def _finish(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, *, seconds: float) -> dict[str, Any]:
+    config, model = trainer.config, trainer.model
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size)}
+    if trainer.best_epoch is not None:
+        model.load_state_dict(load_checkpoint(folder.best)["model"])
+        scores["best"] = predict(model, parts.bags, chunk_size=config.chunk_size)
+    selected = config.select if config.select in scores else "last"
+    if selected == "last":
+        model.load_state_dict(last)
+    return write_reports(
+        folder,
+        trainer=trainer,
+        parts=parts,
+        data=data,
+        scores=scores,
+        selected=selected,
+        described=describe_data(parts.bags),
+        seconds=seconds,
+    )

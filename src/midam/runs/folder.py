@@ -1,0 +1,128 @@
+"""The run folder: which file is what, and how each is written."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from midam.errors import RunExistsError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of a run.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.csv"
+
+    @property
+    def predictions(self) -> Path:
+        return self.root / "predictions.csv"
+
+    @property
+    def summary(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def last(self) -> Path:
+        return self.root / "checkpoints" / "last.pt"
+
+    @property
+    def best(self) -> Path:
+        return self.root / "checkpoints" / "best.pt"
+
+    @property
+    def model(self) -> Path:
+        return self.root / "model.pt"
+
+    @property
+    def roc(self) -> Path:
+        return self.root / "roc.png"
+
+    @property
+    def curves(self) -> Path:
+        return self.root / "curves.png"
+
+    def require_free(self) -> None:
+        """Refuse a folder that already holds something.
+
+        Raises
+        ------
+        RunExistsError
+            If it does.
+        """
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise RunExistsError(
+                f"Expected a free run folder, got {self.root}, which holds files; choose another --out, continue it with "
+                f"--resume {self.root}, or remove it."
+            )
+
+
+def free_folder(parent: Path, name: str) -> RunFolder:
+    """First of ``parent/name``, ``parent/name-2``, ... that does not exist."""
+    root, number = parent / name, 1
+    while root.exists():
+        number += 1
+        root = parent / f"{name}-{number}"
+    return RunFolder(root)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON atomically; a value that is not finite is an error."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV with a header line; floats in 9 significant digits, None as an empty field."""
+    lines = _Lines()
+    writer = csv.DictWriter(lines, fieldnames=columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: format_number(row.get(key)) for key in columns})
+    return "".join(lines.parts)
+
+
+def format_number(value: Any) -> Any:
+    """Floats in 9 significant digits, enough to tell any two float32 apart."""
+    if value is None:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.parts.append(text)
+        return len(text)
