@@ -34,7 +34,7 @@ FEW_GROUPS = 10
 class Interval(NamedTuple):
     """A confidence interval and the rule that made it.
 
-    Parameters
+    Attributes
     ----------
     low, high : float
         Bounds.
@@ -72,11 +72,11 @@ def auroc_interval(
       over plain DeLong variance), or the groups when fewer than 10 hold a class. All bags ranked rightly: the score
       interval of the group counts ("score (groups)").
 
-    Measured coverage of 95% intervals, AUROC .5 to .95, 2000 simulations: binormal scores of equal variance, 10 + 10 to
-    100 + 100, 10 + 90 and 30 + 300 bags: .94 to .985 (logit DeLong alone: .91 at 10 + 90, .78 at 10 + 10); standard
-    deviations 2 to 1: .93 to .98 (alone: .74 at 10 + 90). Correlated bags in 10 to 100 groups: .93 or more (percentile
-    bootstrap alone: .65). The price is coverage above .95 near AUROC 1. It remains low in one place: 100 and more bags
-    a class, AUROC .98, unequal variances, about .91. All rows: ``docs/results/coverage.md``.
+    Measured coverage of 95% intervals, 10 + 10 to 200 + 200, 10 + 90, 30 + 300 and 100 + 300 bags, AUROC .5 to .98,
+    binormal scores with standard deviations 1 to 1 and 2 to 1, 2000 simulations each: .93 to .99 (logit DeLong alone:
+    .89 at AUROC .95 with 10 + 90 bags, .77 with unequal deviations). Correlated bags in 10 to 400 groups: .92 or more
+    (percentile bootstrap alone: .65). The price is coverage above .95 near AUROC 1. All rows:
+    ``docs/results/coverage.md``, written by ``benchmarks/coverage.py``.
 
     Parameters
     ----------
