@@ -10,6 +10,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
+from midam.functional.objectives import ClassWeights, class_weights
 
 
 class InstanceReader:
@@ -64,6 +65,8 @@ class SampledBatch:
         True for slots that hold an instance; None: all do.
     log_ratio : Tensor [K, B], optional
         Correction of weighted draws, see `midam.functional.logmean.importance_logits`.
+    class_weights : ClassWeights, optional
+        Of the labels, in the dtype of the scores; None: the objective works them out.
     """
 
     x: Tensor
@@ -72,6 +75,7 @@ class SampledBatch:
     sizes: Tensor
     mask: Tensor | None = None
     log_ratio: Tensor | None = None
+    class_weights: ClassWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,14 @@ class WholeBatch:
         Positions of the bags in that set.
     labels : Tensor [K]
         0 or 1, on the reader's device.
+    class_weights : ClassWeights, optional
+        As of a `SampledBatch`.
     """
 
     reader: InstanceReader
     index: Tensor
     labels: Tensor
+    class_weights: ClassWeights | None = None
 
     @property
     def starts(self) -> Tensor:
@@ -144,14 +151,13 @@ def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor)
     full = bool(plan.mask.all())
     index = plan.bags.to(reader.device)
     mask, sizes_device = plan.mask.to(reader.device), sizes.to(reader.device)
-    for t in range(plan.bags.shape[0]):
-        yield SampledBatch(
-            x=reader.rows(positions[t].flatten()),
-            index=index[t],
-            labels=labels[index[t]],
-            sizes=sizes_device[t],
-            mask=None if full else mask[t],
-        )
+    step_labels = labels[index]
+    # Every step has the same layout, positives first, hence the same weights.
+    weights = class_weights(step_labels[0])
+    masks = [None] * len(mask) if full else mask.unbind()
+    steps = zip(positions.flatten(1).unbind(), index.unbind(), step_labels.unbind(), sizes_device.unbind(), masks)
+    for rows, bags, of_bags, counts, drawn in steps:
+        yield SampledBatch(reader.rows(rows), bags, of_bags, counts, drawn, class_weights=weights)
 
 
 def whole_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Iterator[WholeBatch]:

@@ -94,10 +94,11 @@ def minmax_auc(
     0.0
     """
     positive, negative, both = weights
-    gap = both * (margin + torch.dot(negative - positive, h))
-    dual = alpha * gap - 0.5 * alpha * alpha
-    scatter = torch.dot(positive, (h - a) ** 2) + torch.dot(negative, (h - b) ** 2)
-    return MinMax(scatter + (dual if weight == "paper" else 2.0 * dual), gap.detach())
+    to_a, to_b = h - a, h - b
+    scatter = torch.dot(positive * to_a, to_a) + torch.dot(negative * to_b, to_b)
+    gap = both * (torch.dot(negative - positive, h) + margin)
+    dual = alpha * (gap - 0.5 * alpha)
+    return MinMax(torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0), gap.detach())
 
 
 def dual_step(
@@ -125,10 +126,8 @@ def dual_step(
     >>> dual_step(torch.tensor(0.0), torch.tensor(-0.5), dual_lr=1.0).item()
     0.0
     """
-    step = alpha + dual_lr * (gap - alpha)
-    if domain == "nonnegative":
-        step = step.clamp(min=0.0)
-    return step if both is None else torch.where(both > 0, step, alpha)
+    step = torch.lerp(alpha, gap, dual_lr if both is None else dual_lr * both)
+    return step.clamp(min=0.0) if domain == "nonnegative" else step
 
 
 def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 1.0) -> Tensor:

@@ -1,17 +1,20 @@
 """The standardiser: fitted on training instances alone, stored in the model."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
-_MAD_TO_SD = 1.4826
+_TAIL = 0.01
 
 
 class Standardizer(nn.Module):
     """Clipped standardisation ``clip((x - center) / scale)``; until fitted, a cast to the dtype of the weights.
 
-    Feature vectors [D] are standardised robustly feature by feature: median and scaled median absolute deviation;
-    where the latter is 0 (more than half of the values equal) the standard deviation; a constant feature gets scale 1.
-    Images and volumes [C, ...] take the mean and standard deviation of each channel.
+    Feature vectors [D] are standardised robustly feature by feature: mean and standard deviation of the values
+    winsorised at the 1st and 99th percentile, at least one value a side from five instances on; where these are all
+    equal, the plain standard deviation; a constant feature gets scale 1. Images and volumes [C, ...] take the mean and
+    standard deviation of each channel.
 
     Parameters
     ----------
@@ -22,8 +25,8 @@ class Standardizer(nn.Module):
 
     Examples
     --------
-    >>> s = Standardizer((1,)).fit(torch.tensor([[0.0], [1.0], [2.0], [50.0]]))
-    >>> s(torch.tensor([[1.5], [1e9]])).flatten().tolist()
+    >>> s = Standardizer((1,)).fit(torch.tensor([[-1e9], [0.0], [1.0], [2.0], [1e9]]))
+    >>> s(torch.tensor([[1.0], [1e9]])).flatten().tolist()
     [0.0, 10.0]
     """
 
@@ -41,15 +44,15 @@ class Standardizer(nn.Module):
     def fit(self, x: Tensor) -> "Standardizer":
         """Set the statistics from instances x [M, ...], M >= 1."""
         x = x.to("cpu", torch.float64)
-        if x.ndim <= 2:
-            center = _median(x)
-            scale = _median((x - center).abs()) * _MAD_TO_SD
-            scale = torch.where(scale > 0, scale, x.std(dim=0, correction=0))
-        else:
-            channels = x.transpose(0, 1).flatten(1)
-            center, scale = channels.mean(dim=1), channels.std(dim=1, correction=0)
+        columns = x.flatten(1) if x.ndim <= 2 else x.transpose(0, 1).flatten(1).T
+        constant = columns.amin(dim=0) == columns.amax(dim=0)
+        kept = _winsorise(columns) if x.ndim <= 2 else columns
+        center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
+        scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
+        # In floating point the deviation of many equal numbers need not be exactly 0.
+        scale = torch.where(constant, torch.ones_like(scale), scale)
         self.center.copy_(center.view(self.center.shape))
-        self.scale.copy_(torch.where(scale > 0, scale, torch.ones_like(scale)).view(self.scale.shape))
+        self.scale.copy_(scale.view(self.scale.shape))
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -57,7 +60,8 @@ class Standardizer(nn.Module):
         return ((x.to(self.center.dtype) - self.center) / self.scale).clamp(-self.clip, self.clip)
 
 
-def _median(x: Tensor) -> Tensor:
+def _winsorise(x: Tensor) -> Tensor:
+    last = x.shape[0] - 1
+    cut = max(math.floor(_TAIL * last), 1 if last >= 4 else 0)
     ordered = x.sort(dim=0).values
-    half = x.shape[0] // 2
-    return ordered[half] if x.shape[0] % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return x.clamp(ordered[cut], ordered[last - cut])

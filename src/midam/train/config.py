@@ -3,9 +3,12 @@
 import dataclasses
 import difflib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -24,6 +27,21 @@ PoolingName = Literal[
 ]
 EstimatorName = Literal["vrsp", "minibatch", "exact", "exact-point"]
 ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
+
+# Settings, what holds for their values, and how a message says it. None is always allowed where the type allows it.
+_RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
+    (
+        ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience"),
+        lambda value: value >= 1,
+        ">= 1",
+    ),
+    (("lr", "margin", "clip"), lambda value: 0 < value < math.inf, "> 0"),
+    (("weight_decay", "seed"), lambda value: 0 <= value < math.inf, ">= 0"),
+    (("state_rate", "dual_lr"), lambda value: 0 < value <= 1, "in (0, 1]"),
+    (("momentum", "dropout", "val_fraction", "test_fraction"), lambda value: 0 <= value < 1, "in [0, 1)"),
+    (("hidden",), lambda widths: all(width >= 1 for width in widths), "as widths >= 1, such as [64, 32]"),
+    (("decay_at",), lambda marks: all(0 < at < 1 for at in marks), "as fractions of the epochs in (0, 1)"),
+]
 
 
 @dataclass
@@ -119,7 +137,7 @@ class FitConfig:
     precision
         "32-true" or "bf16-mixed" (the encoder in bfloat16; pooling and objective stay in float32).
     logger
-        Beside metrics.csv: "none", "csv" or "tensorboard" (extra midam[track]).
+        Beside metrics.csv, which is always written: "none" or "tensorboard" (extra midam[track]).
     """
 
     pooling: PoolingName = "attention"
@@ -127,15 +145,15 @@ class FitConfig:
     objective: ObjectiveName = "minmax-auc"
     seed: int = 0
     epochs: int = 100
-    lr: float = 1e-3
+    lr: float = 0.1
     decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
-    optimizer: Literal["sgd", "adam"] = "adam"
+    optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: float = 0.1
     weight_decay: float = 1e-4
     num_positive: int = 8
     num_negative: int = 8
     num_instances: int = 4
-    state_rate: float = 0.9
+    state_rate: float = 0.3
     state_schedule: Literal["constant", "warmup"] = "constant"
     lag: bool = False
     margin: float = 1.0
@@ -164,41 +182,30 @@ class FitConfig:
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    logger: Literal["none", "csv", "tensorboard"] = "none"
+    logger: Literal["none", "tensorboard"] = "none"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Expected {name} >= 1, got {getattr(self, name)}; choose a positive number.")
-        for name in ("lr", "margin", "clip"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"Expected {name} > 0, got {value}; choose a positive number.")
-        for name in ("state_rate", "dual_lr"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"Expected {name} in (0, 1], got {getattr(self, name)}; choose one in that range.")
-        for name in ("momentum", "dropout", "val_fraction", "test_fraction"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"Expected {name} in [0, 1), got {getattr(self, name)}; choose one in that range.")
+        for name, kind in get_type_hints(FitConfig).items():
+            setattr(self, name, _typed(name, getattr(self, name), kind))
+        for names, fits, text in _RANGES:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not fits(value):
+                    raise ConfigError(f"Expected {name} {text}, got {value}; choose another value.")
         if self.val_fraction + self.test_fraction >= 1:
             raise ConfigError(
                 f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; "
                 "leave bags to train on."
             )
-        if not all(0 < at < 1 for at in self.decay_at):
-            raise ConfigError(
-                f"Expected decay_at as fractions of the epochs in (0, 1), got {self.decay_at}; for example [0.5, 0.75]."
-            )
-        if self.weight_decay < 0 or self.seed < 0:
-            raise ConfigError("Expected weight_decay >= 0 and seed >= 0; choose non-negative numbers.")
         if self.temperature is not None and self.pooling != "smoothed-max":
             raise ConfigError(
-                f"Expected no temperature with the pooling {self.pooling!r}; it belongs to 'smoothed-max'."
+                f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
+                "'smoothed-max'."
             )
 
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""
-        return sum(epoch >= round(at * self.epochs) for at in self.decay_at)
+        return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
 
 
 def to_dict(config: FitConfig) -> dict[str, Any]:
@@ -226,9 +233,9 @@ def from_dict(values: dict[str, Any], *, source: str = "the settings") -> FitCon
     return FitConfig(**values)
 
 
-def unknown_key(key: str, known: list[str], *, source: str) -> str:
+def unknown_key(key: object, known: list[str], *, source: str) -> str:
     """Message for an unknown key that names the nearest known one."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
     return f"Expected a known setting, got {key!r} (in {source}); {hint}"
 
@@ -239,13 +246,33 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"Expected a settings file, got nothing at {path}; check the path.") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"Expected YAML, got something else (in {path}): {error}; correct the file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"Expected YAML, got something else (in {path}): {reason}; correct the file.") from None
     if not isinstance(values, dict):
         raise ConfigError(f"Expected 'key: value' lines, got something else (in {path}); correct the file.")
     return values
 
 
-def write_yaml(values: dict[str, Any], path: Path) -> None:
-    """Write settings as YAML."""
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+def yaml_text(values: dict[str, Any]) -> str:
+    """Settings as YAML."""
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """The value of a setting as its type says; whole numbers pass for floats, numpy's numbers for Python's."""
+    if get_origin(kind) is Literal and value in get_args(kind):
+        return value
+    if get_origin(kind) is UnionType:
+        return None if value is None else _typed(name, value, get_args(kind)[0])
+    if get_origin(kind) is list and isinstance(value, list | tuple):
+        return [_typed(name, item, get_args(kind)[0]) for item in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return value
+    number = {int: Integral, float: Real}.get(kind)
+    if number is not None and isinstance(value, number) and not isinstance(value, bool):
+        return kind(value)
+    if kind in (bool, str) and isinstance(value, kind):
+        return value
+    wanted = f"one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else getattr(kind, "__name__", kind)
+    raise ConfigError(f"Expected {name} as {wanted}, got {value!r}; correct the setting.")

@@ -12,6 +12,7 @@ plain ``loss.backward()`` then yields the estimator's gradient. After the optimi
 writes what the forward pass proposed. Evaluation never touches an estimator.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -23,7 +24,6 @@ from midam.functional.logmean import (
     MAX_LAG_EXPONENT,
     importance_logits,
     linearise,
-    moving_average,
     point_weights,
     reduce,
 )
@@ -126,7 +126,7 @@ class VarianceReduced(Estimator):
         self.fresh_whole = fresh_whole
         self.register_buffer("bag_state", torch.zeros(num_bags, 2 + value_size))
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
-        self._proposed: tuple[Tensor, Tensor] | None = None
+        self._proposed: tuple[Tensor, Tensor, Tensor] | None = None
 
     def check(self, model: BagScorer) -> None:
         """Refuse max pooling."""
@@ -141,21 +141,14 @@ class VarianceReduced(Estimator):
         """Bag output at the point of the estimator, with the gradient of the sample."""
         z, v = _sample(model, batch)
         with torch.no_grad():
-            sample = reduce(z, v, mask=batch.mask)
-            old = self.bag_state[batch.index]
-            visits, l_old, r_old = old[:, 0], old[:, 1], old[:, 2:]
+            old = self.bag_state.index_select(0, batch.index)
+            visits, l_old, r_old = old[:, :1], old[:, 1:2], old[:, 2:]
             gamma0 = self._rate(visits, batch, drawn=z.shape[1])
-            l_new, r_new = moving_average(l_old, r_old, sample.l, sample.r, gamma0=gamma0)
-            l, r, limit = l_new, r_new, None  # noqa: E741
+            l, r, w = _track(z, v, l_old, r_old, gamma0=gamma0, mask=batch.mask)  # noqa: E741
+            self._proposed = batch.index, old, torch.cat([visits + 1, l, r], dim=1)
             if self.lag:
-                fresh = gamma0 >= 1
-                l = torch.where(fresh, l_new, l_old)  # noqa: E741
-                r = torch.where(fresh.unsqueeze(1), r_new, r_old)
-                limit = MAX_LAG_EXPONENT
-                self.clips += (z.detach() - l.unsqueeze(1) > MAX_LAG_EXPONENT).sum()
-            w = point_weights(z, l, sample.n, mask=batch.mask, max_exponent=limit)
-            self._proposed = batch.index, torch.cat([torch.stack([visits + 1, l_new], dim=1), r_new], dim=1)
-        l_hat, r_hat = linearise(z, v, l, r, w)
+                l, r, w = self._lagged(z, old, self._proposed[2], fresh=gamma0 >= 1, mask=batch.mask)  # noqa: E741
+        l_hat, r_hat = linearise(z, v, l.squeeze(1), r, w)
         return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
 
     @torch.no_grad()
@@ -163,9 +156,9 @@ class VarianceReduced(Estimator):
         """Write the proposed rows of the state, unless the loss is not finite."""
         if self._proposed is None:
             return
-        index, rows = self._proposed
-        keep = self.bag_state[index]
-        self.bag_state.index_copy_(0, index, torch.where(torch.isfinite(loss), rows.to(keep.dtype), keep))
+        index, old, new = self._proposed
+        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
+        self.bag_state.index_copy_(0, index, torch.where(loss.abs() < math.inf, new.to(old.dtype), old))
         self._proposed = None
 
     def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Tensor:
@@ -173,12 +166,48 @@ class VarianceReduced(Estimator):
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
         else:
             gamma0 = torch.full_like(visits, self.state_rate)
-        fresh = torch.zeros_like(visits, dtype=torch.bool)
         if self.fresh_first:
-            fresh = visits == 0
+            gamma0.masked_fill_(visits == 0, 1.0)
         if self.fresh_whole and batch.log_ratio is None:
-            fresh = fresh | (batch.sizes <= drawn)
-        return gamma0.masked_fill(fresh, 1.0)
+            gamma0.masked_fill_(batch.sizes.unsqueeze(1) <= drawn, 1.0)
+        return gamma0
+
+    def _lagged(
+        self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        point = torch.where(fresh, new, old)
+        l, r = point[:, 1:2], point[:, 2:]  # noqa: E741
+        self.clips += (z - l > MAX_LAG_EXPONENT).sum()
+        n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
+        return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
+
+
+def _track(
+    z: Tensor,
+    v: Tensor,
+    l_old: Tensor,
+    r_old: Tensor,
+    *,
+    gamma0: Tensor,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Reduce, moving average and weights of the sample (`midam.functional.logmean`) as one softmax.
+
+    The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each:
+    log-mean weight l [K, 1], value r [K, V]. An instance's share of it is gamma0 w, which gives the weights w [K, B].
+    """
+    log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
+    parts = torch.cat([l_old + torch.log1p(-gamma0), z + (torch.log(gamma0) - log_n)], dim=1)
+    top = parts.amax(dim=1, keepdim=True)
+    share = torch.exp_(parts - top)
+    total = share.sum(dim=1, keepdim=True)
+    share /= total
+    w = share[:, 1:] / gamma0
+    if v.shape[-1] == 0:
+        return top + total.log_(), r_old, w
+    # Not einsum: autocast would take the sum in half precision.
+    r = (share.unsqueeze(-1) * torch.cat([r_old.unsqueeze(1), v], dim=1)).sum(dim=1)
+    return top + total.log_(), r, w
 
 
 def _sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,7 @@ def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags
         If the combination makes no sense, or the encoder does not fit the instances.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)
         objective = _build_objective(config)
         model = build_model(config, instance_shape=instance_shape)
     estimator = _build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size)

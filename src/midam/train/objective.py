@@ -1,5 +1,7 @@
 """Objectives as modules: parameters, dual variable and the loss of a batch of bags."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -11,13 +13,14 @@ from midam.nn.scorer import BagOutput
 class Objective(nn.Module):
     """Base of the objectives: called with a `BagOutput` and labels [K], returns the loss [].
 
+    Batches of a fixed layout bring the averaging weights of their classes along; otherwise they come from the labels.
     `dual_step` runs after the optimizer has stepped; only the min-max objective has something to do then.
     """
 
     name: str
     squash = True
 
-    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+    def forward(self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None) -> Tensor:
         """Loss [] of K bags with labels [K]."""
         raise NotImplementedError
 
@@ -70,10 +73,10 @@ class MinMaxAUC(Objective):
         self.register_buffer("dual", torch.zeros(()))
         self._proposed: tuple[Tensor, Tensor] | None = None
 
-    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+    def forward(self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None) -> Tensor:
         """Loss [] of K bags with labels [K]."""
         h = output.score
-        weights = f.class_weights(labels, dtype=h.dtype)
+        weights = _matching(weights, labels, dtype=h.dtype)
         result = f.minmax_auc(
             h,
             weights,
@@ -93,7 +96,8 @@ class MinMaxAUC(Objective):
             return
         gap, both = self._proposed
         step = f.dual_step(self.dual, gap, dual_lr=self.dual_lr, domain=self.domain, both=both)
-        self.dual.copy_(torch.where(torch.isfinite(loss), step, self.dual))
+        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
+        torch.where(loss.abs() < math.inf, step, self.dual, out=self.dual)
         self._proposed = None
 
 
@@ -112,10 +116,11 @@ class PairwiseAUC(Objective):
         super().__init__()
         self.margin = _checked_margin(margin)
 
-    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+    def forward(self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None) -> Tensor:
         """Loss [] of K bags with labels [K]."""
         h = output.score
-        return f.pairwise_squared_hinge(h, f.class_weights(labels, dtype=h.dtype), margin=self.margin)
+        weights = _matching(weights, labels, dtype=h.dtype)
+        return f.pairwise_squared_hinge(h, weights, margin=self.margin)
 
 
 class BCE(Objective):
@@ -124,12 +129,19 @@ class BCE(Objective):
     name = "bce"
     squash = False
 
-    def forward(self, output: BagOutput, labels: Tensor) -> Tensor:
+    def forward(self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None) -> Tensor:  # noqa: ARG002
         """Loss [] of K bags with labels [K]."""
         return f.bce(output.logit, labels)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {o.name: o for o in (MinMaxAUC, PairwiseAUC, BCE)}
+
+
+def _matching(weights: f.ClassWeights | None, labels: Tensor, *, dtype: torch.dtype) -> f.ClassWeights:
+    # A batch brings its weights in float32; a model in float64 needs them anew.
+    if weights is None or weights.positive.dtype != dtype:
+        return f.class_weights(labels, dtype=dtype)
+    return weights
 
 
 def _checked_margin(margin: float) -> float:

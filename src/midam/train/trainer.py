@@ -1,5 +1,6 @@
 """The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
-from midam.errors import BagDataError, CheckpointError, MidamError
+from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.scaling import Standardizer
@@ -63,6 +64,7 @@ class Trainer:
                 f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
                 f"(in {val.source}); use the same features."
             )
+        _warn_without_validation(config, val)
         self.config = config
         self.fabric = fabric or make_fabric(config)
         method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
@@ -115,7 +117,7 @@ class Trainer:
         self.model.train()
         # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
         with torch.random.fork_rng(devices=self._cuda_devices()), self.fabric.autocast():
-            torch.manual_seed(_mix_seed(self.config.seed, self.epoch))
+            _seed_noise(self.fabric.device, _mix_seed(self.config.seed, self.epoch))
             for batch in self._batches():
                 loss, output = train_step(
                     self.model, self.estimator, self.objective, self.optimizer, batch, fabric=self.fabric
@@ -123,13 +125,9 @@ class Trainer:
                 losses.append(loss)
                 scores.append(output.score.detach())
                 labels.append(batch.labels)
-        self.epoch += 1
         loss_value = float(torch.stack(losses).double().mean())
-        if not np.isfinite(loss_value):
-            raise DivergedError(
-                f"Expected a finite loss, got {loss_value} in epoch {self.epoch}; lower lr (now {rates['lr']:g}) or "
-                "standardise the features."
-            )
+        self._check_finite(loss_value, lr=rates["lr"])
+        self.epoch += 1
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
@@ -202,6 +200,16 @@ class Trainer:
             scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
         return auroc(labels, scores)
 
+    def _check_finite(self, loss: float, *, lr: float) -> None:
+        # The last step of the epoch can ruin the weights after the last loss was computed.
+        weights = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+        if not (np.isfinite(loss) and weights):
+            what = f"the loss {loss:g}" if weights else "weights that are not"
+            raise DivergedError(
+                f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
+                f"{lr:g}) or standardise the features."
+            )
+
     def _note_best(self, row: Mapping[str, Any]) -> None:
         if row["val_auroc"] is None:
             return
@@ -214,8 +222,28 @@ class Trainer:
 
 
 def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
-    """One device, as the settings say."""
+    """One device, as the settings say.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such device here.
+    """
+    if config.accelerator == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     return Fabric(accelerator=config.accelerator, devices=1, precision=config.precision, loggers=loggers)
+
+
+def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
+    unused = [f"select={config.select!r}"] if config.select == "best" else []
+    unused += [f"patience={config.patience}"] if config.patience is not None else []
+    if unused and (val is None or len(np.unique(val.require_labels())) < 2):
+        warnings.warn(
+            f"{' and '.join(unused)} cannot be followed without validation bags of both classes: all epochs are "
+            "trained, and the last weights reported",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> None:
@@ -226,6 +254,14 @@ def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> No
         rng = np.random.default_rng([seed, _SCALER_STREAM])
         rows = np.sort(rng.choice(rows, MAX_SCALER_INSTANCES, replace=False))
     scaler.fit(torch.from_numpy(np.asarray(train.gather(rows))))
+
+
+def _seed_noise(device: torch.device, seed: int) -> None:
+    # torch.manual_seed would reseed every device of the machine.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _mix_seed(seed: int, epoch: int) -> int:

@@ -1,0 +1,79 @@
+"""What all tests share: the real data, the skips that say why, and a count of them at the end."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.peers import libauc_folder
+from hypothesis import settings
+
+torch.set_num_threads(1)
+
+# The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
+settings.register_profile("midam", deadline=None, derandomize=True)
+settings.load_profile("midam")
+
+
+def _data_root() -> tuple[Path | None, str]:
+    """Return the folder of the real data, or None and the reason."""
+    value = os.environ.get("MIDAM_DATA", "")
+    if not value:
+        return None, "MIDAM_DATA is not set"
+    if not (Path(value) / "tabular").is_dir():
+        return None, f"MIDAM_DATA={value} holds no folder 'tabular'"
+    return Path(value), ""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-data", action="store_true", help="missing real data or any skipped test is an error")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    root, reason = _data_root()
+    if config.getoption("--require-data") and root is None:
+        raise pytest.UsageError(f"Expected the real data, got none ({reason}); set MIDAM_DATA to its folder.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    root, data_reason = _data_root()
+    available = {
+        "data": (root is not None, data_reason),
+        "gpu": (torch.cuda.is_available(), "no CUDA device"),
+        "libauc": (libauc_folder() is not None, "LibAUC is not installed; run `make libauc`"),
+    }
+    for item in items:
+        for marker, (present, reason) in available.items():
+            if item.get_closest_marker(marker) and not present:
+                item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def _skipped(reporter: pytest.TerminalReporter, marker: str | None = None) -> int:
+    reports = reporter.stats.get("skipped", [])
+    return sum(marker is None or marker in report.keywords for report in reports)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    required = session.config.getoption("--require-data")
+    if required and reporter is not None and _skipped(reporter) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = _skipped(terminalreporter, "data")
+    advice = " (set MIDAM_DATA to run them)" if skipped and _data_root()[0] is None else ""
+    terminalreporter.write_line(f"data tests skipped: {skipped}{advice}")
+    total = _skipped(terminalreporter)
+    if config.getoption("--require-data") and total:
+        terminalreporter.write_line(f"--require-data: {total} skipped tests count as failures", red=True)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Return the folder of the real data; a test that asks for it carries `@pytest.mark.data`."""
+    root, reason = _data_root()
+    if root is None:
+        raise pytest.UsageError(f"Expected the real data, got none ({reason}); mark the test with @pytest.mark.data.")
+    return root

@@ -1,0 +1,118 @@
+"""Small bags, models and batches that several tests share."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch
+from midam.nn.encoders import MLP
+from midam.nn.pooling import POOLINGS, make_pooling
+from midam.nn.scorer import BagScorer
+from midam.train.objective import OBJECTIVES, Objective
+
+WIDTH = 4
+SIZES = (7, 3, 12, 5, 1, 4)
+LABELS = (1, 1, 1, 0, 0, 0)
+SMOOTH = tuple(name for name, head in POOLINGS.items() if head.smooth)
+ALL = tuple(POOLINGS)
+
+
+def make_bags(
+    sizes: Sequence[int] = SIZES,
+    labels: Sequence[int] = LABELS,
+    *,
+    width: int = WIDTH,
+    seed: int = 0,
+    dtype: Any = float,
+) -> Bags:
+    rng = np.random.default_rng(seed)
+    return Bags.from_list([rng.normal(size=(n, width)).astype(dtype) for n in sizes], labels=list(labels))
+
+
+def whole_batch(bags: Bags, index: Sequence[int] | None = None) -> WholeBatch:
+    rows = torch.arange(len(bags)) if index is None else torch.as_tensor(index)
+    return WholeBatch(InstanceReader(bags), rows, torch.from_numpy(np.asarray(bags.labels))[rows])
+
+
+def sampled_batch(
+    bags: Bags, slots: Sequence[Sequence[int]], *, index: Sequence[int] | None = None, log_ratio: Tensor | None = None
+) -> SampledBatch:
+    """Batch that draws the given positions of each bag; shorter rows are padded by the bag's first instance."""
+    whole = whole_batch(bags, index)
+    width = max(len(row) for row in slots)
+    mask = torch.tensor([[j < len(row) for j in range(width)] for row in slots])
+    padded = torch.tensor([[*row, *([0] * (width - len(row)))] for row in slots])
+    positions = whole.starts.unsqueeze(1) + padded
+    x = whole.reader.rows(positions.flatten())
+    return SampledBatch(x, whole.index, whole.labels, whole.sizes, None if bool(mask.all()) else mask, log_ratio)
+
+
+def full_sample(bags: Bags) -> SampledBatch:
+    """Sampled batch that holds every bag whole."""
+    return sampled_batch(bags, [range(n) for n in bags.sizes])
+
+
+def make_model(
+    pooling: str,
+    *,
+    objective: str = "minmax-auc",
+    width: int = WIDTH,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    encoder: nn.Module | None = None,
+    **options: Any,
+) -> BagScorer:
+    torch.manual_seed(seed)
+    squash = OBJECTIVES[objective].squash
+    model = BagScorer(encoder or MLP(width), make_pooling(pooling, width, squash=squash, **options))
+    return model.to(dtype)
+
+
+def make_objective(name: str, *, dtype: torch.dtype = torch.float64) -> Objective:
+    """Objective off its initial point, so that every term of its gradient counts."""
+    objective = OBJECTIVES[name]().to(dtype)
+    if name == "minmax-auc":
+        with torch.no_grad():
+            objective.get_parameter("positive_center").fill_(0.7)
+            objective.get_parameter("negative_center").fill_(0.2)
+            objective.get_buffer("dual").fill_(0.3)
+    return objective
+
+
+def parameters(*modules: nn.Module) -> list[nn.Parameter]:
+    return [p for m in modules for p in m.parameters()]
+
+
+def gradient(loss: Tensor, params: Iterable[nn.Parameter]) -> Tensor:
+    """Flat gradient; a parameter that the loss does not reach counts as zeros."""
+    params = list(params)
+    grads = torch.autograd.grad(loss, params, allow_unused=True)
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in zip(params, grads, strict=True)]
+    )
+
+
+def exact_gradient(model: BagScorer, objective: Objective, bags: Bags) -> tuple[Tensor, Tensor]:
+    """Loss and flat gradient of the objective on whole bags, by plain autograd."""
+    batch = whole_batch(bags)
+    x = batch.reader.rows(torch.cat([torch.arange(s, s + n) for s, n in zip(bags.starts, bags.sizes, strict=True)]))
+    loss = objective(model(x, batch.sizes), batch.labels)
+    return loss.detach(), gradient(loss, parameters(model, objective))
+
+
+def relative(actual: Tensor, expected: Tensor) -> float:
+    """Norm of the difference over the norm of what is expected."""
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
+def subsets(n: int, size: int) -> list[tuple[int, ...]]:
+    return list(itertools.combinations(range(n), size))
+
+
+def tuples(n: int, size: int) -> list[tuple[int, ...]]:
+    return list(itertools.product(range(n), repeat=size))

@@ -1,0 +1,69 @@
+"""The standardiser: robust statistics of features, channel statistics of images, constants, clipping."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats.mstats import winsorize
+
+from midam.nn.scaling import Standardizer
+
+
+@pytest.mark.parametrize(("count", "cut"), [(4, 0), (5, 1), (100, 1), (201, 2)])
+def test_features_take_mean_and_deviation_of_the_winsorised_values(count: int, cut: int) -> None:
+    x = torch.randn(count, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    s = Standardizer((3,), clip=float("inf")).double().fit(x)
+    kept = np.asarray(winsorize(x.numpy(), limits=(cut / count, cut / count), axis=0))
+    np.testing.assert_allclose(s(x).numpy(), (x.numpy() - kept.mean(0)) / kept.std(0), rtol=1e-9, atol=1e-12)
+
+
+def test_an_outlier_does_not_set_the_scale() -> None:
+    x = torch.randn(50, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[7] = 1e12
+    assert 0.5 < Standardizer((1,)).fit(x).scale.item() < 1.5
+
+
+def test_mostly_equal_features_take_the_standard_deviation_and_constant_ones_stay() -> None:
+    mostly = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 4.0])
+    constant = torch.full((6,), 0.1)
+    s = Standardizer((2,)).fit(torch.stack([mostly, constant], dim=1))
+    assert s.scale.tolist() == pytest.approx([mostly.std(correction=0).item(), 1.0])
+    assert s(torch.tensor([[0.0, 0.1]])).flatten().tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
+
+
+def test_a_constant_feature_is_not_blown_up() -> None:
+    # In floating point the deviation of many equal numbers need not be exactly 0.
+    x = torch.full((997, 2), 0.1, dtype=torch.float64)
+    s = Standardizer((2,)).fit(x)
+    assert s.scale.tolist() == [1.0, 1.0]
+    images = torch.full((33, 3, 5, 5), 0.7)
+    assert Standardizer((3, 5, 5)).fit(images).scale.flatten().tolist() == [1.0, 1.0, 1.0]
+
+
+def test_images_take_the_mean_and_deviation_of_each_channel() -> None:
+    x = (
+        torch.randn(6, 2, 4, 3, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 5.0])[:, None, None]
+        + 3
+    )
+    out = Standardizer((2, 4, 3), clip=float("inf")).fit(x)(x)
+    assert out.shape == x.shape
+    assert out.mean(dim=(0, 2, 3)).tolist() == pytest.approx([0, 0], abs=1e-5)
+    assert out.std(dim=(0, 2, 3), correction=0).tolist() == pytest.approx([1, 1], rel=1e-5)
+
+
+def test_values_are_clipped_and_bytes_are_cast() -> None:
+    s = Standardizer((1,), clip=2.0).fit(torch.tensor([[0.0], [1.0], [2.0]]))
+    assert s(torch.tensor([[1e9], [-1e9]])).flatten().tolist() == [2.0, -2.0]
+    image = Standardizer((1, 2, 2)).fit(torch.tensor([[[[0, 255], [255, 0]]]], dtype=torch.uint8))
+    assert image(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)).tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
+
+
+def test_it_is_the_identity_until_fitted_and_travels_with_the_weights() -> None:
+    x = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
+    s = Standardizer((2,))
+    assert torch.equal(s(x), x)
+    s.fit(x)
+    other = Standardizer((2,))
+    other.load_state_dict(s.state_dict())
+    assert torch.equal(other(x), s(x))
+    assert not torch.equal(s(x), x)
+    assert not list(s.parameters())
