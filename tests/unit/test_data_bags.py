@@ -1,0 +1,177 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midam.data.bags import Bags, both_classes
+from midam.errors import BagDataError, OneClassError
+
+
+def make(**changes):
+    fields = {
+        "labels": [1, 0, 1],
+        "ids": ["a", "b", "c"],
+        "groups": ["p", "p", "q"],
+        "splits": ["train", "val", "test"],
+        "coords": [np.zeros((2, 2)), np.ones((1, 2)), np.full((3, 2), 2.0)],
+    }
+    values = [np.arange(n * 2.0).reshape(n, 2) + 10 * i for i, n in enumerate((2, 1, 3))]
+    return Bags.from_list(values, **{**fields, **changes})
+
+
+def test_a_bag_is_a_view_of_the_flat_array():
+    bags = make()
+    assert len(bags) == 3
+    assert bags.num_instances == 6
+    assert bags.instance_shape == (2,)
+    assert np.shares_memory(bags[2], bags.instances)
+    np.testing.assert_array_equal(bags[1], [[10.0, 11.0]])
+    np.testing.assert_array_equal(bags.starts, [0, 2, 3])
+
+
+def test_attributes_are_read_only():
+    bags = make()
+    with pytest.raises(AttributeError, match="labels is read-only"):
+        bags.labels = np.zeros(3)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_from_arrays_in_any_order_equals_from_list(sizes, random):
+    numbers = np.repeat(np.arange(len(sizes)), sizes)
+    random.shuffle(order := list(range(len(numbers))))
+    numbers = numbers[order]
+    values = np.arange(len(numbers), dtype=np.float32)[:, None]
+    bags = Bags.from_arrays(values, numbers, coords=values.copy())
+    for i in range(len(sizes)):
+        np.testing.assert_array_equal(bags[i], values[numbers == i])
+    np.testing.assert_array_equal(bags.coords, bags.instances)
+
+
+def test_sorted_instances_are_not_copied(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(12.0).reshape(6, 2))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    bags = Bags.from_arrays(mapped, [0, 0, 1, 1, 1, 2])
+    assert bags.instances is mapped
+    assert isinstance(bags.subset([1]).instances, np.memmap)
+    np.testing.assert_array_equal(bags.gather([[5, 0]]), [[[10.0, 11.0], [0.0, 1.0]]])
+    for other in (copy.deepcopy(bags), pickle.loads(pickle.dumps(bags))):
+        assert other.fingerprint() == bags.fingerprint()
+
+
+def test_subset_shares_instances_and_carries_every_field():
+    bags = make()
+    part = bags.subset([2, 0])
+    assert part.instances is bags.instances
+    assert part.ids.tolist() == ["c", "a"]
+    assert part.labels.tolist() == [1, 1]
+    assert part.groups.tolist() == ["q", "p"]
+    assert part.splits.tolist() == ["test", "train"]
+    np.testing.assert_array_equal(part[0], bags[2])
+    np.testing.assert_array_equal(part.coords[part.starts[0]], [2.0, 2.0])
+    assert bags.subset(np.array([False, True, False])).ids.tolist() == ["b"]
+    with pytest.raises(BagDataError, match=r"2 bags of one id .*bag b"):
+        bags.subset([1, 1])
+
+
+def test_where_split():
+    bags = make(splits=["test", "train", "test"])
+    np.testing.assert_array_equal(bags.where_split("test"), [0, 2])
+    assert len(bags.where_split("val")) == 0
+    with pytest.raises(BagDataError, match="got 'dev'"):
+        bags.where_split("dev")
+    with pytest.raises(BagDataError, match="split the bags first"):
+        make(splits=None).where_split("test")
+
+
+def test_copies_and_fingerprints_agree():
+    bags = make()
+    for other in (copy.deepcopy(bags), pickle.loads(pickle.dumps(bags)), make()):
+        assert other.fingerprint() == bags.fingerprint()
+        np.testing.assert_array_equal(other[2], bags[2])
+    part = bags.subset([2, 0])
+    own = Bags.from_list([bags[2], bags[0]], [1, 1], ids=["c", "a"])
+    assert part.fingerprint() == own.fingerprint()
+    assert part.fingerprint() != bags.subset([0, 2]).fingerprint()
+    changed = bags.instances.copy()
+    changed[5, 1] += 1
+    other = Bags(changed, starts=bags.starts, sizes=bags.sizes, ids=bags.ids, labels=bags.labels)
+    assert other.fingerprint() != bags.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": [0, 2, 1]}, "labels 0 or 1, got 2 .in memory, bag b"),
+        ({"labels": [0.0, np.nan, 1]}, "got nan .in memory, bag b"),
+        ({"labels": [0, 1]}, "one label for each of the 3 bags"),
+        ({"ids": ["a", "b", "a"]}, "bag a"),
+        ({"ids": ["a", "b"]}, "one id for each of the 3 bags"),
+        ({"splits": ["train", "dev", "test"]}, "got 'dev' .in memory, bag b"),
+        ({"groups": ["p"]}, "one group for each"),
+        ({"coords": [np.zeros((1, 2))] * 3}, "one row of coordinates"),
+    ],
+)
+def test_bad_fields_are_named(arguments, message):
+    with pytest.raises(BagDataError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ([np.ones((2, 3)), np.ones((0, 3))], "got none .in memory, bag 1"),
+        ([np.ones((2, 3)), np.ones((1, 4))], r"got \(4,\) .in memory, bag 1"),
+        ([np.ones(3)], r"got shape \(3,\)"),
+        ([np.ones((2, 0))], "at least one feature"),
+        ([np.array([["x"]])], "real numbers"),
+        ([], "at least one bag"),
+        ([np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, np.nan]])], "got nan at instance 1, column 1 .*bag 1"),
+    ],
+)
+def test_bad_instances_are_named(arrays, message):
+    with pytest.raises(BagDataError, match=message):
+        Bags.from_list(arrays)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "labels", "message"),
+    [
+        ([0, 0, 2], None, "at least one instance.*bag 1"),
+        ([0, 0, 1], [0, 1, 1], "at least one instance.*bag 2"),
+        ([0, 10**15, 1], None, "at least one instance.*bag 2"),
+        ([0, -1, 1], None, "from 0, got -1"),
+        ([0, 1], None, "one bag number for each instance"),
+        ([0, 0.5, 1], None, "whole numbers"),
+        ([0, 1, 2], [0, 1], "one label for each of the 3 bags"),
+    ],
+)
+def test_bad_bag_numbers_are_named(numbers, labels, message):
+    with pytest.raises(BagDataError, match=message):
+        Bags.from_arrays(np.ones((3, 1)), numbers, labels)
+
+
+def test_bags_stay_inside_the_instances():
+    with pytest.raises(BagDataError, match="bag 1"):
+        Bags(np.ones((3, 1)), starts=[0, 2], sizes=[2, 2])
+
+
+def test_finite_scan_crosses_chunks_and_skips_foreign_rows(monkeypatch):
+    monkeypatch.setattr("midam.data._checks._CHUNK_BYTES", 32)  # two rows
+    values = np.ones((9, 2))
+    values[4, 0] = np.inf
+    bags = Bags(values, starts=[5, 3, 0], sizes=[4, 2, 3], ids=["x", "y", "z"])
+    with pytest.raises(BagDataError, match=r"got inf at instance 1, column 0 .in memory, bag y"):
+        bags.check()
+    bags.subset([0, 2]).check()
+    assert bags.subset([0]).fingerprint() == Bags.from_list([values[5:]], ids=["x"]).fingerprint()
+
+
+def test_labels_where_they_are_needed():
+    with pytest.raises(BagDataError, match="labelled bags"):
+        make(labels=None).require_labels()
+    both_classes(make())
+    with pytest.raises(OneClassError, match="3 positive and 0 negative"):
+        both_classes(make(labels=[1, 1, 1]))

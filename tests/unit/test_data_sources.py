@@ -1,0 +1,230 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.data.bags import Bags
+from midam.data.sources import read_bags
+from midam.data.sources.npz import read_npz, write_npz
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
+
+TABLE = """bag,label,patient,part,x,size,tone
+007,1,p1,Train,3,0.5,1
+008,0,p2,valid,1,0.25,2
+007,1,p1,TRAIN,4,1e-3,3
+009,0,p3,test,2,-7,4
+"""
+COLUMNS = {"group_column": "patient", "split_column": "part", "coord_columns": ["x"]}
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text=TABLE, name="bags.csv"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def check_table(bags):
+    assert bags.ids.tolist() == ["007", "008", "009"]
+    assert bags.labels.tolist() == [1, 0, 0]
+    assert bags.groups.tolist() == ["p1", "p2", "p3"]
+    assert bags.splits.tolist() == ["train", "val", "test"]
+    np.testing.assert_array_equal(bags[0], [[0.5, 1.0], [1e-3, 3.0]])
+    np.testing.assert_array_equal(bags.coords[:, 0], [3.0, 4.0, 1.0, 2.0])
+
+
+def test_csv(table):
+    check_table(read_bags(table(), **COLUMNS))
+
+
+def test_tsv_with_blank_lines_and_byte_order_mark(table):
+    text = "\ufeff" + TABLE.replace(",", "\t").replace("008", "\n008") + "\n\n"
+    check_table(read_bags(table(text, "bags.tsv"), **COLUMNS))
+
+
+def test_parquet_keeps_float32(table, tmp_path):
+    frame = pd.read_csv(table(), dtype={"bag": str})
+    frame[["size", "tone"]] = frame[["size", "tone"]].astype(np.float32)
+    frame.to_parquet(tmp_path / "bags.parquet")
+    bags = read_bags(tmp_path / "bags.parquet", **COLUMNS)
+    assert bags.instances.dtype == np.float32
+    np.testing.assert_array_equal(bags[0], np.array([[0.5, 1.0], [1e-3, 3.0]], dtype=np.float32))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(table, tmp_path):
+    path = tmp_path / "bags.parquet"
+    pd.read_csv(table()).to_parquet(path)
+    # A real interpreter in which the package cannot be imported.
+    program = (
+        "import sys; sys.modules['pyarrow'] = None; sys.modules['fastparquet'] = None\n"
+        "from midam.data.sources import read_bags\nfrom midam.errors import MidamError\n"
+        f"try: read_bags({str(path)!r})\nexcept MidamError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "install midam[parquet]" in done.stdout
+
+
+def test_ignored_columns_are_no_features(table):
+    bags = read_bags(table(), ignore_columns=["patient", "part", "tone"])
+    assert bags.instance_shape == (2,)
+    assert bags.groups is None
+
+
+def test_unlabelled_tables_are_read_on_demand(table):
+    text = "bag,size\na,1\nb,2\n"
+    with pytest.raises(BagDataError, match="column 'label'"):
+        read_bags(table(text))
+    assert read_bags(table(text), require_labels=False).labels is None
+    assert read_bags(table("bag,label,size\na,,1\nb,,2\n"), require_labels=False).labels is None
+    with pytest.raises(BagDataError, match=r"got nan .*bag b"):
+        read_bags(table("bag,label,size\na,1,1\nb,,2\n"), require_labels=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (TABLE, {"bag_column": "bags"}, "column 'bags', got none .in FILE.; near or first columns: bag"),
+        (TABLE, {"ignore_columns": ["patiens"]}, "column 'patiens'.*patient"),
+        (TABLE, {}, "numbers in column patient, got 'p1' .in FILE, line 2, bag 007.*--ignore patient"),
+        (
+            TABLE.replace("p1,TRAIN", "p9,TRAIN"),
+            COLUMNS,
+            "one patient in a bag, got p1 and p9 .in FILE, line 4, bag 007",
+        ),
+        (TABLE.replace("007,1,p1,TRAIN", "007,0,p1,train"), COLUMNS, "one label in a bag.*bag 007"),
+        (TABLE.replace("TRAIN", "test"), COLUMNS, "one part in a bag, got train and test .in FILE, line 4, bag 007"),
+        (
+            TABLE.replace(",test,", ",dev,"),
+            COLUMNS,
+            "train, val, test, got 'dev' .in FILE, line 5, column part, bag 009",
+        ),
+        (TABLE.replace("-7", ""), COLUMNS, "finite numbers, got nan .in FILE, line 5, column size, bag 009"),
+        (TABLE.replace("-7", "inf"), COLUMNS, "finite numbers, got inf .in FILE, line 5, column size, bag 009"),
+        (TABLE.replace("\n008", "\n\n008").replace("-7", "nan"), COLUMNS, "line 6, column size, bag 009"),
+        (TABLE.replace("009", ""), COLUMNS, "a bag in each row, got none .in FILE, line 5, column bag"),
+        (TABLE.replace("009,0", "009,2"), COLUMNS, "labels 0 or 1, got 2 .in FILE, bag 009"),
+        (TABLE.replace("009,0", "009,no"), COLUMNS, "labels 0 or 1, got 'no' .in FILE, line 5, column label, bag 009"),
+        (TABLE.replace(",4\n", ",4,5\n"), COLUMNS, "as many fields"),
+        (TABLE.replace("tone", "size"), COLUMNS, "unique column names, got 'size' 2 times"),
+        (TABLE.replace("bag,", ",", 1), COLUMNS, "name for each column, got none for column 1"),
+        (TABLE.splitlines()[0], COLUMNS, "at least one row"),
+        ("", {}, "header line"),
+        ("bag,label\na,1\nb,0\n", {}, "at least one feature column"),
+        ("bag\tlabel\tx\n", {}, "column 'bag'"),
+    ],
+)
+def test_bad_tables_are_named(table, text, options, message):
+    path = table(text)
+    with pytest.raises(BagDataError, match=message.replace("FILE", str(path))):
+        read_bags(path, **options)
+
+
+def test_files_of_another_format_are_refused(tmp_path):
+    for name in ("bags.csv", "bags.parquet", "bags.npz"):
+        (tmp_path / name).write_bytes(b"\xff\xfe\x00\x81 binary \x9d")
+        with pytest.raises(BagDataError, match=name):
+            read_bags(tmp_path / name)
+
+
+def test_npz_round_trip(tmp_path):
+    bags = Bags.from_list(
+        [
+            np.ones((2, 3, 4), dtype=np.uint8),
+            np.zeros((1, 3, 4), dtype=np.uint8),
+            np.full((3, 3, 4), 7, dtype=np.uint8),
+        ],
+        [1, 0, 1],
+        ids=["a", "b", "c"],
+        groups=["p", "q", "r"],
+        splits=["train", "val", "test"],
+        coords=[np.ones((2, 2)), np.ones((1, 2)), np.zeros((3, 2))],
+    ).subset([2, 0])
+    path = tmp_path / "bags.npz"
+    write_npz(bags, path)
+    again = read_bags(path)
+    assert again.fingerprint() == bags.fingerprint()
+    assert again.instances.dtype == np.uint8
+    assert again.num_instances == len(again.instances) == 5
+    assert again.groups.tolist() == ["r", "p"]
+    assert again.splits.tolist() == ["test", "train"]
+    np.testing.assert_array_equal(again.coords, [[0, 0]] * 3 + [[1, 1]] * 2)
+    assert again.source == str(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["bags.npz"]
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "bags.npz"
+    bags = Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])
+    write_npz(bags, path)
+    before = path.read_bytes()
+    vars(bags)["ids"] = np.array([object(), object()])
+    with pytest.raises(ValueError, match="allow_pickle"):
+        write_npz(bags, path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["bags.npz"]
+
+
+GOOD = {"X": np.ones((3, 2)), "bag": np.array([0, 1, 1]), "y": np.array([1, 0])}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"X": None}, "got no X but bag, y .in FILE"),
+        ({"y": None}, "got no y"),
+        ({"bag": np.array([0, 1])}, "3 entries, one for each instance, got 2 .in FILE, key bag"),
+        ({"bag": np.array([0, 2, 2])}, "3 entries, one for each bag, got 2 .in FILE, key y"),
+        ({"bag": np.array([0, 2, 2]), "y": np.array([0, 1, 1])}, "at least one instance.*in FILE, bag 1"),
+        ({"y": np.array([0, 1, 1])}, "at least one instance.*in FILE, bag 2"),
+        ({"y": np.array([0])}, "2 entries, one for each bag, got 1 .in FILE, key y"),
+        ({"y": np.array(1)}, "single value .in FILE, key y"),
+        ({"y": np.array([0, 3])}, "labels 0 or 1, got 3 .in FILE, bag 1"),
+        ({"ids": np.array(["a"])}, "got 1 .in FILE, key ids"),
+        ({"split": np.array(["train", "x"])}, "got 'x' .in FILE, bag 1"),
+        ({"coords": np.ones((2, 2))}, "got 2 .in FILE, key coords"),
+        ({"X": np.array([[{}], [1], [2]], dtype=object)}, "Python objects .in FILE, key X"),
+        ({"X": np.array([[1.0], [2.0], [np.nan]])}, "got nan at instance 1, column 0 .in FILE, bag 1"),
+    ],
+)
+def test_bad_npz_files_are_named(tmp_path, changes, message):
+    path = tmp_path / "bags.npz"
+    np.savez(path, **{key: value for key, value in {**GOOD, **changes}.items() if value is not None})
+    with pytest.raises(BagDataError, match=message.replace("FILE", str(path))):
+        read_bags(path)
+
+
+def test_npz_without_labels_and_with_foreign_keys(tmp_path):
+    path = tmp_path / "bags.npz"
+    np.savez(path, X=GOOD["X"], bag=GOOD["bag"], notes=np.array([{}], dtype=object))
+    assert read_npz(path, require_labels=False).labels is None
+
+
+def test_a_cut_npz_is_refused(tmp_path):
+    path = tmp_path / "bags.npz"
+    np.savez_compressed(path, X=np.random.default_rng(0).normal(size=(3, 500)), bag=GOOD["bag"], y=GOOD["y"])
+    data = bytearray(path.read_bytes())
+    data[300:340] = bytes(40)
+    path.write_bytes(data)
+    with pytest.raises(BagDataError, match="damage"):
+        read_bags(path)
+    path.write_bytes(data[:2000])
+    with pytest.raises(BagDataError, match="another format"):
+        read_bags(path)
+
+
+def test_unknown_names_list_near_ones():
+    with pytest.raises(DataNotFoundError, match="got 'msuk1'; names in the catalogue: musk1"):
+        read_bags("msuk1")
+    for name in ("absent.npz", "absent.csv"):
+        with pytest.raises(DataNotFoundError, match=name):
+            read_bags(name)
+
+
+def test_columns_of_what_is_no_table_are_refused():
+    with pytest.raises(ConfigError, match="got some for digits"):
+        read_bags("digits", group_column="patient")

@@ -1,0 +1,191 @@
+"""Metrics: equality with scikit-learn and loops, the operating point, the summary."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
+
+from midam.errors import BagDataError, OneClassError
+from midam.evaluate.metrics import auprc, auroc, operating_point, summarize, threshold_metrics
+
+
+@st.composite
+def bags(draw):
+    count = draw(st.integers(2, 40))
+    labels = draw(st.lists(st.integers(0, 1), min_size=count, max_size=count).filter(lambda y: 0 < sum(y) < len(y)))
+    kind = st.integers(-3, 3).map(float) if draw(st.booleans()) else st.floats(-1e6, 1e6)
+    return np.array(labels), np.array(draw(st.lists(kind, min_size=count, max_size=count)))
+
+
+@given(bags())
+@settings(max_examples=150, deadline=None)
+def test_areas_equal_scikit_learn(sample):
+    labels, scores = sample
+    assert auroc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), rel=1e-12, abs=1e-12)
+    assert auprc(labels, scores) == pytest.approx(average_precision_score(labels, scores), rel=1e-12)
+
+
+@given(bags())
+@settings(max_examples=60, deadline=None)
+def test_auroc_depends_on_ranks_alone(sample):
+    labels, scores = sample
+    assert auroc(labels, np.unique(scores, return_inverse=True)[1]) == auroc(labels, scores)
+    assert auroc(labels, -scores) == pytest.approx(1 - auroc(labels, scores), abs=1e-12)
+
+
+def test_auroc_is_exact_at_the_ends():
+    labels = np.repeat([0, 1], [17, 23])
+    assert auroc(labels, np.linspace(0, 1, 40)) == 1.0
+    assert auroc(labels, -np.linspace(0, 1, 40)) == 0.0
+    assert auroc(labels, np.zeros(40)) == 0.5
+
+
+@given(bags())
+@settings(max_examples=100, deadline=None)
+def test_operating_point_beats_every_threshold(sample):
+    labels, scores = sample
+
+    def youden(threshold):
+        called = scores >= threshold
+        return called[labels == 1].mean() - called[labels == 0].mean()
+
+    best = max([youden(threshold) for threshold in np.unique(scores)] + [0.0])
+    assert youden(operating_point(labels, scores)) == pytest.approx(best, abs=1e-12)
+
+
+def test_operating_point_lies_halfway():
+    assert operating_point([0, 1, 0, 1], [0.0, 3.0, 1.0, 2.0]) == 1.5
+
+
+def test_operating_point_breaks_ties_by_balance_then_by_sensitivity():
+    # J = .5 with (sensitivity, specificity) = (.5, 1), (.75, .75), (1, .5): the balanced one.
+    labels, scores = [0, 0, 1, 0, 1, 0, 1, 1], [0, 1, 2, 3, 4, 5, 6, 7]
+    assert operating_point(labels, scores) == 3.5
+    # J = .5 with (.5, 1) and (1, .5): equally balanced, so the lower threshold.
+    assert operating_point([0, 1, 0, 1], [0, 1, 2, 3]) == 0.5
+
+
+def test_operating_point_without_a_useful_threshold_calls_all_positive():
+    assert operating_point([1, 1, 0, 0], [0.0, 1.0, 2.0, 3.0]) == 0.0
+    assert operating_point([0, 1], [0.3, 0.3]) == 0.3
+
+
+def test_operating_point_between_neighbouring_floats_and_huge_scores():
+    upper = np.nextafter(1.0, 2.0)
+    threshold = operating_point([0, 1], [1.0, upper])
+    assert 1.0 < threshold <= upper
+    assert operating_point([0, 1], [-1.7e308, 1.7e308]) == 0.0
+
+
+def test_threshold_metrics_equal_scikit_learn():
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [31, 17])
+    scores = generator.normal(size=48) + labels
+    found = threshold_metrics(labels, scores, 0.4)
+    called = scores >= 0.4
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, called), rel=1e-12)
+    assert found["f1"] == pytest.approx(f1_score(labels, called), rel=1e-12)
+    for name, label, hits in (("sensitivity", 1, called), ("specificity", 0, ~called)):
+        right, count = int(hits[labels == label].sum()), int((labels == label).sum())
+        assert found[name] == right / count
+        wilson = binomtest(right, count).proportion_ci(0.95, method="wilson")
+        assert found[f"{name}_ci95"] == pytest.approx([wilson.low, wilson.high], rel=1e-9)
+
+
+def test_threshold_is_inclusive_and_wilson_is_exact_at_the_ends():
+    found = threshold_metrics([0, 0, 1, 1], [0.0, 0.1, 0.5, 0.9], 0.5)
+    assert (found["sensitivity"], found["specificity"], found["f1"]) == (1.0, 1.0, 1.0)
+    assert found["sensitivity_ci95"][1] == 1.0
+    missed = threshold_metrics([0, 0, 1, 1], [0.0, 0.1, 0.5, 0.9], 1.0)
+    assert missed["sensitivity_ci95"][0] == 0.0
+    assert missed["f1"] == 0.0
+
+
+def test_threshold_metrics_with_one_class_hold_none():
+    found = threshold_metrics([0, 0], [0.1, 0.2], 0.5)
+    assert (found["sensitivity"], found["sensitivity_ci95"], found["balanced_accuracy"]) == (None, None, None)
+    assert found["specificity"] == 1.0
+    assert found["f1"] is None
+
+
+def test_summary_is_json_and_complete():
+    generator = np.random.default_rng(1)
+    labels = np.arange(60) % 2
+    scores = (generator.normal(size=60) + 1.5 * labels).astype(np.float32)
+    probabilities = 1 / (1 + np.exp(-scores))
+    found = summarize(labels, scores, threshold=np.float64(0.7), probabilities=probabilities)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(found) == [
+        *("auroc", "auroc_ci95", "auroc_method", "auprc", "bags", "positives", "at_threshold"),
+        *("brier", "calibration_slope", "calibration_intercept", "warnings"),
+    ]
+    assert found["auroc"] == auroc(labels, scores)
+    assert found["auroc_ci95"][0] < found["auroc"] < found["auroc_ci95"][1]
+    assert (found["bags"], found["positives"]) == (60, 30)
+    assert found["at_threshold"] == threshold_metrics(labels, scores, 0.7)
+    assert found["brier"] == pytest.approx(np.mean((probabilities - labels) ** 2), rel=1e-9)
+    assert found["warnings"] == []
+
+
+def test_summary_without_options_leaves_their_keys_out():
+    found = summarize([0, 1] * 20, np.arange(40))
+    assert set(found) == {"auroc", "auroc_ci95", "auroc_method", "auprc", "bags", "positives", "warnings"}
+
+
+def test_summary_warns_of_few_bags_and_of_groups():
+    few = summarize([0] * 19 + [1] * 30, np.arange(49))
+    assert any("30 positive, 19 negative" in warning for warning in few["warnings"])
+    grouped = summarize([0, 1] * 30, np.sin(np.arange(60)), groups=np.arange(60) // 3, threshold=0.0)
+    assert grouped["groups"] == 20
+    assert grouped["auroc_method"].startswith("cluster-bootstrap")
+    assert any("sensitivity" in warning for warning in grouped["warnings"])
+    single = summarize([0, 1] * 30, np.sin(np.arange(60)), groups=np.arange(60), threshold=0.0)
+    assert (single["groups"], single["warnings"]) == (60, [])
+
+
+def test_summary_of_one_class_keeps_what_makes_sense():
+    found = summarize([1, 1, 1], [0.1, 0.2, 0.9], threshold=0.15, probabilities=[0.5, 0.5, 1.0], groups=["a", "a", "b"])
+    assert found["auroc"] is found["auroc_ci95"] is found["auroc_method"] is found["auprc"] is None
+    assert found["at_threshold"]["sensitivity"] == 2 / 3
+    assert found["brier"] == pytest.approx(0.5 / 3)
+    assert found["calibration_slope"] is None
+    assert "3 positive and 0 negative" in found["warnings"][0]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_summary_is_reproducible_by_its_seed():
+    labels, scores, groups = np.arange(40) % 2, np.cos(np.arange(40)), np.arange(40) // 2
+    assert summarize(labels, scores, groups=groups, seed=3) == summarize(labels, scores, groups=groups, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "message"),
+    [
+        ([], [], "one label and one score"),
+        ([0, 1], [0.1], "one label and one score"),
+        ([[0, 1]], [[0.1, 0.2]], "one label and one score"),
+        ([0, 2], [0.1, 0.2], r"got 2 \(bag 1\)"),
+        ([0, 1], [0.1, math.nan], r"got nan \(bag 1\)"),
+        ([0, 1], [math.inf, 0.1], r"got inf \(bag 0\)"),
+    ],
+)
+def test_bad_input_is_refused(labels, scores, message):
+    for function in (auroc, auprc, operating_point, summarize):
+        with pytest.raises(BagDataError, match=message):
+            function(labels, scores)
+
+
+@pytest.mark.parametrize("function", [auroc, auprc, operating_point])
+def test_one_class_is_refused(function):
+    with pytest.raises(OneClassError, match="0 positive and 2 negative"):
+        function([0, 0], [0.1, 0.2])
+
+
+def test_probabilities_outside_the_unit_interval_are_refused():
+    with pytest.raises(BagDataError, match=r"got 1.5 \(bag 1\)"):
+        summarize([0, 1], [0.1, 0.2], probabilities=[0.5, 1.5])
