@@ -1,0 +1,100 @@
+"""The README keeps its word: its Python runs, its table is read, its commands exist, its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from midam import Bags, auroc, read_bags
+from midam.cli import _parse
+from midam.runs.folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_scikit_learn_example_runs() -> None:
+    names: dict[str, object] = {}
+    exec(blocks("python")[0], names)
+    test, scores = names["test"], np.asarray(names["scores"])
+    assert isinstance(test, Bags)
+    assert auroc(test.require_labels(), scores) > 0.8
+    assert len(np.asarray(names["weights"])) == test.sizes[0]
+    assert np.asarray(names["weights"]).sum() == pytest.approx(1, rel=1e-5)
+    # Calibration keeps the ranking.
+    assert auroc(test.require_labels(), names["probabilities"]) == auroc(test.require_labels(), scores)
+
+
+def test_the_torch_loop_has_at_most_25_lines_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = blocks("python")[1]
+    assert len(loop.splitlines()) <= 25
+    exec(loop, {})
+    assert float(capsys.readouterr().out) > 0.9
+
+
+def test_there_is_no_other_python() -> None:
+    assert len(blocks("python")) == 2
+
+
+def test_the_table_is_read(tmp_path: Path) -> None:
+    (table,) = blocks("csv")
+    path = tmp_path / "bags.csv"
+    path.write_text(table, encoding="utf-8")
+    bags = read_bags(path, group_column="patient")
+    assert bags.ids.tolist() == ["scan-1", "scan-2", "scan-3"]
+    assert bags.require_labels().tolist() == [1, 0, 0]
+    assert bags.groups is not None
+    assert bags.groups.tolist() == ["anna", "ben", "anna"]
+    assert bags.feature_names == ("area", "contrast")
+
+
+def test_the_commands_are_understood() -> None:
+    text = "\n".join(blocks("sh")) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
+    commands = re.findall(r"^midam ([^#\n]+)", text, flags=re.MULTILINE)
+    assert {command.split()[0] for command in commands} == {"fit", "predict", "evaluate"}
+    for command in commands:
+        _parse(command.split())
+
+
+def test_the_demo_is_the_command_that_the_readme_names() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "fit digits --num-instances 4 --seed 0" in makefile
+    assert "midam fit digits --num-instances 4 --seed 0" in README
+
+
+def test_links_lead_to_files() -> None:
+    targets = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
+    assert targets
+    assert [target for target in targets if not (ROOT / target).is_file()] == []
+
+
+def test_the_example_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("python", QUICKSTART)
+    names: dict[str, object] = {}
+    exec(example, names)
+    test = names["test"]
+    assert isinstance(test, Bags)
+    assert auroc(test.require_labels(), np.asarray(names["scores"])) > 0.8
+    assert set(np.asarray(names["classes"]).tolist()) == {0, 1}
+    assert "Interval(low=" in capsys.readouterr().out
+
+
+def test_both_pages_show_the_same_result() -> None:
+    assert blocks("text")[0] in QUICKSTART
+
+
+def test_files_of_a_run_are_named_in_the_quick_start() -> None:
+    folder = RunFolder(Path("run"))
+    paths = [getattr(folder, name).relative_to("run").as_posix() for name in vars(RunFolder) if _is_path(name)]
+    assert len(paths) >= 9
+    assert [path for path in paths if f"`{path}`" not in QUICKSTART] == []
+
+
+def _is_path(name: str) -> bool:
+    return isinstance(vars(RunFolder)[name], property)

@@ -1,0 +1,42 @@
+"""Tests and code that the documentation names exist."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CITED = sorted({pair for page in PAGES for pair in re.findall(r"`(test_\w+\.py)::(\w+)`", page.read_text("utf-8"))})
+NAMED = sorted(
+    {
+        name
+        for page in PAGES
+        for name in re.findall(
+            r"`(?:midam\.)?((?:functional|nn|data|evaluate|train|runs|report)\.\w+(?:\.\w+)*)[`(]",
+            page.read_text("utf-8"),
+        )
+    }
+)
+
+
+def test_references_were_found() -> None:
+    assert len(CITED) > 30
+    assert len(NAMED) > 20
+
+
+@pytest.mark.parametrize(("file", "test"), CITED)
+def test_cited_tests_exist(file: str, test: str) -> None:
+    (path,) = (ROOT / "tests").rglob(file)
+    functions = {node.name for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
+    assert test in functions
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_code_exists(name: str) -> None:
+    parts = name.split(".")
+    owner: object = importlib.import_module(f"midam.{parts[0]}.{parts[1]}")
+    for part in parts[2:]:
+        owner = getattr(owner, part)
