@@ -10,10 +10,12 @@ from midam.errors import (
     CheckpointError,
     ConfigError,
     DataNotFoundError,
+    DivergedError,
     LeakageError,
     MidamError,
     OneClassError,
     RunExistsError,
+    RunStoppedError,
 )
 from midam.estimator import MIDAMClassifier
 from midam.evaluate.intervals import auroc_interval, paired_delong
@@ -55,6 +57,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataNotFoundError",
+    "DivergedError",
     "EmbeddingAttentionPooling",
     "Exact",
     "ExactPoint",
@@ -76,6 +79,7 @@ __all__ = [
     "PairwiseAUC",
     "ResNet20",
     "RunExistsError",
+    "RunStoppedError",
     "SampledBatch",
     "SmoothedMaxPooling",
     "Standardizer",

@@ -12,7 +12,7 @@ import warnings
 from argparse import HelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -20,10 +20,10 @@ from rich.markup import escape
 
 from midam import __version__
 from midam.data import catalog
-from midam.data.bags import Bags
-from midam.errors import ConfigError, DataNotFoundError, MidamError
+from midam.errors import ConfigError, DataNotFoundError, MidamError, RunStoppedError
 from midam.report.terminal import (
     FitProgress,
+    bag_facts,
     print_catalog,
     print_description,
     print_evaluation,
@@ -32,7 +32,7 @@ from midam.report.terminal import (
 )
 from midam.runs.apply import evaluate_run, load_run, predict_run, read_for
 from midam.runs.data import read_data
-from midam.runs.fit import Interrupted, fit_run, read_run_config, resume_run
+from midam.runs.fit import fit_run, read_run_config, resume_run
 from midam.runs.folder import RunFolder, csv_text, free_folder, write_json, write_text
 from midam.runs.report import prediction_rows
 from midam.train.config import FitConfig, from_dict, read_yaml, unknown_key
@@ -43,6 +43,19 @@ bag, one holds the bag's label (0 or 1), the rest are features. The run folder g
 figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of --config."""
 _SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
 _FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]
+_LISTS = [field.name for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list]
+
+
+# From the parser's wording to the form of our own messages.
+_PLAIN = [
+    (r"<class '(\w+)'>", r"\1"),
+    (r"typing\.Literal", "one of "),
+    (r'Parser key "(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
+    (r'^expected "command" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
+    (r"the following arguments are required: (?:\w+\.)?(out)\b", r"Expected --\1, got nothing"),
+    (r"the following arguments are required: (?:\w+\.)?(\w+)", r"Expected \1, got nothing"),
+    (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
+]
 
 
 class _Parser(ArgumentParser):
@@ -56,13 +69,16 @@ class _Parser(ArgumentParser):
         unknown = re.search(r"(?:unrecognized arguments: --|does not accept option ')([\w.-]+)", message)
         if unknown:
             raise ConfigError(unknown_key(unknown[1], _SETTINGS, source="the command line"))
-        text = " ".join(message.split()).replace("typing.Literal", "one of ")
+        text = " ".join(message.split()).rstrip(".")
+        for pattern, plain in _PLAIN:
+            text = re.sub(pattern, plain, text)
         raise ConfigError(f"{text}; see --help.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         console.print(f"[yellow]warning:[/] {escape(str(message))}")
@@ -73,22 +89,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", module=r"(lightning|torch|matplotlib)")
         warnings.showwarning = show
         try:
-            signal.signal(signal.SIGTERM, _terminate)
             arguments = _parse(list(sys.argv[1:] if argv is None else argv))
             return _run(arguments, console)
-        except Interrupted as stop:
+        except RunStoppedError as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop))}")
             return 130
         except KeyboardInterrupt:
             console.print("[yellow]midam:[/] stopped")
             return 130
         except MidamError as error:
-            console.print(f"[red]midam: error:[/] {escape(str(error))}")
+            console.print(f"[red]midam: error:[/] {escape(_one_line(error))}")
             return 2
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
-            console.print(f"[red]midam: error:[/] {escape(f'{error.strerror or error}{where}; mend it and repeat.')}")
+            text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
+            console.print(f"[red]midam: error:[/] {escape(text)}; check path, access and free space, and repeat.")
             return 2
+        finally:
+            signal.signal(signal.SIGTERM, terminate)
 
 
 def _run(arguments: Namespace, console: Console) -> int:
@@ -114,9 +132,15 @@ def _fit(options: Namespace, console: Console) -> int:
             raise ConfigError(f"Expected DATA, got none; give a {_DATA}.")
         config = from_dict({name: options[name] for name in _SETTINGS})
         folder = _run_folder(options, config)
-        console.print(f"training {config.pooling} x {config.estimator} x {config.objective} on {escape(options.data)}")
+        title = f"training {config.pooling} x {config.estimator} x {config.objective} on {escape(options.data)}"
         with FitProgress(config.epochs, console=console) as bar:
-            summary = fit_run(options.data, config, folder, on_epoch=lambda row, _: bar.update(row))
+            summary = fit_run(
+                options.data,
+                config,
+                folder,
+                on_start=lambda: console.print(title),
+                on_epoch=lambda row, _: bar.update(row),
+            )
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 
@@ -129,23 +153,30 @@ def _run_folder(options: Namespace, config: FitConfig) -> RunFolder:
 
 
 def _predict(options: Namespace) -> int:
+    _keep_data(options)
     run = load_run(RunFolder(Path(options.run)))
     bags = read_for(run, options.data)
     scores, probabilities = predict_run(run, bags)
     rows = prediction_rows(bags.ids, scores, labels=bags.labels, splits=None, probabilities=probabilities)
     columns = ["bag", *(["label"] if bags.labels is not None else []), "score", "probability"]
     write_text(Path(options.out), csv_text(columns, rows))
-    stdout_console().print(f"{len(bags)} bags scored: {options.out}")
+    stdout_console().print(f"{len(bags)} bags scored: {escape(options.out)}")
     return 0
 
 
 def _evaluate(options: Namespace) -> int:
+    _keep_data(options)
     run = load_run(RunFolder(Path(options.run)))
     result = evaluate_run(run, read_for(run, options.data))
     if options.out is not None:
         write_json(Path(options.out), result)
     print_evaluation(stdout_console(), result)
     return 0
+
+
+def _keep_data(options: Namespace) -> None:
+    if options.out is not None and Path(options.out).resolve() == Path(options.data).resolve():
+        raise ConfigError(f"Expected another file than the data for --out, got {options.out}; choose a new name.")
 
 
 def _data(options: Namespace) -> int:
@@ -161,41 +192,22 @@ def _data(options: Namespace) -> int:
             )
         bundled = catalog.CATALOG[options.name].url is None
         where = "comes with scikit-learn, nothing to fetch" if bundled else catalog.fetch(options.name)
-        stdout_console().print(f"{options.name}: {where}")
+        stdout_console().print(escape(f"{options.name}: {where}"))
         return 0
     bags = read_data(options.name, FitConfig())
-    print_description(stdout_console(), options.name, _facts(options.name, bags), bags.sizes)
+    print_description(stdout_console(), options.name, bag_facts(options.name, bags), bags.sizes)
     return 0
-
-
-def _facts(name: str, bags: Bags) -> dict[str, Any]:
-    labels, sizes = bags.require_labels(), bags.sizes
-    facts: dict[str, Any] = {}
-    if name in catalog.CATALOG:
-        entry = catalog.describe(name)
-        facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
-    facts |= {
-        "bags": f"{len(bags)} ({int(labels.sum())} positive)",
-        "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
-        "instance shape": list(bags.instance_shape),
-        "mean bag size": f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative",
-    }
-    if bags.splits is not None:
-        facts["splits"] = ", ".join(f"{part} {int((bags.splits == part).sum())}" for part in ("train", "val", "test"))
-    if bags.groups is not None:
-        facts["groups"] = len(set(bags.groups.tolist()))
-    return facts
 
 
 def _parse(argv: list[str]) -> Namespace:
     argv = _normalise(argv)
     defaults, resumed = {}, "--resume" in argv
     if argv[:1] == ["fit"]:
-        given = [key for key in _SETTINGS if f"--{key}" in argv]
+        given = [key for key in (*_SETTINGS, "config", "out") if any(_names(token, key) for token in argv)]
         if resumed and given:
             raise ConfigError(
-                f"Expected no settings with --resume, got --{given[0]}: a resumed run keeps its own; start a new one to "
-                "change them."
+                f"Expected no settings with --resume, got --{given[0]}: a resumed run keeps its own; start a new "
+                "one to change them."
             )
         if "--config" in argv:
             at = argv.index("--config")
@@ -211,8 +223,12 @@ def _parse(argv: list[str]) -> Namespace:
     return parsed
 
 
+def _names(token: str, key: str) -> bool:
+    return token == f"--{key}" or token.startswith((f"--{key}.", f"--{key}+"))
+
+
 def _normalise(argv: list[str]) -> list[str]:
-    """`--some-flag=x` to `--some_flag x`; a bare flag to `--flag true`."""
+    """`--some-flag=x` to `--some_flag x`, a bare flag to `--flag true`, `--list a,b` to `--list [a,b]`."""
     tokens: list[str] = []
     for token in argv:
         name, equals, value = token.partition("=")
@@ -223,11 +239,14 @@ def _normalise(argv: list[str]) -> list[str]:
         bare = at + 1 == len(tokens) or tokens[at + 1].lower() not in ("true", "false")
         if tokens[at][2:] in _FLAGS and tokens[at].startswith("--") and bare:
             tokens.insert(at + 1, "true")
+        plain = at + 1 < len(tokens) and not tokens[at + 1].startswith(("[", "--"))
+        if tokens[at][2:] in _LISTS and tokens[at].startswith("--") and plain:
+            tokens[at + 1] = f"[{tokens[at + 1]}]"
     return tokens
 
 
 def _parser(defaults: dict[str, Any]) -> ArgumentParser:
-    fit = _Parser(prog="midam fit", description=_FIT)
+    fit = _Parser(prog="midam fit", allow_abbrev=False, description=_FIT)
     fit.add_argument("data", nargs="?", default=defaults.pop("data", None), help=_DATA)
     fit.add_argument("--out", type=str | None, default=None, help="run folder; default: a new one in runs/")
     fit.add_argument("--resume", type=str | None, default=None, metavar="RUN", help="continue this run in place")
@@ -236,7 +255,9 @@ def _parser(defaults: dict[str, Any]) -> ArgumentParser:
     )
     fit.add_class_arguments(FitConfig, nested_key=None)
     fit.set_defaults(defaults)
-    predict = _Parser(prog="midam predict", description="Score bags with a trained run; labels are not needed.")
+    predict = _Parser(
+        prog="midam predict", allow_abbrev=False, description="Score bags with a trained run; labels are not needed."
+    )
     predict.add_argument("run", type=str, help="run folder")
     predict.add_argument("data", type=str, help=_DATA)
     predict.add_argument(
@@ -244,6 +265,7 @@ def _parser(defaults: dict[str, Any]) -> ArgumentParser:
     )
     evaluate = _Parser(
         prog="midam evaluate",
+        allow_abbrev=False,
         description="Test a trained run on labelled bags; bags the run was trained on are told apart, never mixed in.",
     )
     evaluate.add_argument("run", type=str, help="run folder")
@@ -251,10 +273,12 @@ def _parser(defaults: dict[str, Any]) -> ArgumentParser:
     evaluate.add_argument(
         "--out", type=str | None, default=None, metavar="FILE.json", help="also write the figures as JSON"
     )
-    data = _Parser(prog="midam data", description="List, describe or fetch data.")
+    data = _Parser(prog="midam data", allow_abbrev=False, description="List, describe or fetch data.")
     data.add_argument("action", choices=["list", "describe", "fetch"], help="what to do")
     data.add_argument("name", type=str | None, nargs="?", default=None, help="catalogue name, or a file for describe")
-    top = _Parser(prog="midam", description="Multi-instance deep AUC maximisation.", version=__version__)
+    top = _Parser(
+        prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximisation.", version=__version__
+    )
     commands = top.add_subcommands(dest="command")
     for parser, text in (
         (fit, "train a bag classifier and test it"),
@@ -264,6 +288,10 @@ def _parser(defaults: dict[str, Any]) -> ArgumentParser:
     ):
         commands.add_subcommand(str(parser.prog).split()[-1], parser, help=text)
     return top
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines())
 
 
 def _terminate(*_: object) -> NoReturn:

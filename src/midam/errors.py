@@ -7,9 +7,11 @@
     ├── DataNotFoundError (FileNotFoundError)
     ├── ConfigError (ValueError)          a setting or a combination of settings that makes no sense
     ├── CheckpointError (ValueError)      a damaged or foreign checkpoint
-    └── RunExistsError (FileExistsError)  the run folder is already in use
+    ├── RunExistsError (FileExistsError)  the run folder is already in use
+    ├── DivergedError                     training left the finite numbers
+    └── RunStoppedError                   a run was stopped; it can be resumed
 
-The command line turns each of them into one message and exit code 2.
+The command line turns each of them into one message and exit code 2 (130 for a stopped run).
 """
 
 
@@ -43,3 +45,11 @@ class CheckpointError(MidamError, ValueError):
 
 class RunExistsError(MidamError, FileExistsError):
     """The run folder already holds a run."""
+
+
+class DivergedError(MidamError):
+    """The loss or the weights are no longer finite."""
+
+
+class RunStoppedError(MidamError):
+    """The run was stopped; it can be resumed."""

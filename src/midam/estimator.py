@@ -23,8 +23,8 @@ BagsLike = Bags | Sequence[ArrayLike]
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Bag classifier that maximises AUC.
 
-    A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the probabilities,
-    chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
+    A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
+    probabilities, chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : array [2]
         0 and 1.
+    instance_shape_ : tuple of int
+        Shape of one instance.
     model_ : BagScorer
         The trained scorer.
     history_ : list of dict
@@ -112,6 +114,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if best is not None:
             trainer.model.load_state_dict(best)
         self.classes_ = np.array([0, 1])
+        self.instance_shape_ = bags.instance_shape
         self.model_ = trainer.model.eval()
         self.history_ = trainer.history
         self.calibrator_, self.threshold_ = None, 0.5
@@ -123,8 +126,8 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, bags: BagsLike) -> NDArray[np.float64]:
         """Scores [N] in [0, 1]: larger is more positive; not a probability."""
-        self._check_fitted()
-        return predict(self.model_, _as_bags(bags, None, None), chunk_size=self._config().chunk_size)
+        of = self._fitting(bags)
+        return predict(self.model_, of, chunk_size=self._config().chunk_size)
 
     def predict_proba(self, bags: BagsLike) -> NDArray[np.float64]:
         """Probabilities [N, 2] of the two classes, calibrated on the held-out bags.
@@ -136,7 +139,9 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self.decision_function(bags)
         if self.calibrator_ is None:
-            raise ConfigError("Expected a calibrated classifier, got val_fraction=0; hold bags out to get probabilities.")
+            raise ConfigError(
+                "Expected a calibrated classifier, got val_fraction=0; hold bags out to get probabilities."
+            )
         positive = self.calibrator_.predict(scores)
         return np.stack([1 - positive, positive], axis=1)
 
@@ -147,22 +152,31 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def instance_scores(self, bags: BagsLike) -> list[InstanceScores]:
         """Score, attention logit and weight of every instance, a bag after the other."""
-        self._check_fitted()
-        of = _as_bags(bags, None, None)
+        of = self._fitting(bags)
         return [instance_scores(self.model_, of, i, chunk_size=self._config().chunk_size) for i in range(len(of))]
 
     def _config(self) -> FitConfig:
         settings = dict(self.settings or {})
+        own = {name: getattr(self, name) for name in ("pooling", "estimator", "objective", "seed", "epochs")}
         known = [field.name for field in dataclasses.fields(FitConfig)]
         for key in settings:
             if key not in known:
                 raise ConfigError(unknown_key(key, known, source="settings"))
-        own = {name: getattr(self, name) for name in ("pooling", "estimator", "objective", "seed", "epochs")}
+            if key in own:
+                raise ConfigError(f"Expected {key} as an argument of its own, got it in settings; move it there.")
         return from_dict({**settings, **own})
 
-    def _check_fitted(self) -> None:
+    def _fitting(self, bags: BagsLike) -> Bags:
+        """Bags that the fitted model can score."""
         if not hasattr(self, "model_"):
             raise ConfigError("Expected a fitted classifier, got a fresh one; call fit first.")
+        found = _as_bags(bags, None, None)
+        if found.instance_shape != self.instance_shape_:
+            raise BagDataError(
+                f"Expected instances of shape {list(self.instance_shape_)} as in fit, got {list(found.instance_shape)} "
+                f"(in {found.source}); use the same features."
+            )
+        return found
 
 
 def _as_bags(bags: BagsLike, y: ArrayLike | None, groups: ArrayLike | None) -> Bags:

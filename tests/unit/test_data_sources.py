@@ -218,7 +218,7 @@ def test_a_cut_npz_is_refused(tmp_path):
 
 
 def test_unknown_names_list_near_ones():
-    with pytest.raises(DataNotFoundError, match="got 'msuk1'; names in the catalogue: musk1"):
+    with pytest.raises(DataNotFoundError, match="got 'msuk1'; did you mean musk1"):
         read_bags("msuk1")
     for name in ("absent.npz", "absent.csv"):
         with pytest.raises(DataNotFoundError, match=name):

@@ -8,8 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from midam.data import catalog
+from midam.data.bags import Bags
 
 _LINES = 10
 _PLAIN_WIDTH = 120
@@ -62,7 +66,7 @@ class FitProgress:
 
 def stdout_console() -> Console:
     """Console for results, plain where the output is not a terminal."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _PLAIN_WIDTH)
     return console
@@ -74,7 +78,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_parts(console, {name: summary[name] for name in parts})
     headline = parts[0]
     for message in summary[headline].get("warnings", []):
-        console.print(f"[yellow]note:[/] {headline}: {message}")
+        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
     other = {k: v for k, v in summary["by_weights"].items() if k != summary["selected"]["weights"]}
     for key, values in other.items():
         if values.get("test_auroc") is not None:
@@ -82,7 +86,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
                 f"weights of the {key} epoch ({values['epoch']}) instead: test AUROC {values['test_auroc']:.3f}"
             )
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
-    console.print(f"run folder: {run}")
+    console.print(f"run folder: {escape(run)}")
 
 
 def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
@@ -91,7 +95,7 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     _print_parts(console, parts)
     headline = result["headline"]
     for message in result[headline].get("warnings", []):
-        console.print(f"[yellow]note:[/] {headline}: {message}")
+        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
     label = {"new": "new bags", "train": "train bags (no test: the model has seen them)"}.get(
         headline, f"{headline} bags"
     )
@@ -115,17 +119,38 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
             f"{entry['bags']} ({entry['positives']})",
             str(entry["instances"]),
             str(entry["features"]),
-            entry["location"] or "to fetch",
+            escape(entry["location"] or "to fetch"),
             entry["description"],
         )
     console.print(table)
 
 
+def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
+    """Facts about labelled bags, and about their data set where `name` is in the catalogue."""
+    labels, sizes = bags.require_labels(), bags.sizes
+    facts: dict[str, Any] = {}
+    if name in catalog.CATALOG:
+        entry = catalog.describe(name)
+        facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
+    facts |= {
+        "bags": f"{len(bags)} ({int(labels.sum())} positive)",
+        "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
+        "instance shape": list(bags.instance_shape),
+    }
+    if 0 < labels.sum() < len(labels):
+        facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
+    if bags.splits is not None:
+        facts["splits"] = ", ".join(f"{part} {int((bags.splits == part).sum())}" for part in ("train", "val", "test"))
+    if bags.groups is not None:
+        facts["groups"] = len(set(bags.groups.tolist()))
+    return facts
+
+
 def print_description(console: Console, name: str, facts: Mapping[str, Any], sizes: NDArray[np.int64]) -> None:
     """Facts about a set of bags, and a histogram of its bag sizes."""
-    console.print(f"[bold]{name}[/]")
+    console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
-        console.print(f"  {key}: {value}")
+        console.print(f"  {key}: {escape(str(value))}")
     edges = np.unique(np.round(np.geomspace(sizes.min(), sizes.max() + 1, 9)).astype(int))
     if len(edges) < 2:
         return

@@ -20,6 +20,8 @@ from midam.train.checkpoint import load_checkpoint
 from midam.train.config import FitConfig, from_dict
 from midam.train.method import build_model
 
+_SHARED = ("config", "data", "splits")
+
 
 @dataclass(frozen=True)
 class LoadedRun:
@@ -64,18 +66,20 @@ def load_run(folder: RunFolder) -> LoadedRun:
             UserWarning,
             stacklevel=2,
         )
-        content = load_checkpoint(folder.last)
-        content |= {"model": content["trainer"]["model"], "calibrator": None, "threshold": None, "splits": {}}
+        path = folder.last
+        content = load_checkpoint(path, required=("trainer", *_SHARED))
+        content |= {"model": content["trainer"]["model"], "calibrator": None, "threshold": None}
     else:
-        content = load_checkpoint(folder.model)
-    config = from_dict(content["config"], source=str(folder.model))
+        path = folder.model
+        content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
+    config = from_dict(content["config"], source=str(path))
     with torch.random.fork_rng(devices=[]):
         model = build_model(config, instance_shape=tuple(content["data"]["instance_shape"]))
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:
         raise CheckpointError(
-            f"Expected the weights of the run's own model, got others (in {folder.model}): {error}; restore the run folder."
+            f"Expected the weights of the run's own model, got others (in {path}): {error}; restore the run folder."
         ) from None
     saved = content["calibrator"]
     return LoadedRun(
@@ -97,20 +101,36 @@ def read_for(run: LoadedRun, data: str) -> Bags:
         If the instances have another shape, or the features other names or another order.
     """
     bags = read_data(data, run.config, require_labels=False)
+    if run.data["feature_names"] is not None and bags.feature_names is not None:
+        _check_names(run.data["feature_names"], list(bags.feature_names), data)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
-            f"Expected instances of shape {list(expected)} as in training, got {list(bags.instance_shape)} (in {data}); "
-            "use the same features."
-        )
-    names = run.data["feature_names"]
-    if names is not None and bags.feature_names is not None and list(bags.feature_names) != names:
-        wrong = next((a, b) for a, b in zip(names, bags.feature_names) if a != b)
-        raise BagDataError(
-            f"Expected the feature columns of training in their order, got {wrong[1]!r} in place of {wrong[0]!r} (in {data}); "
-            "reorder or rename the columns."
+            f"Expected instances of shape {list(expected)} as in training, got {list(bags.instance_shape)} "
+            f"(in {data}); use the same features."
         )
     return bags
+
+
+def _check_names(expected: list[str], found: list[str], data: str) -> None:
+    missing = [name for name in expected if name not in found]
+    extra = [name for name in found if name not in expected]
+    if missing:
+        raise BagDataError(
+            f"Expected the feature columns of training, got no column {missing[0]!r} (in {data}); add the "
+            f"{len(missing)} missing, or rename columns."
+        )
+    if extra:
+        raise BagDataError(
+            f"Expected the feature columns of training alone, got the column {extra[0]!r} too (in {data}); remove the "
+            f"{len(extra)} that training did not have."
+        )
+    if found != expected:
+        wrong = next((a, b) for a, b in zip(expected, found) if a != b)
+        raise BagDataError(
+            f"Expected the feature columns of training in their order, got {wrong[1]!r} in place of {wrong[0]!r} "
+            f"(in {data}); reorder the columns."
+        )
 
 
 def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
@@ -122,14 +142,14 @@ def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArra
 def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
     """Metrics of a run on labelled bags, told apart by what the run knows of each.
 
-    Bags that the run was made of are recognised by their id where the data are the run's own (same fingerprint), and reported
-    under their split; every other bag is reported under "new". So a training bag never enters a test figure.
+    Bags that the run was made of are recognised by their id where the data are the run's own (same fingerprint), and
+    reported under their split; every other bag is reported under "new". So a training bag never enters a test figure.
 
     Returns
     -------
     dict
-        "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline", the name of the
-        part that measures generalisation: "new", else "test".
+        "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
+        the name of the part that measures generalisation: "new", else "test".
 
     Raises
     ------
@@ -143,8 +163,8 @@ def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
     overlap = int((known != "new").sum())
     if not own and overlap:
         warnings.warn(
-            f"{overlap} of {len(bags)} bags (in {bags.source}) have the ids of bags that the run was made of, in other data: if they are "
-            "the same patients, the figures below are no test",
+            f"{overlap} of {len(bags)} bags (in {bags.source}) have the ids of bags that the run was made of, in other "
+            "data: if they are the same patients, the figures below are no test",
             UserWarning,
             stacklevel=2,
         )
@@ -160,5 +180,5 @@ def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
                 threshold=run.threshold,
                 probabilities=None if probabilities is None else probabilities[inside],
             )
-    result["headline"] = next((name for name in ("new", "test", "val", "train") if name in result))
+    result["headline"] = next(name for name in ("new", "test", "val", "train") if name in result)
     return result

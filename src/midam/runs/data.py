@@ -29,7 +29,7 @@ class SplitBags:
     splits: NDArray[np.str_]
 
     def part(self, name: str) -> Bags:
-        """Bags of one split; may be empty."""
+        """Bags of one split that has some."""
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 

@@ -1,32 +1,37 @@
 """Train a run on disk: from data and settings to a folder with weights, scores, metrics and figures."""
 
+import shlex
+import shutil
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam import __version__
 from midam.data.bags import Bags
-from midam.errors import CheckpointError, MidamError
+from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.runs.data import SplitBags, read_data, split_data
-from midam.runs.folder import RunFolder, csv_text, write_json, write_text
+from midam.runs.folder import RunFolder, csv_text, write_text
 from midam.runs.report import write_reports
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
-from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, write_yaml
+from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, yaml_text
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
 
 
-class Interrupted(MidamError):
-    """The run was stopped; it can be resumed."""
-
-
-def fit_run(data: str, config: FitConfig, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+def fit_run(
+    data: str,
+    config: FitConfig,
+    folder: RunFolder,
+    *,
+    on_start: Callable[[], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> dict[str, Any]:
     """Train a new run.
 
     Parameters
@@ -37,6 +42,8 @@ def fit_run(data: str, config: FitConfig, folder: RunFolder, *, on_epoch: OnEpoc
         Settings.
     folder : RunFolder
         Free; created once the data and the settings have been checked.
+    on_start : callable, optional
+        Called when they have been, and the folder is there.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
 
@@ -48,17 +55,20 @@ def fit_run(data: str, config: FitConfig, folder: RunFolder, *, on_epoch: OnEpoc
     Raises
     ------
     MidamError
-        For bad data, settings that make no sense, or a folder in use: nothing has then been written.
-    Interrupted
+        For bad data, settings that make no sense, or a folder in use: nothing has then been written. For a first epoch
+        that fails: what was written is removed.
+    RunStoppedError
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
     folder.require_free()
     parts = split_data(read_data(data, config), config)
     trainer = _make_trainer(config, parts, folder)
-    folder.root.mkdir(parents=True, exist_ok=True)
-    write_yaml({"data": data, **to_dict(config)}, folder.config)
-    _save(trainer, parts, folder)
-    return _train(trainer, parts, data, folder, on_epoch)
+    with _leave_nothing(folder, trainer):
+        write_text(folder.config, yaml_text({"data": data, **to_dict(config)}))
+        _save(trainer, parts, folder, seconds=0.0)
+        if on_start is not None:
+            on_start()
+        return _train(trainer, parts, data, folder, on_epoch)
 
 
 def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
@@ -84,7 +94,13 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
     config, recorded = read_run_config(folder)
-    checkpoint = load_checkpoint(folder.last)
+    checkpoint = load_checkpoint(folder.last, required=("config", "trainer", "data", "seconds"))
+    changed = [name for name, value in to_dict(config).items() if checkpoint["config"].get(name) != value]
+    if changed:
+        raise CheckpointError(
+            f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
+            "restore the file, or start a new run."
+        )
     data = data or recorded
     parts = split_data(read_data(data, config), config)
     if checkpoint["data"]["fingerprint"] != parts.bags.fingerprint():
@@ -94,7 +110,7 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
         )
     trainer = _make_trainer(config, parts, folder)
     trainer.load_state_dict(checkpoint["trainer"])
-    return _train(trainer, parts, data, folder, on_epoch)
+    return _train(trainer, parts, data, folder, on_epoch, seconds=checkpoint["seconds"])
 
 
 def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
@@ -107,52 +123,91 @@ def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
 
 
 def _make_trainer(config: FitConfig, parts: SplitBags, folder: RunFolder) -> Trainer:
-    val = parts.part("val")
-    return Trainer(config, parts.part("train"), val if len(val) else None, fabric=_fabric(config, folder))
+    val = parts.part("val") if "val" in parts.splits else None
+    return Trainer(config, parts.part("train"), val, fabric=_fabric(config, folder))
 
 
 def _fabric(config: FitConfig, folder: RunFolder) -> Fabric:
     if config.logger != "tensorboard":
         return make_fabric(config)
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
     try:
         logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
     except ModuleNotFoundError:
-        raise MidamError("Expected the package tensorboard for logger 'tensorboard', got none; install midam[track].") from None
+        raise MidamError(
+            "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
+        ) from None
     return make_fabric(config, loggers=logger)
 
 
-def _train(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, on_epoch: OnEpoch | None) -> dict[str, Any]:
-    started = time.monotonic()
-    _write_metrics(trainer, folder)
+@contextmanager
+def _leave_nothing(folder: RunFolder, trainer: Trainer) -> Iterator[None]:
+    """Remove a new run that failed before its first epoch was done."""
+    existed = folder.root.exists()
     try:
+        yield
+    except RunStoppedError:
+        raise
+    except (MidamError, OSError, KeyboardInterrupt):
+        if trainer.epoch == 0 and folder.root.is_dir():
+            shutil.rmtree(folder.root)
+            if existed:
+                folder.root.mkdir()
+        raise
+
+
+def _train(
+    trainer: Trainer,
+    parts: SplitBags,
+    data: str,
+    folder: RunFolder,
+    on_epoch: OnEpoch | None,
+    *,
+    seconds: float = 0.0,
+) -> dict[str, Any]:
+    started = time.monotonic() - seconds
+    command = f"`midam fit {shlex.quote(data)} --resume {shlex.quote(str(folder.root))}`"
+    try:
+        _write_metrics(trainer, folder)
         while not trainer.finished:
             row = trainer.train_epoch()
             trainer.fabric.log_dict({k: v for k, v in row.items() if k != "epoch" and v is not None}, step=row["epoch"])
             # The best weights go first: killed in between, a resume repeats the epoch and writes them again, the same.
             if trainer.best_epoch == trainer.epoch:
                 save_checkpoint(folder.best, {"model": trainer.model.state_dict(), "epoch": trainer.epoch})
-            _save(trainer, parts, folder)
+            seconds = time.monotonic() - started
+            _save(trainer, parts, folder, seconds=seconds)
             _write_metrics(trainer, folder)
             if on_epoch is not None:
                 on_epoch(row, trainer)
-        return _finish(trainer, parts, data, folder, seconds=time.monotonic() - started)
+        return _finish(trainer, parts, data, folder, seconds=seconds)
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with "
-            f"`midam fit {data} --resume {folder.root}`"
+        raise RunStoppedError(
+            f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
         ) from None
+    except OSError as error:
+        if isinstance(error, MidamError) or trainer.epoch == 0:
+            raise
+        raise MidamError(
+            f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; make room or grant "
+            f"access, then continue with {command}."
+        ) from error
 
 
-def _save(trainer: Trainer, parts: SplitBags, folder: RunFolder) -> None:
+def _save(trainer: Trainer, parts: SplitBags, folder: RunFolder, *, seconds: float) -> None:
     content = {
         "version": __version__,
         "config": to_dict(trainer.config),
         "trainer": trainer.state_dict(),
         "data": describe_data(parts.bags),
+        "splits": split_of_each(parts),
+        "seconds": seconds,
     }
     save_checkpoint(folder.last, content)
+
+
+def split_of_each(parts: SplitBags) -> dict[str, str]:
+    """Split of each bag, by bag id."""
+    return {str(bag): str(split) for bag, split in zip(parts.bags.ids, parts.splits)}
 
 
 def describe_data(bags: Bags) -> dict[str, Any]:
@@ -176,7 +231,7 @@ def _finish(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, *,
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size)}
     if trainer.best_epoch is not None:
-        model.load_state_dict(load_checkpoint(folder.best)["model"])
+        model.load_state_dict(load_checkpoint(folder.best, required=("model",))["model"])
         scores["best"] = predict(model, parts.bags, chunk_size=config.chunk_size)
     selected = config.select if config.select in scores else "last"
     if selected == "last":
@@ -188,6 +243,6 @@ def _finish(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, *,
         data=data,
         scores=scores,
         selected=selected,
-        described=describe_data(parts.bags),
+        described={"data": describe_data(parts.bags), "splits": split_of_each(parts)},
         seconds=seconds,
     )

@@ -2,13 +2,13 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from midam.errors import RunExistsError
+from midam.train.checkpoint import write_bytes
 
 
 @dataclass(frozen=True)
@@ -25,38 +25,47 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
+        """Settings and the name of the data."""
         return self.root / "config.yaml"
 
     @property
     def metrics(self) -> Path:
+        """A row an epoch."""
         return self.root / "metrics.csv"
 
     @property
     def predictions(self) -> Path:
+        """A row a bag."""
         return self.root / "predictions.csv"
 
     @property
     def summary(self) -> Path:
+        """What was measured."""
         return self.root / "summary.json"
 
     @property
     def last(self) -> Path:
+        """Everything that a resume needs, as of the last whole epoch."""
         return self.root / "checkpoints" / "last.pt"
 
     @property
     def best(self) -> Path:
+        """Weights of the epoch with the best validation AUROC."""
         return self.root / "checkpoints" / "best.pt"
 
     @property
     def model(self) -> Path:
+        """The trained model and what applying it needs."""
         return self.root / "model.pt"
 
     @property
     def roc(self) -> Path:
+        """ROC curve of the test bags."""
         return self.root / "roc.png"
 
     @property
     def curves(self) -> Path:
+        """Loss and AUROC along the epochs."""
         return self.root / "curves.png"
 
     def require_free(self) -> None:
@@ -65,12 +74,17 @@ class RunFolder:
         Raises
         ------
         RunExistsError
-            If it does.
+            If it does, or cannot be made.
         """
+        for parent in self.root.absolute().parents:
+            if parent.exists() and not parent.is_dir():
+                raise RunExistsError(
+                    f"Expected a free run folder, got {self.root} below the file {parent}; choose another --out."
+                )
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise RunExistsError(
-                f"Expected a free run folder, got {self.root}, which holds files; choose another --out, continue it with "
-                f"--resume {self.root}, or remove it."
+                f"Expected a free run folder, got {self.root}, which holds files; choose another --out, continue "
+                f"it with --resume {self.root}, or remove it."
             )
 
 
@@ -85,16 +99,7 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -46,9 +46,9 @@ def write_reports(
     selected : str
         Key of `scores` that is reported.
     described : dict
-        What the model file remembers of the data.
+        What the model file remembers of the data and its splits.
     seconds : float
-        Duration of the training.
+        Duration of the training, of all sessions together.
     """
     bags, labels = parts.bags, parts.bags.require_labels()
     chosen = scores[selected]
@@ -68,7 +68,10 @@ def write_reports(
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary["selected"] = {"weights": selected, "epoch": weights[selected]}
     summary["by_weights"] = {
-        key: {"epoch": weights[key], **{f"{name}_auroc": _auroc(labels, values, parts.splits == name) for name in SPLITS}}
+        key: {
+            "epoch": weights[key],
+            **{f"{name}_auroc": _auroc(labels, values, parts.splits == name) for name in SPLITS},
+        }
         for key, values in scores.items()
     }
     summary |= {
@@ -86,14 +89,13 @@ def write_reports(
             "model": trainer.model.state_dict(),
             "calibrator": None if calibrator is None else calibrator.to_dict(),
             "threshold": threshold,
-            "data": described,
-            "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
+            **described,
         },
     )
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=parts.splits, probabilities=probabilities)
     write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
     write_json(folder.summary, summary)
-    _draw(folder, trainer, parts, chosen, summary, threshold)
+    _draw(folder, trainer, parts, scores=chosen, summary=summary, threshold=threshold)
     return summary
 
 
@@ -137,6 +139,7 @@ def _draw(
     folder: RunFolder,
     trainer: Trainer,
     parts: SplitBags,
+    *,
     scores: NDArray[np.float64],
     summary: dict[str, Any],
     threshold: float | None,

@@ -31,7 +31,7 @@ ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 # Settings, what holds for their values, and how a message says it. None is always allowed where the type allows it.
 _RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
     (
-        ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience"),
+        ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience", "threads"),
         lambda value: value >= 1,
         ">= 1",
     ),
@@ -136,6 +136,9 @@ class FitConfig:
         Where to train: "auto", "cpu" or "cuda".
     precision
         "32-true" or "bf16-mixed" (the encoder in bfloat16; pooling and objective stay in float32).
+    threads
+        CPU threads of the training; default: 1 for the mlp, whose steps are too small to share, else as many as torch
+        takes. A run repeats bit for bit with the same number.
     logger
         Beside metrics.csv, which is always written: "none" or "tensorboard" (extra midam[track]).
     """
@@ -182,6 +185,7 @@ class FitConfig:
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    threads: int | None = None
     logger: Literal["none", "tensorboard"] = "none"
 
     def __post_init__(self) -> None:
@@ -202,6 +206,10 @@ class FitConfig:
                 f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
                 "'smoothed-max'."
             )
+
+    def cpu_threads(self) -> int | None:
+        """CPU threads of the training; None: as many as torch takes."""
+        return 1 if self.threads is None and self.encoder == "mlp" else self.threads
 
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
-from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError
+from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.scaling import Standardizer
@@ -22,10 +23,6 @@ from midam.train.step import make_optimizer, parameter_groups, train_step
 
 MAX_SCALER_INSTANCES = 200_000
 _SCALER_STREAM = 7
-
-
-class DivergedError(MidamError):
-    """The loss is no longer finite."""
 
 
 class Trainer:
@@ -116,7 +113,8 @@ class Trainer:
         losses, scores, labels = [], [], []
         self.model.train()
         # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
-        with torch.random.fork_rng(devices=self._cuda_devices()), self.fabric.autocast():
+        noise = torch.random.fork_rng(devices=self._cuda_devices())
+        with noise, self.fabric.autocast(), _cpu_threads(self.config.cpu_threads()):
             _seed_noise(self.fabric.device, _mix_seed(self.config.seed, self.epoch))
             for batch in self._batches():
                 loss, output = train_step(
@@ -254,6 +252,16 @@ def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> No
         rng = np.random.default_rng([seed, _SCALER_STREAM])
         rows = np.sort(rng.choice(rows, MAX_SCALER_INSTANCES, replace=False))
     scaler.fit(torch.from_numpy(np.asarray(train.gather(rows))))
+
+
+@contextmanager
+def _cpu_threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _seed_noise(device: torch.device, seed: int) -> None:

@@ -85,8 +85,6 @@ def read_bags(
         return catalog.load(name)
     if suffix == ".npz":
         return read_npz(path, require_labels=require_labels)
-    near = difflib.get_close_matches(name, catalog.names(), n=3, cutoff=0.5) or catalog.names()
-    raise DataNotFoundError(
-        f"Expected a catalogue name or a .npz, .csv, .tsv or .parquet file, got {name!r}; "
-        f"names in the catalogue: {', '.join(near)}."
-    )
+    near = difflib.get_close_matches(name, catalog.names(), n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"names in the catalogue: {', '.join(catalog.names())}."
+    raise DataNotFoundError(f"Expected a catalogue name or a .npz, .csv, .tsv or .parquet file, got {name!r}; {hint}")

@@ -1,0 +1,134 @@
+"""`midam predict` and `midam evaluate` on bags that a run has or has not seen."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.integration.commands import table
+
+from midam.cli import main
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apply")
+    data = table(folder / "bags.csv")
+    assert main(["fit", str(data), "--epochs", "8", "--lr", "0.01", "--out", str(folder / "run")]) == 0
+    return data, folder / "run"
+
+
+def predict(run, data, out):
+    assert main(["predict", str(run), str(data), "--out", str(out)]) == 0
+    return pd.read_csv(out, dtype=str, keep_default_na=False)
+
+
+def test_scores_are_those_of_the_run(made, tmp_path):
+    data, run = made
+    fitted = pd.read_csv(run / "predictions.csv", dtype=str)
+    found = predict(run, data, tmp_path / "p.csv")
+    assert list(found) == ["bag", "label", "score", "probability"]
+    pd.testing.assert_frame_equal(found, fitted[list(found)])
+
+
+def test_labels_are_not_needed(made, tmp_path):
+    data, run = made
+    frame = pd.read_csv(data)
+    frame.drop(columns="label").to_csv(tmp_path / "u.csv", index=False)
+    found = predict(run, tmp_path / "u.csv", tmp_path / "p.csv")
+    assert list(found) == ["bag", "score", "probability"]
+    assert found["score"].tolist() == pd.read_csv(run / "predictions.csv", dtype=str)["score"].tolist()
+    assert main(["evaluate", str(run), str(tmp_path / "u.csv")]) == 2
+
+
+def test_an_archive_scores_as_the_table_does(made, tmp_path, capsys):
+    data, run = made
+    frame = pd.read_csv(data)
+    features = frame[["f0", "f1", "f2", "f3"]].to_numpy()
+    codes, ids = pd.factorize(frame["bag"])
+    np.savez(tmp_path / "b.npz", X=features, bag=codes, ids=np.asarray(ids, dtype=str))
+    found = predict(run, tmp_path / "b.npz", tmp_path / "p.csv")
+    assert "40 bags scored" in capsys.readouterr().out
+    assert found["score"].tolist() == pd.read_csv(run / "predictions.csv", dtype=str)["score"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.drop(columns="f2"), ["no column 'f2'", "t.csv"]),
+        (lambda frame: frame.rename(columns={"f1": "g1"}), ["no column 'f1'", "t.csv"]),
+        (lambda frame: frame.assign(age=1.5), ["column 'age' too", "t.csv"]),
+        (lambda frame: frame[["bag", "label", "f0", "f2", "f1", "f3"]], ["'f2' in place of 'f1'", "t.csv"]),
+        (lambda frame: frame.rename(columns={"bag": "case"}), ["a column 'bag'", "t.csv"]),
+    ],
+)
+def test_other_columns_are_refused(change, words, made, tmp_path, capsys):
+    data, run = made
+    change(pd.read_csv(data)).to_csv(tmp_path / "t.csv", index=False)
+    for command in ("predict", "evaluate"):
+        assert main([command, str(run), str(tmp_path / "t.csv"), "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert all(word in error for word in words)
+        assert error.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+def test_another_width_is_refused(made, tmp_path, capsys):
+    np.savez(tmp_path / "b.npz", X=np.zeros((3, 5)), bag=[0, 1, 1])
+    assert main(["predict", str(made[1]), str(tmp_path / "b.npz"), "--out", str(tmp_path / "p.csv")]) == 2
+    error = capsys.readouterr().err
+    assert "shape [4] as in training, got [5]" in error
+    assert "b.npz" in error
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_the_data_are_not_overwritten(made, tmp_path, capsys):
+    data, run = made
+    before = data.read_bytes()
+    assert main(["predict", str(run), str(data), "--out", str(data)]) == 2
+    assert "another file" in capsys.readouterr().err
+    assert data.read_bytes() == before
+
+
+def test_own_bags_are_told_apart_by_split(made, tmp_path, capsys):
+    data, run = made
+    assert main(["evaluate", str(run), str(data), "--out", str(tmp_path / "e.json")]) == 0
+    result, summary = json.loads((tmp_path / "e.json").read_text()), json.loads((run / "summary.json").read_text())
+    assert result.pop("headline") == "test"
+    assert result == {name: summary[name] for name in ("test", "val", "train")}
+    assert capsys.readouterr().out.splitlines()[-1].startswith("test bags: AUROC")
+
+
+def test_new_bags_are_new(made, tmp_path, capsys):
+    data, run = made
+    frame = pd.read_csv(data)
+    frame["bag"] = "x" + frame["bag"]
+    frame[frame["bag"] > "xb20"].to_csv(tmp_path / "n.csv", index=False)
+    assert main(["evaluate", str(run), str(tmp_path / "n.csv"), "--out", str(tmp_path / "e.json")]) == 0
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert set(result) == {"new", "headline"}
+    assert result["headline"] == "new"
+    assert result["new"]["bags"] == 19
+    captured = capsys.readouterr()
+    assert "new bags: AUROC" in captured.out
+    assert "have the ids" not in captured.err
+
+
+def test_bags_with_known_ids_in_other_data_are_warned_of(made, tmp_path, capsys):
+    data, run = made
+    frame = pd.read_csv(data)
+    frame[frame["bag"] > "b30"].to_csv(tmp_path / "n.csv", index=False)
+    assert main(["evaluate", str(run), str(tmp_path / "n.csv")]) == 0
+    captured = capsys.readouterr()
+    assert "9 of 9 bags" in captured.err
+    assert "no test" in captured.err
+    assert "new bags" in captured.out
+
+
+def test_bags_of_one_class_have_no_auroc(made, tmp_path, capsys):
+    data, run = made
+    frame = pd.read_csv(data)
+    frame["bag"] = "x" + frame["bag"]
+    frame[frame["label"] == 1].to_csv(tmp_path / "n.csv", index=False)
+    assert main(["evaluate", str(run), str(tmp_path / "n.csv")]) == 0
+    assert "not defined (one class only)" in capsys.readouterr().out

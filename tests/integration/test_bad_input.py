@@ -1,0 +1,316 @@
+"""Bad input: exit code 2, one line that names what is wrong and says what to do, nothing written."""
+
+import dataclasses
+import os
+import shutil
+import socket
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.integration.commands import table
+
+from midam.cli import main
+from midam.data import catalog
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+
+
+class Bomb:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.target),)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    assert main(["fit", str(table(folder / "t.csv")), "--epochs", "1", "--out", str(folder / "run")]) == 0
+    return folder
+
+
+def refused(capsys, *command, words=(), advice=True):
+    assert main(list(command)) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("warning:")]
+    assert (captured.out, len(lines)) == ("", 1), captured
+    assert lines[0].startswith("midam: error: Expected ")
+    assert ";" in lines[0] or not advice
+    for word in words:
+        assert word in lines[0]
+    return lines[0]
+
+
+def edit(change):
+    """Make a table of 40 good bags, changed."""
+    table("t.csv")
+    frame = pd.read_csv("t.csv").astype({"label": object})
+    frame = change(frame)
+    frame.to_csv("t.csv", index=False, na_rep="nan")
+
+
+def put(row, column, value):
+    def change(frame):
+        frame = frame.astype({column: object})
+        frame.loc[row, column] = value
+        return frame
+
+    return change
+
+
+TABLES = {
+    "missing bag column": (lambda f: f.rename(columns={"bag": "Bag"}), ["'bag'", "Bag"]),
+    "missing label column": (lambda f: f.drop(columns="label"), ["'label'"]),
+    "label 2": (put(slice(3, 5), "label", 2), ["0 or 1, got 2", "bag b01"]),
+    "label word": (put(4, "label", "yes"), ["'yes'", "line 6", "column label", "bag b01"]),
+    "label missing": (put(slice(3, 5), "label", None), ["0 or 1", "bag b01"]),
+    "label differs in a bag": (put(5, "label", 0), ["one label in a bag", "line 7", "bag b01"]),
+    "one class": (lambda f: f.assign(label=1), ["40 positive and 0 negative"]),
+    "NaN": (put(7, "f2", None), ["finite", "line 9", "column f2", "bag b02"]),
+    "infinity": (put(7, "f2", "inf"), ["finite", "line 9", "column f2", "bag b02"]),
+    "text column": (lambda f: f.assign(sex="f"), ["column sex", "'f'", "line 2", "--ignore sex"]),
+    "no feature": (lambda f: f[["bag", "label"]], ["feature column"]),
+    "no row": (lambda f: f[:0], ["one row"]),
+    "too few bags": (lambda f: f[:9], ["both classes"]),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_bad_tables(case, here, capsys):
+    change, words = TABLES[case]
+    edit(change)
+    refused(capsys, "fit", "t.csv", "--out", "run", words=words)
+    assert [path.name for path in here.iterdir()] == ["t.csv"]
+
+
+ARCHIVES = {
+    "empty bag": ({"bag": [0, 0, 2, 2], "y": [0, 1, 0]}, ["one instance", "bag 1"]),
+    "empty last bag": ({"y": [0, 1, 0]}, ["one instance", "bag 2"]),
+    "labels": ({"y": [0, 3]}, ["0 or 1, got 3", "bag 1"]),
+    "few labels": ({"y": [0]}, ["key y"]),
+    "NaN": ({"X": [[0.0], [1.0], [np.nan], [1.0]]}, ["finite", "bag 1"]),
+    "infinity": ({"X": [[0.0], [1.0], [2.0], [np.inf]]}, ["finite", "bag 1"]),
+    "missing key": ({"bag": None}, ["no bag"]),
+    "text": ({"X": [["a"], ["b"], ["c"], ["d"]]}, ["real numbers"]),
+}
+
+
+@pytest.mark.parametrize("case", ARCHIVES)
+def test_bad_archives(case, here, capsys):
+    changes, words = ARCHIVES[case]
+    arrays = {"X": [[0.0], [1.0], [2.0], [3.0]], "bag": [0, 0, 1, 1], "y": [0, 1], **changes}
+    np.savez("b.npz", **{key: value for key, value in arrays.items() if value is not None})
+    refused(capsys, "fit", "b.npz", "--out", "run", words=["b.npz", *words])
+    assert [path.name for path in here.iterdir()] == ["b.npz"]
+
+
+def test_bags_of_different_widths(here, capsys):
+    parts = [np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 4))]
+    with pytest.raises(BagDataError, match=r"\(3,\) as in bag a, got \(4,\).*bag c"):
+        Bags.from_list(parts, [0, 1, 0], ids=["a", "b", "c"])
+    ragged = np.empty(3, dtype=object)
+    ragged[:] = parts
+    np.savez("b.npz", X=ragged, bag=[0, 1, 2], y=[0, 1, 0])
+    refused(capsys, "fit", "b.npz", "--out", "run", words=["Python objects", "b.npz", "key X", "flat array"])
+    assert not (here / "run").exists()
+
+
+def test_an_archive_with_code_does_not_run_it(here, capsys):
+    np.savez("b.npz", X=np.array([Bomb(here / "made")], dtype=object), bag=[0], y=[1])
+    refused(capsys, "fit", "b.npz", "--out", "run", words=["Python objects", "b.npz"])
+    assert not (here / "made").exists()
+    np.load("b.npz", allow_pickle=True)["X"]
+    assert (here / "made").exists(), "the file must have been dangerous for this test to mean anything"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "b.npz"])
+def test_files_that_are_missing_or_something_else(name, here, capsys):
+    refused(capsys, "fit", name, "--out", "run", words=[name])
+    (here / name).write_bytes(b"\x00\xff\x01no data")
+    refused(capsys, "fit", name, "--out", "run", words=[name])
+    assert [path.name for path in here.iterdir()] == [name]
+
+
+def test_names_that_are_not_known(here, capsys):
+    refused(capsys, "fit", "digts", "--out", "run", words=["'digts'", "digits"])
+    refused(capsys, "fit", str(here), "--out", "run", words=[str(here)])
+    refused(capsys, "data", "fetch", "musk3", words=["'musk3'", "musk1"])
+    refused(capsys, "data", "describe", "mask1", words=["'mask1'", "musk1"])
+
+
+OPTIONS = {
+    "near option": (["--epoch", "3"], ["'epoch'", "did you mean 'epochs'"]),
+    "abbreviation": (["--epo", "3"], ["'epo'", "did you mean 'epochs'"]),
+    "no such option": (["--zzz", "3"], ["'zzz'"]),
+    "word for a number": (["--epochs", "many"], ["--epochs", "int", "many"]),
+    "choice": (["--estimator", "vrps"], ["--estimator", "'vrsp'", "vrps"]),
+    "range": (["--lr", "-1"], ["lr > 0", "-1"]),
+    "range with =": (["--state-rate=1.5"], ["state_rate in (0, 1]", "1.5"]),
+    "patience": (["--patience", "0"], ["patience >= 1"]),
+    "widths": (["--hidden", "[8, 0]"], ["hidden", "[8, 0]"]),
+    "fractions": (["--val-fraction", "0.6", "--test-fraction", "0.4"], ["val_fraction + test_fraction < 1"]),
+    "no sense": (["--pooling", "max"], ["smooth pooling", "'max'"]),
+    "temperature": (["--temperature", "0.2"], ["temperature", "'smoothed-max'"]),
+    "pooling argument": (["--pooling-args", '{"foo": 1}'], ["pooling_args", "foo"]),
+    "dropout that cannot be replayed": (["--estimator", "exact-point", "--dropout", "0.5"], ["dropout"]),
+    "divergence": (["--lr", "1e30", "--epochs", "1"], ["finite", "lower lr"]),
+    "columns of no table": (["--groups", "patient"], ["digits", "table"]),
+    "further argument": (["more"], ["more"]),
+    "missing value": (["--seed"], ["seed"]),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_bad_options(case, here, capsys):
+    options, words = OPTIONS[case]
+    assert main(["fit", "digits", "--out", "run", *options]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("midam: error: "), error
+    assert all(word in error for word in words), error
+    assert list(here.iterdir()) == []
+
+
+SETTINGS = {
+    "near key": ("epoch: 3", ["'epoch'", "did you mean 'epochs'", "c.yaml"]),
+    "number as key": ("1: 3", ["got 1 ", "c.yaml"]),
+    "word for a number": ("epochs: many", ["epochs", "many"]),
+    "choice": ("pooling: attenton", ["pooling", "attenton"]),
+    "range": ("margin: 0", ["margin > 0"]),
+    "no YAML": ("a: [1\nb: }", ["YAML", "c.yaml"]),
+    "no mapping": ("- epochs", ["key: value", "c.yaml"]),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_bad_settings_files(case, here, capsys):
+    text, words = SETTINGS[case]
+    (here / "c.yaml").write_text(text)
+    refused(capsys, "fit", "digits", "--config", "c.yaml", "--out", "run", words=words, advice=False)
+    assert [path.name for path in here.iterdir()] == ["c.yaml"]
+
+
+def test_settings_files_that_are_no_files(here, capsys):
+    refused(capsys, "fit", "digits", "--config", "none.yaml", "--out", "run", words=["none.yaml"])
+    refused(capsys, "fit", "digits", "--config", ".", "--out", "run", words=["directory"])
+    assert list(here.iterdir()) == []
+
+
+def test_incomplete_commands(here, capsys):
+    refused(capsys, words=["command", "fit,predict,evaluate,data"])
+    refused(capsys, "fit", words=["DATA"])
+    refused(capsys, "predict", words=["run"])
+    refused(capsys, "predict", "run", "digits", words=["--out"])
+    refused(capsys, "data", "describe", words=["a name"])
+    assert main(["data", "lose"]) == 2
+    assert "'lose'" in capsys.readouterr().err
+
+
+def test_an_existing_run_is_kept(here, finished, capsys):
+    run = finished / "run"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    refused(capsys, "fit", str(finished / "t.csv"), "--out", str(run), words=[str(run), "--resume"])
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    (here / "file").write_text("mine")
+    refused(capsys, "fit", "digits", "--out", "file", words=["file"])
+    refused(capsys, "fit", "digits", "--out", "file/run", words=["file/run"])
+    assert (here / "file").read_text() == "mine"
+    assert len(list(here.iterdir())) == 1
+
+
+def test_an_empty_folder_of_the_caller_stays(here, capsys):
+    (here / "run").mkdir()
+    assert main(["fit", "digits", "--out", "run", "--lr", "1e30"]) == 2
+    assert "lower lr" in capsys.readouterr().err
+    assert list((here / "run").iterdir()) == []
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def scramble(path):
+    path.write_bytes(np.random.default_rng(0).bytes(5000))
+
+
+def flip(path):
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda info: info.file_size)
+        content = archive.read(largest)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(content) + len(content) // 2] ^= 4
+    path.write_bytes(raw)
+
+
+def swap(path):
+    torch.save({"state_dict": {}}, path)
+
+
+def plant(path):
+    torch.save({"format": 1, "model": Bomb(path.parent / "made")}, path)
+
+
+@pytest.mark.parametrize("damage", [truncate, scramble, flip, swap, plant, lambda path: path.unlink()])
+def test_damaged_checkpoints(damage, here, finished, capsys):
+    shutil.copytree(finished / "run", here / "run")
+    damage(here / "run" / "model.pt")
+    command = ["predict", "run", str(finished / "t.csv"), "--out", "p.csv"]
+    if (here / "run" / "model.pt").exists():
+        refused(capsys, *command, words=["run/model.pt"])
+        assert not (here / "p.csv").exists()
+        assert not (here / "run" / "made").exists()
+    damage(here / "run" / "checkpoints" / "last.pt")
+    refused(capsys, "fit", "--resume", "run", words=["run/checkpoints/last.pt"])
+    assert not (here / "run" / "checkpoints" / "made").exists()
+
+
+def test_no_run_to_apply(here, capsys):
+    refused(capsys, "predict", "none", "digits", "--out", "p.csv", words=["none"])
+    refused(capsys, "evaluate", "none", "digits", words=["none"])
+    assert list(here.iterdir()) == []
+
+
+def test_a_leaking_split_is_refused_unless_permitted(here, capsys):
+    split = ["train"] * 20 + ["val"] * 8 + ["test"] * 12
+    table(here / "t.csv", patient=["p0" if bag in (3, 30) else f"q{bag}" for bag in range(40)], part=split)
+    command = ["fit", "t.csv", "--groups", "patient", "--split", "part", "--epochs", "1", "--out", "run"]
+    refused(capsys, *command, words=["p0 in test and train", "--allow-leakage"])
+    assert not (here / "run").exists()
+    assert main([*command, "--allow-leakage"]) == 0
+    assert (here / "run" / "summary.json").exists()
+
+
+def test_fewer_bags_than_a_batch_asks_for_are_a_warning(here, capsys):
+    table(here / "t.csv")
+    assert main(["fit", "t.csv", "--num-positive", "50", "--epochs", "1", "--out", "run"]) == 0
+    assert "warning: Expected at least 50 positive and 8 negative bags" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["fit", "musk1", "--out", "run"], ["data", "fetch", "musk1"]])
+def test_a_set_that_is_absent_and_out_of_reach(command, here, capsys, monkeypatch):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    entry = dataclasses.replace(catalog.CATALOG["musk1"], url=f"http://127.0.0.1:{port}/musk.zip")
+    monkeypatch.setitem(catalog.CATALOG, "musk1", entry)
+    monkeypatch.setenv("MIDAM_CACHE", str(here / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("MIDAM_DATA", raising=False)
+    refused(capsys, *command, words=["musk1", "MIDAM_DATA", str(here / "cache")])
+    assert not (here / "run").exists()
+    assert not list((here / "cache").iterdir())
+
+
+def test_paths_are_shown_as_they_are(here, capsys):
+    refused(capsys, "fit", "[red]a:warning:.csv", "--out", "run", words=["(in [red]a:warning:.csv)"])

@@ -1,0 +1,208 @@
+"""`midam fit`: what a run folder holds, and that a seed decides it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import yaml
+from sklearn.metrics import average_precision_score, roc_auc_score
+from tests.integration.commands import finish, rows, start, table
+
+import midam
+from midam.cli import main
+from midam.data import catalog
+from midam.evaluate.predict import predict
+from midam.runs.apply import load_run
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.train.config import FitConfig, from_dict, to_dict
+
+FILES = {
+    "config.yaml",
+    "metrics.csv",
+    "predictions.csv",
+    "summary.json",
+    "model.pt",
+    "roc.png",
+    "curves.png",
+    "checkpoints",
+}
+
+
+def read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "run"
+    assert main(["fit", "digits", "--epochs", "4", "--lr", "0.01", "--num-instances", "8", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_the_folder_is_complete(run):
+    assert {path.name for path in run.iterdir()} == FILES
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "best.pt"}
+
+
+def test_the_settings_are_all_there(run):
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    assert values.pop("data") == "digits"
+    config = FitConfig(epochs=4, lr=0.01, num_instances=8)
+    assert from_dict(values) == config
+    assert values.keys() == to_dict(config).keys()
+
+
+def test_the_settings_repeat_the_run(run, tmp_path):
+    assert main(["fit", "--config", str(run / "config.yaml"), "--out", str(tmp_path / "again")]) == 0
+    for name in ("predictions.csv", "metrics.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_the_command_line_beats_the_settings_file(run, tmp_path):
+    out = tmp_path / "again"
+    assert main(["fit", "--epochs=1", "--config", str(run / "config.yaml"), "--out", str(out)]) == 0
+    values = yaml.safe_load((out / "config.yaml").read_text())
+    assert (values["epochs"], values["lr"]) == (1, 0.01)
+
+
+def test_metrics_hold_a_row_an_epoch(run):
+    found = read_csv(run / "metrics.csv")
+    assert list(found[0]) == ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+    assert [row["epoch"] for row in found] == ["1", "2", "3", "4"]
+    assert all(0 <= float(row["val_auroc"]) <= 1 and np.isfinite(float(row["loss"])) for row in found)
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
+    seen = []
+    folder = RunFolder(tmp_path / "run")
+    config = FitConfig(epochs=4, lr=0.01, num_instances=8)
+    fit_run("digits", config, folder, on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
+    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_predictions_are_those_of_the_model(run):
+    found, bags = read_csv(run / "predictions.csv"), catalog.load("digits")
+    assert list(found[0]) == ["bag", "label", "split", "score", "probability"]
+    assert [row["bag"] for row in found] == bags.ids.tolist()
+    assert [int(row["label"]) for row in found] == bags.require_labels().tolist()
+    assert [row["split"] for row in found] == bags.splits.tolist()
+    loaded = load_run(RunFolder(run))
+    scores = predict(loaded.model, bags)
+    assert [row["score"] for row in found] == [f"{score:.9g}" for score in scores]
+    assert [row["probability"] for row in found] == [f"{p:.9g}" for p in loaded.calibrator.predict(scores)]
+
+
+def test_the_summary_agrees_with_the_predictions(run):
+    summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
+    assert set(summary) == {
+        *("test", "val", "train", "selected", "by_weights", "method", "data", "epochs", "seconds", "version")
+    }
+    for split, bags in (("test", 100), ("val", 60), ("train", 200)):
+        part = [row for row in found if row["split"] == split]
+        labels, scores = [int(row["label"]) for row in part], [float(row["score"]) for row in part]
+        assert summary[split]["auroc"] == pytest.approx(roc_auc_score(labels, scores), rel=1e-12)
+        assert summary[split]["auprc"] == pytest.approx(average_precision_score(labels, scores), rel=1e-12)
+        low, high = summary[split]["auroc_ci95"]
+        assert 0 <= low < summary[split]["auroc"] < high <= 1
+        assert (summary[split]["bags"], summary[split]["positives"]) == (bags, bags // 2)
+    assert summary["selected"] == {"weights": "last", "epoch": 4}
+    assert summary["epochs"] == 4
+    assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
+    assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}
+    assert summary["data"] == {"name": "digits", "bags": 360, "instances": 3667}
+
+
+@pytest.mark.parametrize("name", ["roc.png", "curves.png"])
+def test_figures_are_pictures(run, name):
+    assert (run / name).read_bytes().startswith(b"\x89PNG\r\n")
+    height, width, _ = matplotlib.image.imread(run / name).shape
+    assert 400 < height < 3000
+    assert 400 < width < 3000
+
+
+def test_the_seed_decides_the_run(tmp_path):
+    command = ["fit", "digits", "--epochs", "2", "--dropout", "0.2"]
+    texts = []
+    for number, seed in enumerate((3, 3, 4)):
+        out = tmp_path / str(number)
+        assert main([*command, "--seed", str(seed), "--out", str(out)]) == 0
+        texts.append((out / "predictions.csv").read_bytes())
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_best_epoch_is_reported_on_request(tmp_path):
+    out = tmp_path / "run"
+    # After a first epoch the rate is so high that the weights get worse.
+    command = ["fit", "digits", "--epochs", "5", "--lr", "0.3", "--decay-at", "[]", "--select", "best"]
+    assert main([*command, "--out", str(out)]) == 0
+    summary, metrics = json.loads((out / "summary.json").read_text()), read_csv(out / "metrics.csv")
+    values = [float(row["val_auroc"]) for row in metrics]
+    best = max(epoch for epoch in range(1, 6) if values[epoch - 1] == max(values))
+    assert summary["selected"] == {"weights": "best", "epoch": best}
+    assert summary["val"]["auroc"] == pytest.approx(max(values), rel=1e-8)
+    assert summary["by_weights"]["last"]["val_auroc"] == pytest.approx(values[-1], rel=1e-8)
+
+
+def test_without_validation_bags_nothing_is_calibrated(tmp_path):
+    out = tmp_path / "run"
+    data = table(tmp_path / "t.csv")
+    assert main(["fit", str(data), "--epochs", "2", "--val-fraction", "0", "--out", str(out)]) == 0
+    assert "val" not in json.loads((out / "summary.json").read_text())
+    found = read_csv(out / "predictions.csv")
+    assert {row["split"] for row in found} == {"train", "test"}
+    assert {row["probability"] for row in found} == {""}
+    assert {path.name for path in (out / "checkpoints").iterdir()} == {"last.pt"}
+
+
+def test_groups_of_a_table_stay_together(tmp_path):
+    out = tmp_path / "run"
+    data = table(tmp_path / "t.csv", patient=[f"p{bag // 4}" for bag in range(40)])
+    assert main(["fit", str(data), "--epochs", "1", "--groups", "patient", "--out", str(out)]) == 0
+    splits: dict[int, set[str]] = {}
+    for row in read_csv(out / "predictions.csv"):
+        splits.setdefault(int(row["bag"][1:]) // 4, set()).add(row["split"])
+    assert len(splits) == 10
+    assert all(len(names) == 1 for names in splits.values())
+
+
+def test_a_run_without_a_name_gets_a_new_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["fit", "digits", "--epochs", "1", "--seed", "7"]) == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["digits-attention-vrsp-seed7", "digits-attention-vrsp-seed7-2"]
+
+
+def test_a_handler_of_the_caller_is_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["data", "list"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(midam.__file__).parents[1])}
+    command = [sys.executable, "-m", "midam.cli", "fit", "digits", "--epochs", "1", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    out, error = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, error
+    assert out.splitlines()[-1] == "run folder: run"
+    assert out.splitlines()[-2].startswith("test AUROC 0.")
+    assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
+
+
+def test_a_failed_command_is_known_by_its_exit_code(tmp_path):
+    log = tmp_path / "log"
+    assert finish(start("fit", "none.csv", "--out", str(tmp_path / "run"), log=log)) == 2
+    assert log.read_text() == "midam: error: Expected a file, got none (in none.csv); check the path.\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from midam.errors import ConfigError
+from midam.nn.encoders import ResNet20
+from midam.train.config import FitConfig
+from midam.train.estimators import MiniBatch, VarianceReduced
+from midam.train.exact import Exact, ExactPoint
+from midam.train.method import build_method
+from midam.train.objective import BCE, MinMaxAUC, PairwiseAUC
+
+
+def build(**settings):
+    shape = settings.pop("shape", (6,))
+    return build_method(FitConfig(**settings), instance_shape=shape, num_bags=5)
+
+
+def test_settings_reach_the_parts():
+    method = build(state_rate=0.3, state_schedule="warmup", lag=True, margin=0.4, dual_lr=0.2, clip=3.0, hidden=[7, 4])
+    estimator, objective = method.estimator, method.objective
+    assert isinstance(estimator, VarianceReduced)
+    assert isinstance(objective, MinMaxAUC)
+    assert (estimator.state_rate, estimator.schedule, estimator.lag) == (0.3, "warmup", True)
+    assert estimator.bag_state.shape[0] == 5
+    assert (objective.margin, objective.dual_lr) == (0.4, 0.2)
+    assert method.model.scaler.clip == 3.0
+    assert method.model.encoder.out_features == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("vrsp", VarianceReduced), ("minibatch", MiniBatch), ("exact", Exact), ("exact-point", ExactPoint)],
+)
+def test_estimators_by_name(name, kind):
+    assert type(build(estimator=name).estimator) is kind
+
+
+@pytest.mark.parametrize(("name", "kind"), [("minmax-auc", MinMaxAUC), ("pairwise", PairwiseAUC), ("bce", BCE)])
+def test_objectives_by_name(name, kind):
+    assert type(build(objective=name).objective) is kind
+
+
+def test_the_seed_alone_decides_the_weights_and_the_global_state_stays():
+    state = torch.get_rng_state()
+    first, again, other = build(seed=3).model, build(seed=3).model, build(seed=4).model
+    assert torch.equal(torch.get_rng_state(), state)
+    weights = [torch.cat([p.flatten() for p in model.parameters()]) for model in (first, again, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_without_standardising_nothing_is_clipped():
+    scaler = build(standardize=False).model.scaler
+    assert torch.equal(scaler(torch.full((1, 6), 1e6)), torch.full((1, 6), 1e6))
+
+
+def test_images_need_their_encoder():
+    assert isinstance(build(encoder="resnet20", shape=(3, 16, 16)).model.encoder, ResNet20)
+    with pytest.raises(ConfigError, match=r"resnet20.*\[6\]"):
+        build(encoder="resnet20")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"pooling": "max"}, "smooth pooling"),
+        ({"pooling": "max", "estimator": "exact-point"}, "smooth pooling"),
+        ({"pooling_args": {"foo": 1}}, "pooling_args.*foo"),
+        ({"pooling_args": {"squash": True}}, "pooling_args.*squash"),
+        ({"pooling": "smoothed-max", "temperature": -1.0}, "temperature > 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings, text):
+    with pytest.raises(ConfigError, match=text):
+        build(**settings)

@@ -1,0 +1,118 @@
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from midam.data.bags import Bags
+from midam.evaluate.predict import instance_scores, predict
+from midam.train.config import FitConfig
+from midam.train.method import build_method
+
+POOLINGS = ["attention", "gated-attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and"]
+
+
+def make_model(pooling="attention", width=4, **settings):
+    config = FitConfig(pooling=pooling, estimator="exact", standardize=False, **settings)
+    return build_method(config, instance_shape=(width,), num_bags=1).model
+
+
+def make_bags(number=9, width=4):
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 25, size=number)
+    return Bags.from_list([rng.normal(size=(size, width)).astype(np.float32) for size in sizes])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_chunks_do_not_matter(pooling):
+    model, bags = make_model(pooling), make_bags()
+    whole = predict(model, bags, chunk_size=10**6)
+    assert whole.dtype == np.float64
+    assert whole.shape == (9,)
+    assert ((whole >= 0) & (whole <= 1)).all()
+    for chunk_size in (1, 7):
+        np.testing.assert_allclose(predict(model, bags, chunk_size=chunk_size), whole, rtol=0, atol=1e-6)
+
+
+def test_a_bag_is_scored_alone(monkeypatch):
+    model, bags = make_model(), make_bags()
+    whole = predict(model, bags)
+    alone = np.concatenate([predict(model, bags.subset([i])) for i in range(len(bags))])
+    np.testing.assert_allclose(alone, whole, rtol=0, atol=1e-6)
+    monkeypatch.setattr("midam.evaluate.predict._BAGS_AT_A_TIME", 2)
+    np.testing.assert_allclose(predict(model, bags), whole, rtol=0, atol=1e-6)
+
+
+def test_a_prediction_leaves_the_model_as_it_was():
+    model, bags = make_model(dropout=0.5).train(), make_bags()
+    model.encoder.eval()
+    modes = [module.training for module in model.modules()]
+    before = copy.deepcopy(model.state_dict())
+    assert np.array_equal(predict(model, bags), predict(model, bags)), "dropout must be off"
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_modes_come_back_after_an_error():
+    model = make_model().train()
+    with pytest.raises(RuntimeError):
+        predict(model, make_bags(width=3))
+    assert model.training
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("chunk_size", [3, 1000])
+def test_instances_explain_the_score_of_their_bag(pooling, chunk_size):
+    model, bags = make_model(pooling), make_bags()
+    scores = predict(model, bags)
+    for i in range(len(bags)):
+        found = instance_scores(model, bags, i, chunk_size=chunk_size)
+        assert found.score.shape == found.attention.shape == found.weight.shape == (bags.sizes[i],)
+        np.testing.assert_allclose(found.weight.sum(dtype=np.float64), 1, rtol=1e-5)
+        singles = predict(model, Bags.from_list([row[None] for row in bags[i]]))
+        np.testing.assert_allclose(found.score, singles, rtol=1e-5)
+        logits = np.log(found.score.astype(np.float64)) - np.log1p(-found.score.astype(np.float64))
+        if pooling in ("attention", "gated-attention"):
+            pooled = 1 / (1 + np.exp(-(found.weight * logits).sum()))
+        elif pooling == "mean":
+            pooled = (found.weight * found.score).sum()
+        elif pooling == "max":
+            pooled = found.score[found.weight.argmax()]
+        else:
+            continue  # embedding-attention pools vectors, the others are curved
+        np.testing.assert_allclose(pooled, scores[i], rtol=2e-5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
+def test_a_huge_bag_is_read_in_chunks(tmp_path):
+    rows, width = 200_000, 64
+    path = tmp_path / "bag.dat"
+    writing = np.memmap(path, dtype=np.float32, mode="w+", shape=(rows, width))
+    for low in range(0, rows, 20_000):
+        writing[low : low + 20_000] = np.float32(low / rows)
+    writing.flush()
+    del writing
+    mapped = np.memmap(path, dtype=np.float32, mode="r", shape=(rows, width))
+    bags = Bags(mapped, starts=[0], sizes=[rows])
+    model = make_model(width=width)
+    seen = []
+    model.encoder.register_forward_hook(lambda *_: seen.append(_anonymous_memory()))
+
+    def growth(chunk_size):
+        predict(model, bags.subset([0]), chunk_size=256) if not seen else None
+        seen.clear()
+        before = _anonymous_memory()
+        predict(model, bags, chunk_size=chunk_size)
+        return max(seen) - before
+
+    # The bag holds 49 MiB; a chunk of 4096 rows 1 MiB, and as much in each of a few layers. The rest of the bound is
+    # for what the allocator keeps (14 MiB were seen).
+    assert growth(4096) < 24 * 2**20
+    assert growth(rows) > 49 * 2**20, "the measure must notice a bag that is read whole"
+
+
+def _anonymous_memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))

@@ -1,0 +1,55 @@
+import json
+
+import numpy as np
+import pytest
+
+from midam.errors import RunExistsError
+from midam.runs.folder import RunFolder, csv_text, free_folder, write_json, write_text
+
+
+def test_a_free_folder_is_missing_or_empty(tmp_path):
+    RunFolder(tmp_path / "none").require_free()
+    RunFolder(tmp_path).require_free()
+    (tmp_path / "file").write_text("")
+    for used in (tmp_path, tmp_path / "file"):
+        with pytest.raises(RunExistsError, match=f"{used}.*--resume"):
+            RunFolder(used).require_free()
+    with pytest.raises(RunExistsError, match="below the file"):
+        RunFolder(tmp_path / "file" / "a" / "run").require_free()
+
+
+def test_folders_are_numbered(tmp_path):
+    assert free_folder(tmp_path, "run").root == tmp_path / "run"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run-2").write_text("")
+    assert free_folder(tmp_path, "run").root == tmp_path / "run-3"
+
+
+def test_text_replaces_the_old_file_whole(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    write_text(path, "one\n")
+    write_text(path, "zwei ä\n")
+    assert path.read_bytes() == "zwei ä\n".encode()
+    assert [file.name for file in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_json_without_finite_values_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert not list(tmp_path.iterdir())
+    write_json(tmp_path / "a.json", {"x": None})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": None}
+
+
+def test_csv_tells_any_two_float32_apart():
+    rng = np.random.default_rng(0)
+    values = rng.random(200, dtype=np.float32)
+    values = np.concatenate([values, np.nextafter(values, np.float32(2))])
+    text = csv_text(["bag", "score"], [{"bag": 'a,"b"', "score": float(v)} for v in values])
+    back = np.array([line.rpartition(",")[2] for line in text.splitlines()[1:]], dtype=np.float64).astype(np.float32)
+    assert np.array_equal(back, values)
+    assert text.splitlines()[1].startswith('"a,""b""",')
+
+
+def test_csv_leaves_unknown_values_empty():
+    assert csv_text(["a", "b", "c"], [{"a": 1, "b": None, "c": 0.5}, {"a": 2}]) == "a,b,c\n1,,0.5\n2,,\n"

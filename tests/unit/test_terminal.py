@@ -1,0 +1,117 @@
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from midam.data import catalog
+from midam.report import terminal
+
+
+def plain():
+    return Console(file=io.StringIO(), width=120, soft_wrap=True, highlight=False, emoji=False)
+
+
+def shown(console):
+    return console.file.getvalue()
+
+
+def part(**changes):
+    return {
+        "auroc": 0.9,
+        "auroc_ci95": [0.8, 0.95],
+        "auroc_method": "logit-delong",
+        "auprc": 0.85,
+        "bags": 20,
+        "positives": 8,
+        "warnings": [],
+        **changes,
+    }
+
+
+def summary(**changes):
+    weights = {"last": {"epoch": 5, "test_auroc": 0.9}, "best": {"epoch": 3, "test_auroc": 0.7}}
+    chosen = {"weights": "last", "epoch": 5}
+    return {"test": part(), "train": part(auroc=1.0), "selected": chosen, "by_weights": weights, **changes}
+
+
+def test_a_summary_ends_with_the_headline_and_the_folder():
+    console = plain()
+    terminal.print_summary(console, summary(), run="runs/a[b]:warning:")
+    lines = shown(console).splitlines()
+    assert lines[-2:] == ["test AUROC 0.900 (95% CI 0.800 to 0.950, logit-delong)", "run folder: runs/a[b]:warning:"]
+    assert "weights of the best epoch (3) instead: test AUROC 0.700" in lines
+
+
+def test_without_test_bags_the_validation_bags_lead():
+    console = plain()
+    content = summary(val=part(auroc=0.6), by_weights={"last": {"epoch": 5, "test_auroc": None}})
+    del content["test"]
+    terminal.print_summary(console, content, run="r")
+    assert "val AUROC 0.600" in shown(console)
+    assert "test AUROC" not in shown(console)
+
+
+def test_notes_keep_their_brackets_and_unknown_numbers_are_dashes():
+    console = plain()
+    one_class = part(auroc=None, auroc_ci95=None, auprc=None, warnings=["bags [1, 2] of [red] kind"])
+    terminal.print_summary(console, summary(test=one_class), run="r")
+    assert "note: test: bags [1, 2] of [red] kind" in shown(console)
+    assert "test AUROC not defined (one class only)" in shown(console)
+    row = next(line for line in shown(console).splitlines() if line.strip().startswith("test "))
+    assert row.split() == ["test", "20", "(8)", *["-"] * 8]
+
+
+@pytest.mark.parametrize(
+    ("headline", "text"),
+    [("new", "new bags: AUROC 0.900"), ("test", "test bags: AUROC"), ("train", "(no test: the model has seen them)")],
+)
+def test_an_evaluation_says_what_its_headline_is_worth(headline, text):
+    console = plain()
+    terminal.print_evaluation(console, {headline: part(), "headline": headline})
+    assert text in shown(console)
+
+
+def test_progress_off_a_terminal_is_about_ten_lines():
+    console = plain()
+    with terminal.FitProgress(100, console=console) as progress:
+        for epoch in range(1, 101):
+            progress.update({"epoch": epoch, "loss": 0.5, "val_auroc": None if epoch < 50 else 0.75})
+    lines = shown(console).splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "epoch 10/100  loss 0.5000"
+    assert lines[-1] == "epoch 100/100  loss 0.5000  val AUROC 0.750"
+
+
+def test_progress_on_a_terminal_shows_the_validation_auroc():
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with terminal.FitProgress(2, console=console) as progress:
+        progress.update({"epoch": 1, "loss": 0.5, "val_auroc": 0.625})
+    assert "val AUROC 0.625" in shown(console)
+    assert "1/2" in shown(console)
+
+
+def test_the_catalogue_lists_each_set():
+    console = plain()
+    terminal.print_catalog(console, [catalog.describe(name) for name in catalog.names()])
+    assert all(name in shown(console) for name in catalog.names())
+
+
+def test_a_description_counts_every_bag_in_its_histogram():
+    console, bags = plain(), catalog.load("digits")
+    terminal.print_description(console, "digits", terminal.bag_facts("digits", bags), bags.sizes)
+    text = shown(console)
+    assert "bags: 360 (180 positive)" in text
+    assert "instance shape: [64]" in text
+    assert "CC BY 4.0" in text
+    histogram = text.split("bag sizes:\n")[1].splitlines()
+    assert sum(int(line.split()[-1]) for line in histogram) == 360
+
+
+def test_bags_of_one_size_or_one_class_have_a_description():
+    console, bags = plain(), catalog.load("digits")
+    positive = bags.subset(np.flatnonzero((bags.labels == 1) & (bags.sizes == 7)))
+    terminal.print_description(console, "x[y]", terminal.bag_facts("x", positive), positive.sizes)
+    assert "x[y]" in shown(console)
+    assert "mean bag size" not in shown(console)
+    assert "nan" not in shown(console)

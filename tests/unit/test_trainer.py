@@ -1,0 +1,207 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, OneClassError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.nn.scaling import Standardizer
+from midam.train.config import FitConfig
+from midam.train.trainer import Trainer, make_fabric
+
+
+def make_bags(number=24, *, seed=0, width=5, shift=2.0, ids=None):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(number) % 2
+    parts = []
+    for label in labels:
+        part = rng.normal(size=(int(rng.integers(2, 9)), width)).astype(np.float32)
+        part[0] += shift * label
+        parts.append(part)
+    return Bags.from_list(parts, labels, ids=ids)
+
+
+def make_config(**settings):
+    return FitConfig(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, **settings})
+
+
+def train(trainer):
+    while not trainer.finished:
+        trainer.train_epoch()
+    return trainer
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def test_a_row_an_epoch_with_the_schedule_of_the_rates():
+    trainer = train(Trainer(make_config(lr=0.01, state_rate=0.8, dual_lr=0.5), make_bags(), make_bags(10, seed=1)))
+    rows = trainer.history
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert list(rows[0]) == ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+    np.testing.assert_allclose([row["lr"] for row in rows], [0.01, 0.01, 0.001, 0.0001], rtol=1e-12)
+    np.testing.assert_allclose([row["state_rate"] for row in rows], [0.8, 0.8, 0.4, 0.2], rtol=1e-12)
+    np.testing.assert_allclose([row["dual_lr"] for row in rows], [0.5, 0.5, 0.25, 0.125], rtol=1e-12)
+    assert trainer.optimizer.param_groups[0]["lr"] == rows[-1]["lr"]
+    assert (trainer.estimator.state_rate, trainer.objective.dual_lr) == (rows[-1]["state_rate"], rows[-1]["dual_lr"])
+
+
+def test_rates_that_a_method_lacks_are_absent():
+    trainer = Trainer(make_config(estimator="minibatch", objective="bce"), make_bags())
+    assert "state_rate" not in trainer.train_epoch()
+    assert "dual_lr" not in trainer.history[0]
+
+
+def test_the_validation_column_is_the_auroc_of_whole_bags():
+    val = make_bags(10, seed=1)
+    trainer = Trainer(make_config(), make_bags(), val)
+    row = trainer.train_epoch()
+    assert row["val_auroc"] == auroc(val.require_labels(), predict(trainer.model, val))
+
+
+def test_validation_changes_nothing():
+    alone, beside = Trainer(make_config(), make_bags()), Trainer(make_config(), make_bags(), make_bags(10, seed=1))
+    assert torch.equal(weights(train(alone)), weights(train(beside)))
+    assert {row["val_auroc"] for row in alone.history} == {None}
+    assert alone.best_epoch is None
+
+
+def test_validation_bags_of_one_class_have_no_auroc():
+    val = make_bags(10, seed=1)
+    trainer = Trainer(make_config(), make_bags(), val.subset(np.flatnonzero(val.labels == 1)))
+    assert trainer.train_epoch()["val_auroc"] is None
+
+
+def test_patience_counts_from_the_best_epoch(monkeypatch):
+    values = iter([0.6, 0.7, 0.7, 0.5, 0.6, 0.9])
+    trainer = Trainer(make_config(epochs=20, patience=2), make_bags(), make_bags(10, seed=1))
+    monkeypatch.setattr(trainer, "_validate", lambda: next(values))
+    train(trainer)
+    # Of equals the later one counts: the third epoch is the best, and two without a better one follow.
+    assert (trainer.epoch, trainer.best_epoch) == (5, 3)
+
+
+@pytest.mark.parametrize("settings", [{"select": "best"}, {"patience": 3}])
+def test_what_needs_validation_bags_warns_without_them(settings):
+    with pytest.warns(UserWarning, match=next(iter(settings))):
+        Trainer(make_config(**settings), make_bags())
+
+
+@pytest.mark.parametrize("estimator", ["vrsp", "exact"])
+def test_the_global_random_state_is_left_alone_and_does_not_matter(estimator):
+    config = make_config(estimator=estimator, dropout=0.5, chunk_size=16, epochs=2)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = train(Trainer(config, make_bags()))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert torch.equal(weights(first), weights(train(Trainer(config, make_bags()))))
+
+
+def test_dropout_differs_between_epochs_and_seeds():
+    def losses(**settings):
+        return [row["loss"] for row in train(Trainer(make_config(lr=1e-12, **settings), make_bags())).history]
+
+    still = losses(estimator="exact", objective="bce", num_positive=12, num_negative=12)
+    noisy = losses(estimator="exact", objective="bce", num_positive=12, num_negative=12, dropout=0.5)
+    assert np.ptp(still) < 1e-6 < np.ptp(noisy)
+
+
+def test_the_standardiser_knows_training_instances_alone():
+    bags = make_bags(30)
+    held = np.arange(30) >= 20
+    poisoned = bags.instances.copy()
+    for start, size in zip(bags.starts[held], bags.sizes[held], strict=True):
+        poisoned[start : start + size] = 1e6
+    other = Bags(poisoned, starts=bags.starts, sizes=bags.sizes, ids=bags.ids, labels=bags.labels)
+
+    def statistics(data):
+        trainer = Trainer(make_config(), data.subset(~held), data.subset(held))
+        return trainer.model.scaler.center, trainer.model.scaler.scale
+
+    (center, scale), (same_center, same_scale) = statistics(bags), statistics(other)
+    assert torch.equal(center, same_center)
+    assert torch.equal(scale, same_scale)
+    rows = np.concatenate([bags[i] for i in range(20)])
+    expected = Standardizer(rows.shape[1:]).fit(torch.from_numpy(rows))
+    assert torch.equal(center, expected.center)
+    assert torch.equal(scale, expected.scale)
+    assert not torch.equal(center, Trainer(make_config(), other).model.scaler.center), "the poison must be strong"
+
+
+def test_without_standardising_the_scaler_does_nothing():
+    scaler = Trainer(make_config(standardize=False), make_bags()).model.scaler
+    assert torch.equal(scaler.center, torch.zeros(5))
+    assert torch.equal(scaler.scale, torch.ones(5))
+
+
+@pytest.mark.parametrize("pooling", ["attention", "smoothed-max"])
+def test_bfloat16_trains_to_finite_weights_near_those_of_float32(pooling):
+    trainers = [
+        train(Trainer(make_config(precision=precision, pooling=pooling, epochs=8, lr=0.01), make_bags()))
+        for precision in ("32-true", "bf16-mixed")
+    ]
+    full, half = (weights(trainer) for trainer in trainers)
+    assert torch.isfinite(half).all()
+    assert half.dtype == torch.float32
+    assert trainers[1].estimator.bag_state.dtype == torch.float32
+    assert not torch.equal(full, half), "nothing ran in bfloat16"
+    # bfloat16 keeps 8 bits: the paths stay close, not equal.
+    torch.testing.assert_close(half, full, rtol=0.2, atol=0.1)
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_diverging_run_stops(steps):
+    bags = make_bags(8 * steps)
+    trainer = Trainer(make_config(lr=1e38, optimizer="sgd", epochs=9), bags, make_bags(10, seed=1))
+    with pytest.raises(DivergedError, match=r"epoch \d.*lower lr \(now 1e\+38\)"):
+        train(trainer)
+    assert trainer.epoch == len(trainer.history)
+
+
+@pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact", "exact-point"])
+def test_a_state_continues_bit_for_bit(estimator):
+    bags, val = make_bags(), make_bags(10, seed=1)
+    config = make_config(estimator=estimator, chunk_size=16, epochs=5, lr=0.01)
+    whole = Trainer(config, bags, val)
+    for _ in range(2):
+        whole.train_epoch()
+    state = copy.deepcopy(whole.state_dict())
+    train(whole)
+    resumed = Trainer(config, bags, val)
+    resumed.load_state_dict(state)
+    train(resumed)
+    assert resumed.history == whole.history
+    assert resumed.best_epoch == whole.best_epoch
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_the_state_of_other_bags_is_refused():
+    state = Trainer(make_config(), make_bags()).state_dict()
+    other = make_bags(ids=[f"x{i}" for i in range(24)])
+    with pytest.raises(CheckpointError, match="that of others"):
+        Trainer(make_config(), other).load_state_dict(state)
+
+
+def test_bad_bags_are_refused():
+    bags = make_bags()
+    with pytest.raises(OneClassError):
+        Trainer(make_config(), bags.subset(np.flatnonzero(bags.labels == 1)))
+    with pytest.raises(BagDataError, match=r"\(5,\), got \(4,\)"):
+        Trainer(make_config(), bags, make_bags(10, width=4))
+
+
+def test_fewer_bags_than_a_batch_asks_for_warn_and_train():
+    with pytest.warns(UserWarning, match="a batch now holds 12 positive and 4 negative"):
+        trainer = Trainer(make_config(num_positive=50), make_bags())
+    assert np.isfinite(trainer.train_epoch()["loss"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_a_device_that_is_not_here_is_refused():
+    with pytest.raises(ConfigError, match="CUDA"):
+        make_fabric(make_config(accelerator="cuda"))
