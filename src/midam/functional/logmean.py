@@ -318,14 +318,11 @@ def linearise(
 
 
 class _Linearise(torch.autograd.Function):
+    # No setup_context: torch then binds the arguments through inspect.signature, at each call.
     @staticmethod
-    def forward(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741
-        return l.clone(), r.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG004
-        _, v, _, r, w = inputs
+    def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741
         ctx.save_for_backward(v, r, w)
+        return l.clone(), r.clone()
 
     @staticmethod
     @once_differentiable
