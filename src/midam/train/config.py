@@ -148,7 +148,7 @@ class FitConfig:
     objective: ObjectiveName = "minmax-auc"
     seed: int = 0
     epochs: int = 100
-    lr: float = 0.1
+    lr: float = 0.05
     decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: float = 0.1
