@@ -320,7 +320,7 @@ def linearise(
 class _Linearise(torch.autograd.Function):
     # No setup_context: torch then binds the arguments through inspect.signature, at each call.
     @staticmethod
-    def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741
+    def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741, PLR0917
         ctx.save_for_backward(v, r, w)
         return l.clone(), r.clone()
 
