@@ -21,11 +21,9 @@ from midam.estimator import MIDAMClassifier
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import auprc, auroc, summarize
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.nn.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling
 from midam.nn.encoders import MLP, ResNet20
 from midam.nn.pooling import (
-    AttentionPooling,
-    EmbeddingAttentionPooling,
-    GatedAttentionPooling,
     GeneralisedMeanPooling,
     MaxPooling,
     MeanPooling,

@@ -1,14 +1,4 @@
-"""Pooling heads: from an instance's encoding to its (z, v), and from the bag's statistic to its score.
-
-A head maps encodings ``e`` [M, D] to logits ``z`` [M] and values ``v`` [M, V], owns f2 (see
-`midam.functional.pooling`), and says:
-
-- `value_size`: V;
-- `smooth`: False for max alone, whose statistic is (max, first index) and which no moving average can track;
-- `weighted`: whether z varies, so that draws in proportion to exp(z) beat uniform ones.
-
-Scores enter float32 before any nonlinearity, whatever precision the encoder ran in.
-"""
+"""Heads that pool one score an instance, and the registry of all heads."""
 
 import warnings
 from collections.abc import Callable
@@ -19,39 +9,10 @@ from torch import Tensor, nn
 
 from midam.errors import ConfigError
 from midam.functional import pooling as f
+from midam.nn.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling
+from midam.nn.heads import Pooling, upcast
 
 _SATURATION_SIZE = 1000
-
-
-class Pooling(nn.Module):
-    """Base of the pooling heads.
-
-    Parameters
-    ----------
-    in_features : int
-        Width D of the encodings.
-    """
-
-    name: str
-    smooth = True
-    weighted = False
-    value_size = 0
-
-    def __init__(self, in_features: int) -> None:
-        super().__init__()
-        self.in_features = in_features
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        raise NotImplementedError
-
-    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag score in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K]."""
-        raise NotImplementedError
-
-    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logit of `score`, [K]."""
-        return f.logit(self.score(l, r, n))
 
 
 class _ScorePooling(Pooling):
@@ -274,109 +235,6 @@ class NoisyAndPooling(_ScorePooling):
         return f.noisy_and(r, a=self.get_buffer("a"), b=torch.sigmoid(self.b_logit))
 
 
-class AttentionPooling(Pooling):
-    """Attention pooling (eq. attpool): h = sigmoid(w_c . E), E the softmax(g)-weighted mean encoding.
-
-    The linear classifier is moved inside the mean (the second line of eq. attpool), so the value of an instance is the
-    single number delta = w_c . e and the tracked state of a bag is two numbers.
-
-    Parameters
-    ----------
-    in_features : int
-        Width D of the encodings.
-    hidden : int, optional
-        Width m of the attention network g = w_a . tanh(V e); default D.
-    gated : bool
-        Multiply tanh(V e) by sigmoid(U e) (Ilse et al. 2018).
-    """
-
-    name = "attention"
-    weighted = True
-    value_size = 1
-
-    def __init__(self, in_features: int, *, hidden: int | None = None, gated: bool = False) -> None:
-        super().__init__(in_features)
-        hidden = hidden or in_features
-        self.hidden = nn.Linear(in_features, hidden)
-        self.gate = nn.Linear(in_features, hidden) if gated else None
-        self.attention = nn.Linear(hidden, 1)
-        self._build_values()
-
-    def _build_values(self) -> None:
-        self.scorer = nn.Linear(self.in_features, 1)
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.attention_logit(e), upcast(self.scorer(e))
-
-    def attention_logit(self, e: Tensor) -> Tensor:
-        """Attention logits g [M]."""
-        hidden = torch.tanh(self.hidden(e))
-        if self.gate is not None:
-            hidden = hidden * torch.sigmoid(self.gate(e))
-        return upcast(self.attention(hidden)).squeeze(-1)
-
-    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K]."""
-        return torch.sigmoid(self.logit(l, r, n))
-
-    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
-        return r.squeeze(-1)
-
-
-class GatedAttentionPooling(AttentionPooling):
-    """Attention pooling with the gated attention network of Ilse et al. (2018)."""
-
-    name = "gated-attention"
-
-    def __init__(self, in_features: int, *, hidden: int | None = None) -> None:
-        super().__init__(in_features, hidden=hidden, gated=True)
-
-
-class EmbeddingAttentionPooling(AttentionPooling):
-    """Attention pooling of whole encodings, scored by a network that need not be linear (eq. attpoolf).
-
-    Parameters
-    ----------
-    in_features : int
-        Width D of the encodings; also V, the width of a bag's tracked value.
-    hidden : int, optional
-        Width of the attention network; default D.
-    gated : bool
-        Use the gated attention network.
-    head_hidden : int, optional
-        Width of the head's hidden layer (ReLU); default D. 0 makes the head linear.
-    """
-
-    name = "embedding-attention"
-
-    def __init__(
-        self, in_features: int, *, hidden: int | None = None, gated: bool = False, head_hidden: int | None = None
-    ) -> None:
-        self._head_hidden = in_features if head_hidden is None else head_hidden
-        super().__init__(in_features, hidden=hidden, gated=gated)
-
-    def _build_values(self) -> None:
-        d, width = self.in_features, self._head_hidden
-        self.value_size = d
-        if width:
-            self.head: nn.Module = nn.Sequential(nn.Linear(d, width), nn.ReLU(), nn.Linear(width, 1))
-        else:
-            self.head = nn.Linear(d, 1)
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.attention_logit(e), upcast(e)
-
-    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
-        # f2 stays in full precision: autocast would round the bag's logit.
-        with torch.autocast(r.device.type, enabled=False):
-            out: Tensor = self.head(r)
-        return out.squeeze(-1)
-
-
 POOLINGS: dict[str, type[Pooling]] = {
     head.name: head
     for head in (
@@ -426,11 +284,6 @@ def make_pooling(name: str, in_features: int, *, squash: bool = True, **options:
     if issubclass(POOLINGS[name], _SQUASHABLE):
         options["squash"] = squash
     return head(in_features, **options)
-
-
-def upcast(x: Tensor) -> Tensor:
-    """Half precision to float32; wider types stay."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _require_positive(what: str, value: float) -> None:

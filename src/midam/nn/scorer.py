@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.functional.logmean import reduce_segments
-from midam.nn.pooling import Pooling
+from midam.nn.heads import Pooling
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class BagScorer(nn.Module):
     Examples
     --------
     >>> from midam.nn.encoders import MLP
-    >>> from midam.nn.pooling import AttentionPooling
+    >>> from midam.nn.attention import AttentionPooling
     >>> model = BagScorer(MLP(4), AttentionPooling(4))
     >>> model(torch.randn(5, 4), torch.tensor([2, 3])).score.shape
     torch.Size([2])
