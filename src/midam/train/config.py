@@ -156,7 +156,7 @@ class FitConfig:
     num_positive: int = 8
     num_negative: int = 8
     num_instances: int = 4
-    state_rate: float = 0.3
+    state_rate: float = 0.5
     state_schedule: Literal["constant", "warmup"] = "constant"
     lag: bool = False
     margin: float = 1.0
