@@ -57,7 +57,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> from midam.data import catalog
     >>> bags = catalog.load("digits")
     >>> train, test = bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
-    >>> classifier = MIDAMClassifier(epochs=2).fit(train, train.labels)
+    >>> classifier = MIDAMClassifier(epochs=20).fit(train, train.labels)
     >>> classifier.decision_function(test).shape
     (100,)
     """
