@@ -4,7 +4,9 @@ Options of `fit` are generated from `FitConfig` by jsonargparse; ``--option-name
 Exit codes: 0 done, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
 """
 
+import csv
 import dataclasses
+import json
 import re
 import signal
 import sys
@@ -43,7 +45,7 @@ bag, one holds the bag's label (0 or 1), the rest are features. The run folder g
 figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of --config."""
 _SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
 _FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]
-_LISTS = [field.name for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list]
+_LISTS = {field.name: field.type for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list}
 
 
 # From the parser's wording to the form of our own messages.
@@ -175,8 +177,13 @@ def _evaluate(options: Namespace) -> int:
 
 
 def _keep_data(options: Namespace) -> None:
-    if options.out is not None and Path(options.out).resolve() == Path(options.data).resolve():
-        raise ConfigError(f"Expected another file than the data for --out, got {options.out}; choose a new name.")
+    if options.out is None:
+        return
+    out = Path(options.out).resolve()
+    if out == Path(options.data).resolve() or (out.exists() and Path(options.run).resolve() in out.parents):
+        raise ConfigError(
+            f"Expected another file than the data or one of the run's for --out, got {options.out}; choose a new name."
+        )
 
 
 def _data(options: Namespace) -> int:
@@ -209,6 +216,8 @@ def _parse(argv: list[str]) -> Namespace:
                 f"Expected no settings with --resume, got --{given[0]}: a resumed run keeps its own; start a new "
                 "one to change them."
             )
+        if argv.count("--config") > 1:
+            raise ConfigError("Expected --config once, got it several times; join the files.")
         if "--config" in argv:
             at = argv.index("--config")
             if at + 1 == len(argv):
@@ -241,7 +250,10 @@ def _normalise(argv: list[str]) -> list[str]:
             tokens.insert(at + 1, "true")
         plain = at + 1 < len(tokens) and not tokens[at + 1].startswith(("[", "--"))
         if tokens[at][2:] in _LISTS and tokens[at].startswith("--") and plain:
-            tokens[at + 1] = f"[{tokens[at + 1]}]"
+            parts = next(csv.reader([tokens[at + 1]]))
+            # Quoted, or YAML would read the columns 2020 and no as a number and a truth value.
+            texts = [json.dumps(part) for part in parts] if _LISTS[tokens[at][2:]] == list[str] else parts
+            tokens[at + 1] = f"[{', '.join(texts)}]"
     return tokens
 
 

@@ -19,6 +19,11 @@ from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]
 
+_OF_FILES = (
+    *("bag_column", "label_column", "groups", "split", "coords", "ignore"),
+    *("test_fraction", "allow_leakage", "logger"),
+)
+
 
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Bag classifier that maximises AUC.
@@ -158,8 +163,10 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _config(self) -> FitConfig:
         settings = dict(self.settings or {})
         own = {name: getattr(self, name) for name in ("pooling", "estimator", "objective", "seed", "epochs")}
-        known = [field.name for field in dataclasses.fields(FitConfig)]
+        known = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _OF_FILES]
         for key in settings:
+            if key in _OF_FILES:
+                raise ConfigError(f"Expected no {key} in settings: it is about files; pass bags, y and groups to fit.")
             if key not in known:
                 raise ConfigError(unknown_key(key, known, source="settings"))
             if key in own:

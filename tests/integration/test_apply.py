@@ -103,6 +103,7 @@ def test_new_bags_are_new(made, tmp_path, capsys):
     data, run = made
     frame = pd.read_csv(data)
     frame["bag"] = "x" + frame["bag"]
+    frame.iloc[:, -1] += 0.25
     frame[frame["bag"] > "xb20"].to_csv(tmp_path / "n.csv", index=False)
     assert main(["evaluate", str(run), str(tmp_path / "n.csv"), "--out", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
@@ -117,12 +118,36 @@ def test_new_bags_are_new(made, tmp_path, capsys):
 def test_bags_with_known_ids_in_other_data_are_warned_of(made, tmp_path, capsys):
     data, run = made
     frame = pd.read_csv(data)
+    frame.iloc[:, -1] += 0.25
     frame[frame["bag"] > "b30"].to_csv(tmp_path / "n.csv", index=False)
     assert main(["evaluate", str(run), str(tmp_path / "n.csv")]) == 0
     captured = capsys.readouterr()
-    assert "9 of 9 bags" in captured.err
+    assert "9 of 9 new bags" in captured.err
     assert "no test" in captured.err
     assert "new bags" in captured.out
+
+
+def test_known_bags_among_new_ones_stay_apart_whatever_their_ids(made, tmp_path, capsys):
+    data, run = made
+    known, new = pd.read_csv(data), pd.read_csv(data)
+    known["bag"] = "renamed-" + known["bag"]
+    new["bag"] = "new-" + new["bag"]
+    new.iloc[:, -1] += 0.25
+    pd.concat([known, new]).to_csv(tmp_path / "both.csv", index=False)
+    assert main(["evaluate", str(run), str(tmp_path / "both.csv"), "--out", str(tmp_path / "e.json")]) == 0
+    result, summary = json.loads((tmp_path / "e.json").read_text()), json.loads((run / "summary.json").read_text())
+    assert result["headline"] == "new"
+    assert result["new"]["bags"] == new["bag"].nunique()
+    assert result["train"]["bags"] == summary["train"]["bags"]
+    assert "have the ids" not in capsys.readouterr().err
+
+
+def test_files_of_the_run_are_not_overwritten(made, capsys):
+    data, run = made
+    before = (run / "model.pt").read_bytes()
+    assert main(["predict", str(run), str(data), "--out", str(run / "model.pt")]) == 2
+    assert "another file" in capsys.readouterr().err
+    assert (run / "model.pt").read_bytes() == before
 
 
 def test_bags_of_one_class_have_no_auroc(made, tmp_path, capsys):

@@ -314,3 +314,19 @@ def test_a_set_that_is_absent_and_out_of_reach(command, here, capsys, monkeypatc
 
 def test_paths_are_shown_as_they_are(here, capsys):
     refused(capsys, "fit", "[red]a:warning:.csv", "--out", "run", words=["(in [red]a:warning:.csv)"])
+
+
+def test_two_settings_files_are_refused(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text("epochs: 2\n")
+    config = ["--config", str(tmp_path / "a.yaml")]
+    assert main(["fit", "digits", *config, *config, "--out", str(tmp_path / "run")]) == 2
+    assert "--config once" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_named_like_numbers_or_yaml_words_can_be_ignored(tmp_path):
+    frame = pd.read_csv(table(tmp_path / "t.csv"))
+    frame["2020"], frame["no"] = "text", "more"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    command = ["fit", str(tmp_path / "t.csv"), "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert main([*command, "--ignore", "2020,no"]) == 0

@@ -12,7 +12,7 @@ from tests.integration.commands import finish, rows, start, stop_after, table
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
-EPOCHS = 16
+EPOCHS = 60
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": ["--estimator", "minibatch", "--dropout", "0.2", "--select", "best"],
@@ -74,12 +74,12 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     rng = random.Random(method)
     command = fit(method, run)
-    for epochs in sorted(rng.sample(range(1, EPOCHS - 3), 2)):
+    for epochs in sorted(rng.sample(range(1, EPOCHS // 3), 2)):
         code = stop_after(
             start(*command, log=log),
             run / "metrics.csv",
             epochs=epochs,
-            delay=rng.uniform(0, 0.15),
+            delay=rng.uniform(0, 0.1),
             signal_number=signal.SIGKILL,
         )
         assert code == -signal.SIGKILL

@@ -175,3 +175,9 @@ def test_labels_where_they_are_needed():
     both_classes(make())
     with pytest.raises(OneClassError, match="3 positive and 0 negative"):
         both_classes(make(labels=[1, 1, 1]))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), " "])
+def test_a_missing_group_is_refused(missing):
+    with pytest.raises(BagDataError, match=r"Expected a group for each bag.*bag b"):
+        Bags.from_list([[[1.0]], [[2.0]]], ids=["a", "b"], groups=["p", missing])

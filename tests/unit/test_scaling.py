@@ -67,3 +67,10 @@ def test_it_is_the_identity_until_fitted_and_travels_with_the_weights() -> None:
     assert torch.equal(other(x), s(x))
     assert not torch.equal(s(x), x)
     assert not list(s.parameters())
+
+
+def test_float64_features_with_a_large_offset_keep_their_digits() -> None:
+    x = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near, far = Standardizer((2,)).fit(x), Standardizer((2,)).fit(x + 1e8)
+    assert far(x + 1e8).dtype == torch.float32
+    torch.testing.assert_close(far(x + 1e8), near(x), rtol=1e-5, atol=1e-5)

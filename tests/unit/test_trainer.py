@@ -81,8 +81,8 @@ def test_patience_counts_from_the_best_epoch(monkeypatch):
     trainer = Trainer(make_config(epochs=20, patience=2), make_bags(), make_bags(10, seed=1))
     monkeypatch.setattr(trainer, "_validate", lambda: next(values))
     train(trainer)
-    # Of equals the later one counts: the third epoch is the best, and two without a better one follow.
-    assert (trainer.epoch, trainer.best_epoch) == (5, 3)
+    # Of equals the later one is the best; patience counts the epochs without a better one than the second.
+    assert (trainer.epoch, trainer.best_epoch) == (4, 3)
 
 
 @pytest.mark.parametrize("settings", [{"select": "best"}, {"patience": 3}])

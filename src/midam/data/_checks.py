@@ -1,5 +1,6 @@
 """Checks of the arrays that `midam.data.bags.Bags` is made of. Each error names the first bag at fault."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,19 @@ def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
     if whole is None or not np.array_equal(whole, array):
         raise BagDataError(f"Expected {name} that are whole numbers, got {array.dtype} (in {source}); number them.")
     return whole
+
+
+def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
+    """Return group names as str [n]; a missing one would tie unrelated bags into one group."""
+    for place, value in enumerate(np.asarray(values, dtype=object).ravel()):
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        if missing or not str(value).strip():
+            bag = ids[place] if place < len(ids) else place
+            raise BagDataError(
+                f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
+                "shares no group gets a name of its own."
+            )
+    return str_array(values)
 
 
 def str_array(values: ArrayLike) -> NDArray[np.str_]:

@@ -100,7 +100,7 @@ class Bags:
             sizes=sizes,
             ids=ids,
             labels=None if labels is None else _checks.label_array(labels, ids, source),
-            groups=None if groups is None else _checks.str_array(groups),
+            groups=None if groups is None else _checks.group_array(groups, ids, source),
             splits=None if splits is None else _checks.str_array(splits),
             coords=coords,
             feature_names=None if feature_names is None else tuple(feature_names),
@@ -427,6 +427,19 @@ class Bags:
         for first, last in _checks.row_chunks(self.instances, self.starts, self.sizes):
             digest.update(np.ascontiguousarray(self.instances[first:last]).data)
         return digest.hexdigest()
+
+
+def bag_digests(bags: Bags) -> list[str]:
+    """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
+
+    Examples
+    --------
+    >>> a, b, c = bag_digests(Bags.from_list([[[1.0]], [[2.0]], [[1.0]]]))
+    >>> a == c, a == b
+    (True, False)
+    """
+    head = json.dumps([bags.instances.dtype.str, *bags.instance_shape]).encode()
+    return [hashlib.sha256(head + np.ascontiguousarray(bags[i]).tobytes()).hexdigest() for i in range(len(bags))]
 
 
 def both_classes(bags: Bags) -> None:

@@ -31,6 +31,7 @@ class Standardizer(nn.Module):
     """
 
     center: Tensor
+    center_low: Tensor
     scale: Tensor
 
     def __init__(self, instance_shape: tuple[int, ...], *, clip: float = 10.0) -> None:
@@ -38,6 +39,8 @@ class Standardizer(nn.Module):
         self.clip = clip
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)
         self.register_buffer("center", torch.zeros(shape))
+        # What float32 loses of the center: float64 features with a large offset keep their digits.
+        self.register_buffer("center_low", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
 
     @torch.no_grad()
@@ -52,11 +55,15 @@ class Standardizer(nn.Module):
         # In floating point the deviation of many equal numbers need not be exactly 0.
         scale = torch.where(constant, torch.ones_like(scale), scale)
         self.center.copy_(center.view(self.center.shape))
+        self.center_low.copy_(center.view(self.center.shape) - self.center.double())
         self.scale.copy_(scale.view(self.scale.shape))
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardised and clipped instances, shaped as x [M, ...]."""
+        if x.dtype == torch.float64 and self.center.dtype != torch.float64:
+            x = x - self.center.double() - self.center_low.double()
+            return (x / self.scale).clamp(-self.clip, self.clip).to(self.center.dtype)
         return ((x.to(self.center.dtype) - self.center) / self.scale).clamp(-self.clip, self.clip)
 
 

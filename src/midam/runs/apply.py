@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, bag_digests
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import summarize
@@ -20,7 +20,7 @@ from midam.train.checkpoint import load_checkpoint
 from midam.train.config import FitConfig, from_dict
 from midam.train.method import build_model
 
-_SHARED = ("config", "data", "splits")
+_SHARED = ("config", "data", "splits", "contents", "groups")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,10 @@ class LoadedRun:
         From scores to probabilities; None where validation bags were missing, or the run did not finish.
     threshold : float or None
         Operating point on the score, chosen on validation.
-    splits : dict of str to str
-        Split of each bag that the run was made of, by bag id.
+    splits, contents : dict of str to str
+        Split of each bag that the run was made of, by bag id and by the digest of its instances.
+    groups : set of str
+        Groups that the run was trained or validated on.
     data : dict
         source, fingerprint, instance_shape, feature_names of the run's data.
     """
@@ -48,6 +50,8 @@ class LoadedRun:
     calibrator: PlattCalibrator | None
     threshold: float | None
     splits: dict[str, str]
+    contents: dict[str, str]
+    groups: set[str]
     data: dict[str, Any]
 
 
@@ -88,6 +92,8 @@ def load_run(folder: RunFolder) -> LoadedRun:
         calibrator=None if saved is None else PlattCalibrator.from_dict(saved),
         threshold=content["threshold"],
         splits=content["splits"],
+        contents=content["contents"],
+        groups=set(content["groups"]),
         data=content["data"],
     )
 
@@ -142,8 +148,9 @@ def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArra
 def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
     """Metrics of a run on labelled bags, told apart by what the run knows of each.
 
-    Bags that the run was made of are recognised by their id where the data are the run's own (same fingerprint), and
-    reported under their split; every other bag is reported under "new". So a training bag never enters a test figure.
+    Bags that the run was made of are recognised by their content, whatever their id or file, and reported under their
+    split; every other bag is reported under "new". So a training bag never enters a test figure. New bags that share
+    an id or a group (patient) with bags of the run are warned of.
 
     Returns
     -------
@@ -157,17 +164,8 @@ def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
         If the bags have no labels.
     """
     labels = bags.require_labels()
-    own = bags.fingerprint() == run.data["fingerprint"]
-    known = np.array([run.splits.get(str(i), "new") for i in bags.ids])
-    parts = known if own else np.full(len(bags), "new")
-    overlap = int((known != "new").sum())
-    if not own and overlap:
-        warnings.warn(
-            f"{overlap} of {len(bags)} bags (in {bags.source}) have the ids of bags that the run was made of, in other "
-            "data: if they are the same patients, the figures below are no test",
-            UserWarning,
-            stacklevel=2,
-        )
+    parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
+    _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags)
     result: dict[str, Any] = {}
     for name in ("new", "test", "val", "train"):
@@ -182,3 +180,22 @@ def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
             )
     result["headline"] = next(name for name in ("new", "test", "val", "train") if name in result)
     return result
+
+
+def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
+    same_id = sum(str(bags.ids[i]) in run.splits for i in new)
+    if same_id:
+        warnings.warn(
+            f"{same_id} of {len(new)} new bags (in {bags.source}) have the ids of bags that the run was made of, with "
+            "other instances: if they are the same patients, the figures below are no test",
+            UserWarning,
+            stacklevel=3,
+        )
+    same_group = 0 if bags.groups is None else sum(str(bags.groups[i]) in run.groups for i in new)
+    if same_group:
+        warnings.warn(
+            f"{same_group} of {len(new)} new bags (in {bags.source}) belong to groups that the run was trained or "
+            "validated on: the figures below are no test",
+            UserWarning,
+            stacklevel=3,
+        )

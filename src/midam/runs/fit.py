@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam import __version__
-from midam.data.bags import Bags
+from midam.data.bags import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.runs.data import SplitBags, read_data, split_data
@@ -65,10 +66,11 @@ def fit_run(
     trainer = _make_trainer(config, parts, folder)
     with _leave_nothing(folder, trainer):
         write_text(folder.config, yaml_text({"data": data, **to_dict(config)}))
-        _save(trainer, parts, folder, seconds=0.0)
+        origin = describe_origin(parts)
+        _save(trainer, origin, folder, seconds=0.0)
         if on_start is not None:
             on_start()
-        return _train(trainer, parts, data, folder, on_epoch)
+        return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch)
 
 
 def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
@@ -103,14 +105,15 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
         )
     data = data or recorded
     parts = split_data(read_data(data, config), config)
-    if checkpoint["data"]["fingerprint"] != parts.bags.fingerprint():
+    origin = describe_origin(parts)
+    if checkpoint["data"]["fingerprint"] != origin["data"]["fingerprint"]:
         raise CheckpointError(
             f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
             "resume with the same data, or start a new run."
         )
     trainer = _make_trainer(config, parts, folder)
     trainer.load_state_dict(checkpoint["trainer"])
-    return _train(trainer, parts, data, folder, on_epoch, seconds=checkpoint["seconds"])
+    return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch, seconds=checkpoint["seconds"])
 
 
 def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
@@ -158,10 +161,11 @@ def _leave_nothing(folder: RunFolder, trainer: Trainer) -> Iterator[None]:
 def _train(
     trainer: Trainer,
     parts: SplitBags,
+    origin: dict[str, Any],
     data: str,
     folder: RunFolder,
-    on_epoch: OnEpoch | None,
     *,
+    on_epoch: OnEpoch | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
     started = time.monotonic() - seconds
@@ -175,11 +179,11 @@ def _train(
             if trainer.best_epoch == trainer.epoch:
                 save_checkpoint(folder.best, {"model": trainer.model.state_dict(), "epoch": trainer.epoch})
             seconds = time.monotonic() - started
-            _save(trainer, parts, folder, seconds=seconds)
+            _save(trainer, origin, folder, seconds=seconds)
             _write_metrics(trainer, folder)
             if on_epoch is not None:
                 on_epoch(row, trainer)
-        return _finish(trainer, parts, data, folder, seconds=seconds)
+        return _finish(trainer, parts, origin, data, folder, seconds=seconds)
     except KeyboardInterrupt:
         raise RunStoppedError(
             f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -193,31 +197,39 @@ def _train(
         ) from error
 
 
-def _save(trainer: Trainer, parts: SplitBags, folder: RunFolder, *, seconds: float) -> None:
+def _save(trainer: Trainer, origin: dict[str, Any], folder: RunFolder, *, seconds: float) -> None:
     content = {
         "version": __version__,
         "config": to_dict(trainer.config),
         "trainer": trainer.state_dict(),
-        "data": describe_data(parts.bags),
-        "splits": split_of_each(parts),
+        **origin,
         "seconds": seconds,
     }
     save_checkpoint(folder.last, content)
 
 
-def split_of_each(parts: SplitBags) -> dict[str, str]:
-    """Split of each bag, by bag id."""
-    return {str(bag): str(split) for bag, split in zip(parts.bags.ids, parts.splits)}
+def describe_origin(parts: SplitBags) -> dict[str, Any]:
+    """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
 
-
-def describe_data(bags: Bags) -> dict[str, Any]:
-    """What a checkpoint remembers of its data."""
-    names = bags.feature_names
+    "data" holds source, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest of its
+    instances (the split nearest to training where bags are equal); "groups" those that were trained or validated on.
+    """
+    bags, names = parts.bags, parts.bags.feature_names
+    contents: dict[str, str] = {}
+    for name in ("test", "val", "train"):
+        inside = np.flatnonzero(parts.splits == name)
+        contents |= dict.fromkeys(bag_digests(bags.subset(inside)) if len(inside) else [], name)
+    seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     return {
-        "source": bags.source,
-        "fingerprint": bags.fingerprint(),
-        "instance_shape": list(bags.instance_shape),
-        "feature_names": None if names is None else list(names),
+        "data": {
+            "source": bags.source,
+            "fingerprint": bags.fingerprint(),
+            "instance_shape": list(bags.instance_shape),
+            "feature_names": None if names is None else list(names),
+        },
+        "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
+        "contents": contents,
+        "groups": seen,
     }
 
 
@@ -226,7 +238,9 @@ def _write_metrics(trainer: Trainer, folder: RunFolder) -> None:
     write_text(folder.metrics, csv_text(columns, trainer.history))
 
 
-def _finish(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, *, seconds: float) -> dict[str, Any]:
+def _finish(
+    trainer: Trainer, parts: SplitBags, origin: dict[str, Any], data: str, folder: RunFolder, *, seconds: float
+) -> dict[str, Any]:
     config, model = trainer.config, trainer.model
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size)}
@@ -243,6 +257,6 @@ def _finish(trainer: Trainer, parts: SplitBags, data: str, folder: RunFolder, *,
         data=data,
         scores=scores,
         selected=selected,
-        described={"data": describe_data(parts.bags), "splits": split_of_each(parts)},
+        described=origin,
         seconds=seconds,
     )

@@ -22,6 +22,7 @@ from midam.train.method import build_method, warn_of_sizes
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 MAX_SCALER_INSTANCES = 200_000
+_MAX_SCALER_VALUES = 50_000_000
 _SCALER_STREAM = 7
 
 
@@ -95,11 +96,7 @@ class Trainer:
         """All epochs done, or patience exhausted."""
         if self.epoch >= self.config.epochs:
             return True
-        return (
-            self.config.patience is not None
-            and self.best_epoch is not None
-            and self.epoch - self.best_epoch >= self.config.patience
-        )
+        return self.config.patience is not None and self._epochs_without_gain() >= self.config.patience
 
     def train_epoch(self) -> dict[str, Any]:
         """Train one epoch and score the validation bags; returns the new row of `history`.
@@ -194,8 +191,7 @@ class Trainer:
         labels = self._val.require_labels()
         if labels.min() == labels.max():
             return None
-        with self.fabric.autocast():
-            scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
+        scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
         return auroc(labels, scores)
 
     def _check_finite(self, loss: float, *, lr: float) -> None:
@@ -207,6 +203,13 @@ class Trainer:
                 f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
                 f"{lr:g}) or standardise the features."
             )
+
+    def _epochs_without_gain(self) -> int:
+        # best_epoch moves on with ties; patience does not.
+        values = [row["val_auroc"] for row in self.history]
+        if None in values or not values:
+            return 0
+        return len(values) - 1 - values.index(max(values))
 
     def _note_best(self, row: Mapping[str, Any]) -> None:
         if row["val_auroc"] is None:
@@ -248,9 +251,10 @@ def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> No
     if not isinstance(scaler, Standardizer):
         return
     rows = np.concatenate([np.arange(start, start + size) for start, size in zip(train.starts, train.sizes)])
-    if len(rows) > MAX_SCALER_INSTANCES:
+    limit = max(1, min(MAX_SCALER_INSTANCES, _MAX_SCALER_VALUES // int(np.prod(train.instance_shape))))
+    if len(rows) > limit:
         rng = np.random.default_rng([seed, _SCALER_STREAM])
-        rows = np.sort(rng.choice(rows, MAX_SCALER_INSTANCES, replace=False))
+        rows = np.sort(rng.choice(rows, limit, replace=False))
     scaler.fit(torch.from_numpy(np.asarray(train.gather(rows))))
 
 

@@ -62,7 +62,7 @@ def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
             )
     _check_lengths(arrays, path)
     return Bags.from_arrays(
-        arrays["X"],
+        arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
         arrays.get("y"),
         ids=arrays.get("ids"),
