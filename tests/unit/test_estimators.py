@@ -26,7 +26,8 @@ from torch.testing import assert_close
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
-from midam.functional.logmean import reduce
+from midam.functional.logmean import moving_average, point_weights, reduce
+from midam.functional.tracking import track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
@@ -248,3 +249,19 @@ def test_stationary_variance_is_gamma_over_two_minus_gamma_of_the_minibatch_s() 
 def test_a_state_rate_out_of_range_is_refused(rate: float) -> None:
     with pytest.raises(ConfigError, match=r"state_rate in \(0, 1\]"):
         VarianceReduced(3, 1, state_rate=rate)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_track_is_reduce_moving_average_and_weights_in_one(masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, v, l_old, r_old = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((3, 4), (3, 4, 2), (3, 1), (3, 2))
+    )
+    mask = torch.tensor([[True] * 4, [True, True, False, False], [True] * 3 + [False]]) if masked else None
+    gamma0 = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
+    low = z if mask is None else z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
+    got_l, got_r, got_w = track(low, v, l_old, r_old, gamma0=gamma0, mask=mask)
+    sample = reduce(z, v, mask=mask)
+    want_l, want_r = moving_average(l_old[:, 0], r_old, sample.l, sample.r, gamma0=gamma0[:, 0])
+    torch.testing.assert_close((got_l[:, 0], got_r), (want_l, want_r), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(got_w, point_weights(z, want_l, sample.n, mask=mask), rtol=1e-9, atol=1e-12)

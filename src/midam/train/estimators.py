@@ -27,6 +27,7 @@ from midam.functional.logmean import (
     point_weights,
     reduce,
 )
+from midam.functional.tracking import track
 from midam.nn.scorer import BagOutput, BagScorer
 
 Schedule = Literal["constant", "warmup"]
@@ -144,7 +145,7 @@ class VarianceReduced(Estimator):
             old = self.bag_state.index_select(0, batch.index)
             visits, l_old, r_old = old[:, :1], old[:, 1:2], old[:, 2:]
             gamma0 = self._rate(visits, batch, drawn=z.shape[1])
-            l, r, w = _track(z, v, l_old, r_old, gamma0=gamma0, mask=batch.mask)  # noqa: E741
+            l, r, w = track(z, v, l_old, r_old, gamma0=gamma0, mask=batch.mask)  # noqa: E741
             self._proposed = batch.index, old, torch.cat([visits + 1, l, r], dim=1)
             if self.lag:
                 l, r, w = self._lagged(z, old, self._proposed[2], fresh=gamma0 >= 1, mask=batch.mask)  # noqa: E741
@@ -180,34 +181,6 @@ class VarianceReduced(Estimator):
         self.clips += (z - l > MAX_LAG_EXPONENT).sum()
         n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
         return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
-
-
-def _track(
-    z: Tensor,
-    v: Tensor,
-    l_old: Tensor,
-    r_old: Tensor,
-    *,
-    gamma0: Tensor,
-    mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Reduce, moving average and weights of the sample (`midam.functional.logmean`) as one softmax.
-
-    The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each:
-    log-mean weight l [K, 1], value r [K, V]. An instance's share of it is gamma0 w, which gives the weights w [K, B].
-    """
-    log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
-    parts = torch.cat([l_old + torch.log1p(-gamma0), z + (torch.log(gamma0) - log_n)], dim=1)
-    top = parts.amax(dim=1, keepdim=True)
-    share = torch.exp_(parts - top)
-    total = share.sum(dim=1, keepdim=True)
-    share /= total
-    w = share[:, 1:] / gamma0
-    if v.shape[-1] == 0:
-        return top + total.log_(), r_old, w
-    # Not einsum: autocast would take the sum in half precision.
-    r = (share.unsqueeze(-1) * torch.cat([r_old.unsqueeze(1), v], dim=1)).sum(dim=1)
-    return top + total.log_(), r, w
 
 
 def _sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
