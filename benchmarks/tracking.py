@@ -31,7 +31,7 @@ from midam.evaluate.stream import stream_bags
 from midam.train.config import FitConfig, from_dict
 from midam.train.trainer import Trainer
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "tracking.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "tracking-rates.md"
 POOLINGS = ("attention", "smoothed-max")
 SEEDS = range(5)
 LAST = 10
@@ -67,7 +67,8 @@ class ForgetfulTrainer(Trainer):
 
     def _set_rates(self) -> dict[str, float]:
         rates = super()._set_rates()
-        self.estimator.state_rate = 1.0
+        for member in self.members:
+            member.estimator.state_rate = 1.0
         return rates
 
 
@@ -75,15 +76,17 @@ def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[
     """Errors and coverage of one run: [epochs, 4], columns s, l, r and the share of bags visited so far."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
-    config = from_dict({"pooling": pooling, "epochs": epochs, "seed": seed, "accelerator": "cpu", **rule.settings})
+    config = from_dict(
+        {"pooling": pooling, "members": 1, "epochs": epochs, "seed": seed, "accelerator": "cpu", **rule.settings}
+    )
     trainer = (ForgetfulTrainer if rule.name == MINI_BATCH else Trainer)(config, bags)
     whole = WholeBatch(InstanceReader(bags), torch.arange(len(bags)), torch.from_numpy(bags.require_labels()))
     rows = []
     while not trainer.finished:
         trainer.train_epoch()
-        trainer.model.eval()
-        exact = stream_bags(trainer.model, whole, chunk_size=config.chunk_size)
-        state = trainer.estimator.get_buffer("bag_state").double().numpy()
+        (member,) = trainer.members
+        exact = stream_bags(member.model.eval(), whole, chunk_size=config.chunk_size)
+        state = member.estimator.get_buffer("bag_state").double().numpy()
         visited = state[:, 0] > 0
         want = np.column_stack([exact.l.numpy(), exact.r.numpy()]).astype(np.float64)[visited]
         rows.append([*errors(state[visited, 1:], want), visited.mean()])
@@ -173,11 +176,11 @@ def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) 
     about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), FitConfig()
     return "\n".join(
         [
-            "# Error of the tracked pooling",
+            "# Error of the tracked pooling at fixed settings",
             "",
             words,
             "",
-            "![Error of the tracked pooling along training](tracking.png)",
+            "![Error of the tracked pooling along training](tracking-rates.png)",
             "",
             about,
             "",
@@ -202,7 +205,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--set", default="musk2", help="name in the catalogue")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="write docs/results/tracking.md and tracking.png")
+    parser.add_argument("--write", action="store_true", help="write docs/results/tracking-rates.md and its figure")
     parser.add_argument("--figure", type=Path, help="write the figure here as well")
     options = parser.parse_args()
     cells = [(pooling, rule) for pooling in POOLINGS for rule in RULES]

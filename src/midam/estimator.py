@@ -40,7 +40,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epochs : int
         An epoch draws as many bags as the training set holds.
     settings : dict, optional
-        Further fields of `FitConfig`, such as ``{"num_instances": 8}``.
+        Further fields of `FitConfig`, such as ``{"num_instances": 8, "members": 3}``.
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         0 and 1.
     instance_shape_ : tuple of int
         Shape of one instance.
-    model_ : BagScorer
-        The trained scorer.
+    model_ : BagEnsemble
+        The trained scorers, one a member; the bags' scores are their mean.
     history_ : list of dict
         A row an epoch.
     calibrator_ : PlattCalibrator or None
@@ -156,7 +156,10 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return (scores >= self.threshold_).astype(np.int64)
 
     def instance_scores(self, bags: BagsLike) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, a bag after the other."""
+        """Score, attention logit and weight of every instance, a bag after the other.
+
+        With several members these are averages, see `midam.evaluate.predict.InstanceScores`.
+        """
         of = self._fitting(bags)
         return [instance_scores(self.model_, of, i, chunk_size=self._config().chunk_size) for i in range(len(of))]
 

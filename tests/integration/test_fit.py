@@ -22,7 +22,7 @@ from midam.evaluate.predict import predict
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.train.config import FitConfig, from_dict, to_dict
+from midam.train.config import FitConfig, from_dict, member_seed, to_dict
 
 FILES = {
     "config.yaml",
@@ -44,7 +44,8 @@ def read_csv(path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "run"
-    assert main(["fit", "digits", "--epochs", "4", "--lr", "0.01", "--num-instances", "8", "--out", str(folder)]) == 0
+    command = ["fit", "digits", "--epochs", "4", "--members", "1", "--lr", "0.01", "--num-instances", "8"]
+    assert main([*command, "--out", str(folder)]) == 0
     return folder
 
 
@@ -56,7 +57,7 @@ def test_the_folder_is_complete(run):
 def test_the_settings_are_all_there(run):
     values = yaml.safe_load((run / "config.yaml").read_text())
     assert values.pop("data") == "digits"
-    config = FitConfig(epochs=4, lr=0.01, num_instances=8)
+    config = FitConfig(epochs=4, members=1, lr=0.01, num_instances=8)
     assert from_dict(values) == config
     assert values.keys() == to_dict(config).keys()
 
@@ -105,7 +106,8 @@ def test_predictions_are_those_of_the_model(run):
 def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) == {
-        *("test", "val", "train", "selected", "by_weights", "method", "data", "epochs", "seconds", "version")
+        *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "seconds"),
+        "version",
     }
     for split, bags in (("test", 100), ("val", 60), ("train", 200)):
         part = [row for row in found if row["split"] == split]
@@ -119,7 +121,24 @@ def test_the_summary_agrees_with_the_predictions(run):
     assert summary["epochs"] == 4
     assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
     assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}
+    assert summary["members"] == 1
     assert summary["data"] == {"name": "digits", "bags": 360, "instances": 3667}
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_the_scores_of_a_run_of_members_are_the_mean_of_single_runs(tmp_path, capsys):
+    command = ["fit", "digits", "--epochs", "2", "--num-instances", "2"]
+    scores = {}
+    for members, seed in ((3, 5), *((1, member_seed(5, member)) for member in range(3))):
+        out = tmp_path / f"{members}-{seed}"
+        assert main([*command, "--members", str(members), "--seed", str(seed), "--out", str(out)]) == 0
+        scores[members, seed] = predict(load_run(RunFolder(out)).model, catalog.load("digits"))
+    together = scores.pop((3, 5))
+    # The splits of digits are its own; only weights and draws depend on the seed.
+    assert np.array_equal(together, np.mean(list(scores.values()), axis=0))
+    assert json.loads((tmp_path / "3-5" / "summary.json").read_text())["members"] == 3
+    assert [row["score"] for row in read_csv(tmp_path / "3-5" / "predictions.csv")] == [f"{h:.9g}" for h in together]
+    assert "mean of 3 scorers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["roc.png", "curves.png"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from midam.errors import ConfigError
-from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, yaml_text
+from midam.train.config import FitConfig, from_dict, member_seed, read_yaml, to_dict, yaml_text
 
 
 def test_settings_survive_yaml(tmp_path):
@@ -24,6 +24,7 @@ def test_numbers_take_the_type_of_their_setting():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("members", 0),
         ("epochs", 0),
         ("epochs", 2.0),
         ("epochs", True),
@@ -117,3 +118,11 @@ def test_each_setting_is_documented():
     text = FitConfig.__doc__ or ""
     for field in dataclasses.fields(FitConfig):
         assert f"\n    {field.name}\n" in text, field.name
+
+
+def test_the_first_member_keeps_the_seed_and_the_others_have_their_own():
+    seeds = [member_seed(seed, member) for seed in range(20) for member in range(20)]
+    assert seeds[::20] == list(range(20))
+    assert len(set(seeds)) == 400
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert FitConfig(seed=member_seed(2**40, 1)).seed < 2**32

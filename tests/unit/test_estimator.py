@@ -8,14 +8,17 @@ from sklearn.metrics import roc_auc_score
 from midam import MIDAMClassifier
 from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.metrics import auroc
+from midam.evaluate.predict import predict
+from midam.nn.ensemble import scorers_of
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
 
 
-SETTINGS = {"optimizer": "adam", "lr": 0.005, "num_instances": 8}
+SETTINGS = {"members": 1, "optimizer": "adam", "lr": 0.005, "num_instances": 8}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,26 @@ def test_the_best_epoch_on_request(data):
     assert len(values) == best + 3 < 30
     last = MIDAMClassifier(epochs=30, settings={**settings, "select": "last"}).fit(train)
     assert not np.array_equal(last.decision_function(test), classifier.decision_function(test))
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_several_members_are_averaged_calibrated_and_pickled_as_one(select, data):
+    train, test = data
+    settings = {"members": 3, "select": select, "dropout": 0.2, "optimizer": "adam", "lr": 0.05}
+    classifier = MIDAMClassifier(epochs=6, settings=settings).fit(train)
+    members = scorers_of(classifier.model_)
+    assert len(members) == 3
+    scores = classifier.decision_function(test)
+    assert np.array_equal(scores, np.mean([predict(member, test) for member in members], axis=0))
+    held = split_bags(train.labels, groups=None, fractions=(0.8, 0.2, 0.0), seed=0) == "val"
+    val = train.subset(np.flatnonzero(held))
+    areas = [row["val_auroc"] for row in classifier.history_]
+    assert auroc(val.labels, classifier.decision_function(val)) == (areas[-1] if select == "last" else max(areas))
+    assert classifier.predict_proba(test).shape == (100, 2)
+    assert np.array_equal(pickle.loads(pickle.dumps(classifier)).decision_function(test), scores)
+    first = classifier.instance_scores(test)[0]
+    assert len(first.members) == 3
+    np.testing.assert_allclose(first.weight.sum(dtype=np.float64), 1, rtol=1e-5)
 
 
 def test_groups_are_held_out_together(data):

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
+from midam.data.batch import InstanceReader
 from midam.evaluate.predict import instance_scores, predict
+from midam.nn.ensemble import BagEnsemble
 from midam.train.config import FitConfig
 from midam.train.method import build_method
 
@@ -83,6 +85,65 @@ def test_instances_explain_the_score_of_their_bag(pooling, chunk_size):
         else:
             continue  # embedding-attention pools vectors, the others are curved
         np.testing.assert_allclose(pooled, scores[i], rtol=2e-5)
+
+
+def make_ensemble(pooling="attention", members=3):
+    return BagEnsemble([make_model(pooling, seed=seed) for seed in range(members)])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("chunk_size", [1, 7, 1000])
+def test_an_ensemble_scores_the_mean_of_its_members(pooling, chunk_size):
+    model, bags = make_ensemble(pooling), make_bags()
+    scores = predict(model, bags, chunk_size=chunk_size)
+    alone = [predict(member, bags, chunk_size=chunk_size) for member in model.members]
+    assert np.array_equal(scores, np.mean(alone, axis=0))
+    assert np.ptp(alone, axis=0).min() > 1e-4, "equal members would show nothing"
+    assert np.array_equal(predict(BagEnsemble([model.members[0]]), bags, chunk_size=chunk_size), alone[0])
+
+
+def test_an_ensemble_reads_each_chunk_once_and_keeps_its_modes():
+    model, bags = make_ensemble().train(), make_bags()
+    model.members[1].eval()
+    modes = [module.training for module in model.modules()]
+    reader = InstanceReader(bags)
+    read, rows = [], reader.rows
+    reader.rows = lambda positions: read.extend(positions.tolist()) or rows(positions)
+    predict(model, bags, chunk_size=7, reader=reader)
+    assert read == list(range(bags.num_instances))
+    assert [module.training for module in model.modules()] == modes
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("chunk_size", [3, 1000])
+def test_instances_of_an_ensemble_are_averages(pooling, chunk_size):
+    model, bags = make_ensemble(pooling), make_bags()
+    for i in range(len(bags)):
+        found = instance_scores(model, bags, i, chunk_size=chunk_size)
+        alone = [instance_scores(member, bags, i, chunk_size=chunk_size) for member in model.members]
+        for mine, other in zip(found.members, alone, strict=True):
+            for name in ("score", "attention", "weight"):
+                assert np.array_equal(getattr(mine, name), getattr(other, name))
+            assert mine.members == ()
+        singles = predict(model, Bags.from_list([row[None] for row in bags[i]]))
+        np.testing.assert_allclose(found.score, singles, rtol=1e-5)
+        np.testing.assert_allclose(found.weight, np.mean([one.weight for one in alone], axis=0), rtol=1e-5)
+        np.testing.assert_allclose(found.weight.sum(dtype=np.float64), 1, rtol=1e-5)
+        if pooling == "max":
+            np.testing.assert_allclose(found.attention, np.mean([one.attention for one in alone], axis=0), rtol=1e-5)
+        else:
+            z = found.attention.astype(np.float64)
+            np.testing.assert_allclose(np.exp(z - np.logaddexp.reduce(z)), found.weight, rtol=1e-4)
+        if pooling == "mean":
+            np.testing.assert_allclose((found.weight * found.score).sum(), predict(model, bags)[i], rtol=2e-5)
+
+
+def test_equal_members_show_the_instances_of_one():
+    scorer, bags = make_model(), make_bags()
+    alone, found = instance_scores(scorer, bags, 1), instance_scores(BagEnsemble([scorer, scorer]), bags, 1)
+    for name in ("score", "attention", "weight"):
+        np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=1e-5, atol=1e-6)
+    assert alone.members == ()
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")

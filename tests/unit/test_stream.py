@@ -4,7 +4,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.stream import stream_bags, stream_instances, stream_maximum
+from midam.evaluate.stream import stream_bags, stream_instances, stream_maximum, stream_members
 from midam.train.config import FitConfig
 from midam.train.method import build_method
 
@@ -51,6 +51,20 @@ def test_the_order_of_the_bags_does_not_matter(pooling):
     straight = stream_bags(model, make_batch()[1], chunk_size=5).score
     mixed = stream_bags(model, make_batch((3, 0, 4))[1], chunk_size=5).score
     torch.testing.assert_close(mixed, straight[[3, 0, 4]], rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("chunk_size", [5, 1000])
+def test_several_scorers_read_each_chunk_once(chunk_size, monkeypatch):
+    models, (_, batch) = [make_model(pooling) for pooling in ("attention", "max", "mean")], make_batch()
+    alone = [stream_bags(model, batch, chunk_size=chunk_size) for model in models]
+    read, rows = [], batch.reader.rows
+    monkeypatch.setattr(batch.reader, "rows", lambda positions: read.extend(positions.tolist()) or rows(positions))
+    together = stream_members(models, batch, chunk_size=chunk_size)
+    assert read == list(range(sum(SIZES)))
+    for mine, other in zip(together, alone, strict=True):
+        assert torch.equal(mine.score, other.score)
+        assert torch.equal(mine.n, other.n)
+        assert not mine.l.requires_grad
 
 
 def test_instances_come_in_order_with_their_bag():

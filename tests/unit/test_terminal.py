@@ -32,7 +32,8 @@ def part(**changes):
 def summary(**changes):
     weights = {"last": {"epoch": 5, "test_auroc": 0.9}, "best": {"epoch": 3, "test_auroc": 0.7}}
     chosen = {"weights": "last", "epoch": 5}
-    return {"test": part(), "train": part(auroc=1.0), "selected": chosen, "by_weights": weights, **changes}
+    splits = {"test": part(), "train": part(auroc=1.0)}
+    return {**splits, "selected": chosen, "by_weights": weights, "members": 1, **changes}
 
 
 def test_a_summary_ends_with_the_headline_and_the_folder():
@@ -41,6 +42,14 @@ def test_a_summary_ends_with_the_headline_and_the_folder():
     lines = shown(console).splitlines()
     assert lines[-2:] == ["test AUROC 0.900 (95% CI 0.800 to 0.950, logit-delong)", "run folder: runs/a[b]:warning:"]
     assert "weights of the best epoch (3) instead: test AUROC 0.700" in lines
+
+
+def test_averaged_scorers_are_counted():
+    console = plain()
+    terminal.print_summary(console, summary(), run="r")
+    assert "scorers" not in shown(console)
+    terminal.print_summary(console, summary(members=3), run="r")
+    assert "scores are the mean of 3 scorers trained from different seeds\n" in shown(console)
 
 
 def test_without_test_bags_the_validation_bags_lead():

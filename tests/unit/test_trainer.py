@@ -38,6 +38,10 @@ def weights(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
+def scaler_of(trainer):
+    return trainer.members[0].model.scaler
+
+
 def test_a_row_an_epoch_with_the_schedule_of_the_rates():
     trainer = train(Trainer(make_config(lr=0.01, state_rate=0.8, dual_lr=0.5), make_bags(), make_bags(10, seed=1)))
     rows = trainer.history
@@ -46,8 +50,9 @@ def test_a_row_an_epoch_with_the_schedule_of_the_rates():
     np.testing.assert_allclose([row["lr"] for row in rows], [0.01, 0.01, 0.001, 0.0001], rtol=1e-12)
     np.testing.assert_allclose([row["state_rate"] for row in rows], [0.8, 0.8, 0.4, 0.2], rtol=1e-12)
     np.testing.assert_allclose([row["dual_lr"] for row in rows], [0.5, 0.5, 0.25, 0.125], rtol=1e-12)
-    assert trainer.optimizer.param_groups[0]["lr"] == rows[-1]["lr"]
-    assert (trainer.estimator.state_rate, trainer.objective.dual_lr) == (rows[-1]["state_rate"], rows[-1]["dual_lr"])
+    member = trainer.members[0]
+    assert member.optimizer.param_groups[0]["lr"] == rows[-1]["lr"]
+    assert (member.estimator.state_rate, member.objective.dual_lr) == (rows[-1]["state_rate"], rows[-1]["dual_lr"])
 
 
 def test_rates_that_a_method_lacks_are_absent():
@@ -121,7 +126,7 @@ def test_the_standardiser_knows_training_instances_alone():
 
     def statistics(data):
         trainer = Trainer(make_config(), data.subset(~held), data.subset(held))
-        return trainer.model.scaler.center, trainer.model.scaler.scale
+        return scaler_of(trainer).center, scaler_of(trainer).scale
 
     (center, scale), (same_center, same_scale) = statistics(bags), statistics(other)
     assert torch.equal(center, same_center)
@@ -130,11 +135,11 @@ def test_the_standardiser_knows_training_instances_alone():
     expected = Standardizer(rows.shape[1:]).fit(torch.from_numpy(rows))
     assert torch.equal(center, expected.center)
     assert torch.equal(scale, expected.scale)
-    assert not torch.equal(center, Trainer(make_config(), other).model.scaler.center), "the poison must be strong"
+    assert not torch.equal(center, scaler_of(Trainer(make_config(), other)).center), "the poison must be strong"
 
 
 def test_without_standardising_the_scaler_does_nothing():
-    scaler = Trainer(make_config(standardize=False), make_bags()).model.scaler
+    scaler = scaler_of(Trainer(make_config(standardize=False), make_bags()))
     assert torch.equal(scaler.center, torch.zeros(5))
     assert torch.equal(scaler.scale, torch.ones(5))
 
@@ -148,7 +153,7 @@ def test_bfloat16_trains_to_finite_weights_near_those_of_float32(pooling):
     full, half = (weights(trainer) for trainer in trainers)
     assert torch.isfinite(half).all()
     assert half.dtype == torch.float32
-    assert trainers[1].estimator.bag_state.dtype == torch.float32
+    assert trainers[1].members[0].estimator.bag_state.dtype == torch.float32
     assert not torch.equal(full, half), "nothing ran in bfloat16"
     # bfloat16 keeps 8 bits: the paths stay close, not equal.
     torch.testing.assert_close(half, full, rtol=0.2, atol=0.1)

@@ -85,6 +85,8 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
             console.print(
                 f"weights of the {key} epoch ({values['epoch']}) instead: test AUROC {values['test_auroc']:.3f}"
             )
+    if summary["members"] > 1:
+        console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
     console.print(f"run folder: {escape(run)}")
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
@@ -13,12 +12,12 @@ from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import summarize
 from midam.evaluate.predict import predict
-from midam.nn.scorer import BagScorer
+from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.train.checkpoint import load_checkpoint
 from midam.train.config import FitConfig, from_dict
-from midam.train.method import build_model
+from midam.train.method import build_ensemble
 
 _SHARED = ("config", "data", "splits", "contents", "groups")
 
@@ -29,8 +28,8 @@ class LoadedRun:
 
     Attributes
     ----------
-    model : BagScorer
-        In evaluation mode, on the CPU.
+    model : BagEnsemble
+        All members, in evaluation mode, on the CPU.
     config : FitConfig
         Settings of the run.
     calibrator : PlattCalibrator or None
@@ -45,7 +44,7 @@ class LoadedRun:
         source, fingerprint, instance_shape, feature_names of the run's data.
     """
 
-    model: BagScorer
+    model: BagEnsemble
     config: FitConfig
     calibrator: PlattCalibrator | None
     threshold: float | None
@@ -77,8 +76,7 @@ def load_run(folder: RunFolder) -> LoadedRun:
         path = folder.model
         content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
     config = from_dict(content["config"], source=str(path))
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(config, instance_shape=tuple(content["data"]["instance_shape"]))
+    model = build_ensemble(config, instance_shape=tuple(content["data"]["instance_shape"]))
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:

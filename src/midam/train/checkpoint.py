@@ -13,7 +13,7 @@ import torch
 
 from midam.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -70,6 +70,10 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
     ------
     CheckpointError
         If there is none, or it is damaged, foreign, or of a newer format.
+
+    Notes
+    -----
+    A file of format 1 comes back in the form of format 2.
     """
     try:
         _check_sums(path)
@@ -87,7 +91,23 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
         raise CheckpointError(
             f"Expected checkpoint format {FORMAT} or older, got {content['format']} (in {path}); install a newer midam."
         )
+    if content["format"] == 1:
+        _from_format_1(content)
     return content
+
+
+def _from_format_1(content: dict[str, Any]) -> None:
+    """Make the one scorer of a file written before there were members the only member."""
+    content["format"] = FORMAT
+    if "config" in content:
+        content["config"]["members"] = 1
+    trainer = content.get("trainer", {})
+    for holder in (content, trainer):
+        if "model" in holder:
+            holder["model"] = {f"members.0.{name}": weight for name, weight in holder["model"].items()}
+    if trainer:
+        names = ("estimator", "objective", "optimizer", "sampler")
+        trainer["members"] = [{name: trainer.pop(name) for name in names}]
 
 
 def _check_sums(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import yaml
 
 from midam.errors import ConfigError
@@ -31,7 +32,7 @@ ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 # Settings, what holds for their values, and how a message says it. None is always allowed where the type allows it.
 _RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
     (
-        ("epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience", "threads"),
+        ("members", "epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience", "threads"),
         lambda value: value >= 1,
         ">= 1",
     ),
@@ -60,6 +61,8 @@ class FitConfig:
         What is optimised: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
     seed
         Seed of splits, initial weights and sampling.
+    members
+        Scorers trained from different seeds; their scores are averaged.
     epochs
         An epoch draws as many bags as the training set holds.
     lr
@@ -147,6 +150,7 @@ class FitConfig:
     estimator: EstimatorName = "vrsp"
     objective: ObjectiveName = "minmax-auc"
     seed: int = 0
+    members: int = 1
     epochs: int = 100
     lr: float = 0.05
     decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
@@ -198,8 +202,7 @@ class FitConfig:
                     raise ConfigError(f"Expected {name} {text}, got {value}; choose another value.")
         if self.val_fraction + self.test_fraction >= 1:
             raise ConfigError(
-                f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; "
-                "leave bags to train on."
+                f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
             )
         if self.temperature is not None and self.pooling != "smoothed-max":
             raise ConfigError(
@@ -214,6 +217,17 @@ class FitConfig:
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""
         return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
+
+
+def member_seed(seed: int, member: int) -> int:
+    """Seed of a member's weights and sampling: `seed` itself for member 0, a 32-bit hash of both for the others.
+
+    Examples
+    --------
+    >>> member_seed(5, 0), member_seed(5, 1)
+    (5, 3796490668)
+    """
+    return seed if member == 0 else int(np.random.SeedSequence([seed, member]).generate_state(1)[0])
 
 
 def to_dict(config: FitConfig) -> dict[str, Any]:

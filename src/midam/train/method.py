@@ -7,6 +7,7 @@ import torch
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.nn.encoders import MLP, ResNet20
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import NoisyOrPooling, make_pooling
 from midam.nn.scaling import Standardizer
 from midam.nn.scorer import BagScorer
@@ -18,7 +19,7 @@ from midam.train.objective import BCE, MinMaxAUC, Objective, PairwiseAUC
 
 @dataclass(frozen=True)
 class Method:
-    """What a run trains: the scorer, the estimator and the objective."""
+    """What a member of a run trains: the scorer, the estimator and the objective."""
 
     model: BagScorer
     estimator: Estimator
@@ -27,6 +28,8 @@ class Method:
 
 def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags: int) -> Method:
     """Build a method with fresh weights from ``config.seed``; the global random state is left alone.
+
+    One scorer, whatever ``config.members``: `midam.train.member.build_members` builds them all.
 
     Parameters
     ----------
@@ -66,6 +69,12 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagSco
         ) from None
     scaler = Standardizer(instance_shape, clip=config.clip if config.standardize else float("inf"))
     return BagScorer(encoder, pooling, scaler=scaler)
+
+
+def build_ensemble(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagEnsemble:
+    """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        return BagEnsemble([build_model(config, instance_shape=instance_shape) for _ in range(config.members)])
 
 
 def warn_of_sizes(model: BagScorer, bags: Bags) -> None:

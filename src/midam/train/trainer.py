@@ -1,25 +1,27 @@
 """The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from midam.data.bags import Bags, both_classes
-from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
-from midam.data.sampling import BagSampler
+from midam.data.batch import InstanceReader
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.scaling import Standardizer
+from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
-from midam.train.method import build_method, warn_of_sizes
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.member import build_members
+from midam.train.method import warn_of_sizes
+from midam.train.step import train_step
 
 MAX_SCALER_INSTANCES = 200_000
 _MAX_SCALER_VALUES = 50_000_000
@@ -27,7 +29,10 @@ _SCALER_STREAM = 7
 
 
 class Trainer:
-    """Trains one method on one set of bags.
+    """Trains the members of one method on one set of bags.
+
+    Within an epoch the members are trained one after the other, each with weights, draws, tracked state and dual
+    variable of its own. They share the bags and the standardiser's statistics.
 
     Parameters
     ----------
@@ -42,13 +47,16 @@ class Trainer:
 
     Attributes
     ----------
-    model, estimator, objective, optimizer
-        The parts, on the device.
+    members : list of Member
+        The scorers and what trains each, on the device.
+    model : BagEnsemble
+        The members' scorers; a bag's score is the mean of theirs.
     epoch : int
         Epochs done.
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr, loss, train_auroc (of the scores at the estimator's points,
-        while training), val_auroc.
+        while training), val_auroc. Loss and train_auroc are means over the members; val_auroc is that of the mean
+        score.
     best_epoch : int or None
         Epoch with the highest validation AUROC so far, the later one of equals.
     """
@@ -65,28 +73,16 @@ class Trainer:
         _warn_without_validation(config, val)
         self.config = config
         self.fabric = fabric or make_fabric(config)
-        method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
-        warn_of_sizes(method.model, train)
         device = self.fabric.device
-        self.model = method.model.to(device)
-        self.estimator = method.estimator.to(device)
-        self.objective = method.objective.to(device)
+        self.members = build_members(config, train, device=device)
+        self.model = BagEnsemble([member.model for member in self.members])
+        warn_of_sizes(self.members[0].model, train)
         self._train, self._val = train, val
         self._reader = InstanceReader(train, device=device)
         self._val_reader = InstanceReader(val, device=device) if val is not None else None
         self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
         if config.standardize:
-            _fit_scaler(self.model.scaler, train, seed=config.seed)
-        groups = parameter_groups(self.model, self.objective, weight_decay=config.weight_decay)
-        self.optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
-        self.sampler = BagSampler(
-            train.require_labels(),
-            train.sizes,
-            num_positive=config.num_positive,
-            num_negative=config.num_negative,
-            num_instances=None if self.estimator.whole else config.num_instances,
-            seed=config.seed,
-        )
+            fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.best_epoch: int | None = None
@@ -104,30 +100,17 @@ class Trainer:
         Raises
         ------
         DivergedError
-            If the loss is no longer finite.
+            If the loss of a member is no longer finite.
         """
         rates = self._set_rates()
-        losses, scores, labels = [], [], []
         self.model.train()
-        # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
-        noise = torch.random.fork_rng(devices=self._cuda_devices())
-        with noise, self.fabric.autocast(), _cpu_threads(self.config.cpu_threads()):
-            _seed_noise(self.fabric.device, _mix_seed(self.config.seed, self.epoch))
-            for batch in self._batches():
-                loss, output = train_step(
-                    self.model, self.estimator, self.objective, self.optimizer, batch, fabric=self.fabric
-                )
-                losses.append(loss)
-                scores.append(output.score.detach())
-                labels.append(batch.labels)
-        loss_value = float(torch.stack(losses).double().mean())
-        self._check_finite(loss_value, lr=rates["lr"])
+        results = [self._train_member(number, lr=rates["lr"]) for number in range(len(self.members))]
         self.epoch += 1
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
-            "loss": loss_value,
-            "train_auroc": auroc(_numpy(torch.cat(labels)), _numpy(torch.cat(scores))),
+            "loss": float(np.mean([loss for loss, _ in results])),
+            "train_auroc": float(np.mean([area for _, area in results])),
             "val_auroc": self._validate(),
         }
         self.history.append(row)
@@ -138,11 +121,8 @@ class Trainer:
         """Everything a resume needs: tensors, numbers, strings, lists and dictionaries only."""
         return {
             "model": self.model.state_dict(),
-            "estimator": self.estimator.state_dict(),
+            "members": [member.state_dict() for member in self.members],
             "bag_ids": [str(i) for i in self._train.ids],
-            "objective": self.objective.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sampler": self.sampler.state_dict(),
             "epoch": self.epoch,
             "history": [dict(row) for row in self.history],
             "best_epoch": self.best_epoch,
@@ -161,28 +141,35 @@ class Trainer:
                 "Expected the state of these training bags, got that of others; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
-        self.estimator.load_state_dict(state["estimator"])
-        self.objective.load_state_dict(state["objective"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.sampler.load_state_dict(state["sampler"])
+        for member, part in zip(self.members, state["members"], strict=True):
+            member.load_state_dict(part)
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
         self.best_epoch = state["best_epoch"]
 
-    def _batches(self) -> Iterator[SampledBatch | WholeBatch]:
-        make = whole_batches if self.estimator.whole else sampled_batches
-        return make(self._reader, self.sampler, self._labels)
+    def _train_member(self, number: int, *, lr: float) -> tuple[float, float]:
+        """Train one member for one epoch; returns its mean loss and the AUROC of its scores while training."""
+        member = self.members[number]
+        losses, scores, labels = [], [], []
+        # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
+        noise = torch.random.fork_rng(devices=self._cuda_devices())
+        with noise, self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
+            _seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
+            for batch in member.batches(self._reader, self._labels):
+                loss, output = train_step(
+                    member.model, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
+                )
+                losses.append(loss)
+                scores.append(output.score.detach())
+                labels.append(batch.labels)
+        mean = float(torch.stack(losses).double().mean())
+        self._check_finite(mean, member.model, lr=lr)
+        return mean, auroc(_numpy(torch.cat(labels)), _numpy(torch.cat(scores)))
 
     def _set_rates(self) -> dict[str, float]:
-        falls = self.config.decays(self.epoch)
-        lr = self.config.lr * 0.1**falls
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        rates = {"lr": lr}
-        for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
-            if hasattr(part, name):
-                rates[name] = getattr(self.config, name) * 0.5**falls
-                setattr(part, name, rates[name])
+        rates: dict[str, float] = {}
+        for member in self.members:
+            rates = member.set_rates(self.config, falls=self.config.decays(self.epoch))
         return rates
 
     def _validate(self) -> float | None:
@@ -194,9 +181,9 @@ class Trainer:
         scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
         return auroc(labels, scores)
 
-    def _check_finite(self, loss: float, *, lr: float) -> None:
+    def _check_finite(self, loss: float, model: BagScorer, *, lr: float) -> None:
         # The last step of the epoch can ruin the weights after the last loss was computed.
-        weights = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+        weights = all(bool(torch.isfinite(p).all()) for p in model.parameters())
         if not (np.isfinite(loss) and weights):
             what = f"the loss {loss:g}" if weights else "weights that are not"
             raise DivergedError(
@@ -247,19 +234,22 @@ def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
         )
 
 
-def _fit_scaler(scaler: torch.nn.Module | None, train: Bags, *, seed: int) -> None:
-    if not isinstance(scaler, Standardizer):
-        return
+def fit_scalers(scalers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
+    """Fit the standardisers among `scalers` to the training instances, or to a sample of very many; all alike."""
+    first, *others = (scaler for scaler in scalers if isinstance(scaler, Standardizer))
     rows = np.concatenate([np.arange(start, start + size) for start, size in zip(train.starts, train.sizes)])
     limit = max(1, min(MAX_SCALER_INSTANCES, _MAX_SCALER_VALUES // int(np.prod(train.instance_shape))))
     if len(rows) > limit:
         rng = np.random.default_rng([seed, _SCALER_STREAM])
         rows = np.sort(rng.choice(rows, limit, replace=False))
-    scaler.fit(torch.from_numpy(np.asarray(train.gather(rows))))
+    first.fit(torch.from_numpy(np.asarray(train.gather(rows))))
+    for scaler in others:
+        scaler.load_state_dict(first.state_dict())
 
 
 @contextmanager
-def _cpu_threads(count: int | None) -> Iterator[None]:
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Run with so many CPU threads; None leaves them."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -1,0 +1,373 @@
+"""Many trials of one configuration, trained in lockstep: cross-validation at a fraction of its price.
+
+A step of a small network is mostly overhead. The trials of a study differ in bags and seed only, so their scorers are
+stacked (`midam.nn.stacked`) and one step advances all of them. The draws, the weights at the start and the arithmetic
+of each trial are those of a `Trainer` of its own; the results agree to rounding.
+"""
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, SampledBatch
+from midam.data.sampling import BagSampler, EpochPlan
+from midam.errors import DivergedError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.functional.logmean import reduce_segments
+from midam.functional.objectives import class_weights
+from midam.nn.scorer import BagOutput, first_maximum
+from midam.nn.stacked import StackedScorer
+from midam.train.config import FitConfig, member_seed
+from midam.train.method import build_method, warn_of_sizes
+from midam.train.stacked_objective import StackedObjective, make_stacked_objective
+from midam.train.step import make_optimizer, parameter_groups
+from midam.train.trainer import Trainer, cpu_threads, fit_scalers, make_fabric
+
+_AT_ONCE = 16
+_MAX_MEAN_SIZE = 24
+_ROWS_AT_A_TIME = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One training and what it is asked to score.
+
+    Attributes
+    ----------
+    train : int64 array
+        Positions of the training bags.
+    score : int64 array
+        Positions of the bags to score.
+    seed : int
+        Of weights and sampling.
+    """
+
+    train: NDArray[np.int64]
+    score: NDArray[np.int64]
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """What came of a trial.
+
+    Attributes
+    ----------
+    scores : float64 array [E, len(score)]
+        Bag scores after each of E epochs, or [1, len(score)] after the last; NaN once a training has diverged. With
+        several members their mean.
+    loss, train_auroc : float64 array [E]
+        Of each epoch, as in `Trainer.history`; mean over members.
+    seconds : float
+        Wall time of the lockstep run, divided by its trials.
+    """
+
+    scores: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    train_auroc: NDArray[np.float64]
+    seconds: float
+
+
+def train_trials(
+    config: FitConfig, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool = False
+) -> list[TrialResult]:
+    """Train one scorer a trial (or `config.members`), all with the settings of `config`.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings; the seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained.
+    bags : Bags
+        Labelled; each trial names its own.
+    trials : sequence of Trial
+        In any number.
+    every_epoch : bool
+        Score after each epoch, not after the last alone.
+
+    Returns
+    -------
+    list of TrialResult
+        In the order of `trials`.
+
+    Raises
+    ------
+    MidamError
+        As of `Trainer`.
+
+    Notes
+    -----
+    Where whole bags are large, where the estimator streams or the encoder is more than a small network, there is
+    nothing to gain, and the trials are trained one after the other.
+    """
+    config = dataclasses.replace(config, select="last", patience=None)
+    if not _stackable(config, bags):
+        return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
+    own = [(trial, member_seed(trial.seed, member)) for trial in trials for member in range(config.members)]
+    single = dataclasses.replace(config, members=1)
+    done: dict[int, TrialResult] = {}
+    with cpu_threads(config.cpu_threads()):
+        for group in _groups(single, bags, [trial for trial, _ in own]):
+            started = time.perf_counter()
+            found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
+            seconds = (time.perf_counter() - started) / len(group)
+            done.update((i, dataclasses.replace(result, seconds=seconds)) for i, result in zip(group, found))
+    return [_mean([done[at + m] for m in range(config.members)]) for at in range(0, len(own), config.members)]
+
+
+def _stackable(config: FitConfig, bags: Bags) -> bool:
+    if config.encoder != "mlp" or config.precision != "32-true":
+        return False
+    return config.estimator in ("vrsp", "minibatch") or (
+        config.estimator == "exact" and float(bags.sizes.mean()) <= _MAX_MEAN_SIZE
+    )
+
+
+def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial]) -> list[list[int]]:
+    """Trials of one number of steps and one layout of a batch."""
+    labels = bags.require_labels()
+    alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
+    for i, trial in enumerate(trials):
+        positives = int(labels[trial.train].sum())
+        counts = min(config.num_positive, positives), min(config.num_negative, len(trial.train) - positives)
+        steps = -(-len(trial.train) // max(1, sum(counts)))
+        alike[*counts, steps, min(config.num_instances, int(bags.sizes[trial.train].max()))].append(i)
+    return [group[at : at + _AT_ONCE] for group in alike.values() for at in range(0, len(group), _AT_ONCE)]
+
+
+class _Lockstep:
+    """M trainings whose steps are taken together: trials, each with the seed of its weights and draws."""
+
+    def __init__(self, config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> None:
+        self.config = config
+        self.trials = [trial for trial, _ in seeded]
+        self.device = make_fabric(config).device
+        self.reader = InstanceReader(bags, device=self.device)
+        self.labels = torch.from_numpy(bags.require_labels()).to(self.device, torch.float32)
+        models, samplers = [], []
+        for trial, seed in seeded:
+            train = bags.subset(trial.train)
+            own = dataclasses.replace(config, seed=seed)
+            method = build_method(own, instance_shape=bags.instance_shape, num_bags=len(train))
+            warn_of_sizes(method.model, train)
+            if config.standardize:
+                fit_scalers([method.model.scaler], train, seed=trial.seed)
+            models.append(method.model)
+            samplers.append(_sampler(own, train))
+        self.samplers = samplers
+        self.model = StackedScorer(models).to(self.device)
+        # The state of all trials stands in one table, M rows for each of N bags.
+        rows = len(seeded) * len(bags)
+        method = build_method(config, instance_shape=bags.instance_shape, num_bags=rows)
+        self.estimator = method.estimator.to(self.device)
+        self.objective: StackedObjective = make_stacked_objective(config, len(seeded)).to(self.device)
+        groups = parameter_groups(self.model, self.objective, weight_decay=config.weight_decay)
+        self.optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+
+    def train(self, *, every_epoch: bool) -> list[TrialResult]:
+        scored = _Scored(self.reader, [trial.score for trial in self.trials])
+        losses, aurocs, scores = [], [], []
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.trials[0].seed)
+            for epoch in range(self.config.epochs):
+                self._set_rates(epoch)
+                loss, auc = self._epoch()
+                losses.append(loss)
+                aurocs.append(auc)
+                if every_epoch or epoch == self.config.epochs - 1:
+                    scores.append(scored.scores(self.model))
+        return [
+            TrialResult(
+                np.stack([of_epoch[m] for of_epoch in scores]),
+                np.array([of_epoch[m] for of_epoch in losses]),
+                np.array([of_epoch[m] for of_epoch in aurocs]),
+                seconds=0.0,
+            )
+            for m in range(len(self.trials))
+        ]
+
+    def _epoch(self) -> tuple[NDArray[np.float64], list[float]]:
+        self.model.train()
+        losses, scores, labels = [], [], []
+        for batch, segment in self._batches():
+            output = self.estimator(self.model, batch) if segment is None else _whole(self.model, batch, segment)
+            score = output.score
+            h = score if self.objective.squash else output.logit
+            loss = self.objective(h, batch.labels, weights=batch.class_weights)
+            for group in self.optimizer.param_groups:
+                for p in group["params"]:
+                    p.grad = None
+            loss.sum().backward()
+            self.optimizer.step()
+            loss = loss.detach()
+            self.objective.dual_step(loss)
+            self.estimator.commit(loss.repeat_interleave(len(batch.index) // len(self.trials)).unsqueeze(1))
+            losses.append(loss)
+            scores.append(score.detach().view(len(self.trials), -1))
+            labels.append(batch.labels.view(len(self.trials), -1))
+        all_scores, all_labels = torch.cat(scores, 1).double().cpu().numpy(), torch.cat(labels, 1).cpu().numpy()
+        values = [auroc(y, s) if np.isfinite(s).all() else float("nan") for y, s in zip(all_labels, all_scores)]
+        return torch.stack(losses).double().mean(dim=0).cpu().numpy(), values
+
+    def _batches(self) -> Iterator[tuple[SampledBatch, Tensor | None]]:
+        plans = [sampler.epoch() for sampler in self.samplers]
+        # A plan speaks of the trial's own training bags; everything here is of the whole set.
+        bags = torch.stack([torch.from_numpy(t.train)[p.bags] for t, p in zip(self.trials, plans)], dim=1)
+        offset = torch.arange(len(plans)).unsqueeze(1) * len(self.reader.sizes)
+        for step, of_step in enumerate(bags):
+            index = (of_step + offset).flatten().to(self.device)
+            labels, sizes = self.labels[of_step.flatten().to(self.device)], self.reader.sizes[of_step]
+            weights = class_weights(labels[: of_step.shape[1]])
+            if plans[0].slots is None:
+                positions, segment = _padded(self.reader.starts[of_step], sizes)
+                x = self.reader.rows(positions.flatten())
+                batch = SampledBatch(x, index, labels, sizes.flatten().to(self.device), class_weights=weights)
+                yield batch, segment.flatten().to(self.device)
+                continue
+            slots, mask = _drawn(plans, step)
+            positions = self.reader.starts[of_step].unsqueeze(-1) + slots
+            batch = SampledBatch(
+                self.reader.rows(positions.flatten()),
+                index,
+                labels,
+                sizes.flatten().to(self.device),
+                None if mask.all() else mask.flatten(0, 1).to(self.device),
+                class_weights=weights,
+            )
+            yield batch, None
+
+    def _set_rates(self, epoch: int) -> None:
+        falls = self.config.decays(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * 0.1**falls
+        for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
+            if hasattr(part, name):
+                setattr(part, name, getattr(self.config, name) * 0.5**falls)
+
+
+class _Scored:
+    """The bags that each trial scores, laid out once: chunks of whole bags, padded to equal rows a trial."""
+
+    def __init__(self, reader: InstanceReader, bags: Sequence[NDArray[np.int64]]) -> None:
+        self.reader = reader
+        self.counts = [len(own) for own in bags]
+        # A trial with fewer bags scores its first one again; nobody reads that.
+        width = max(self.counts)
+        index = torch.stack([torch.from_numpy(np.resize(own, width)) for own in bags])
+        self.chunks = []
+        low = 0
+        for high in _cuts(self.reader.sizes[index], _ROWS_AT_A_TIME):
+            part = index[:, low:high]
+            sizes = reader.sizes[part]
+            self.chunks.append((*_padded(reader.starts[part], sizes), sizes))
+            low = high
+
+    @torch.no_grad()
+    def scores(self, model: StackedScorer) -> list[NDArray[np.float64]]:
+        """Scores of each trial's bags."""
+        model.eval()
+        parts = []
+        for positions, segment, sizes in self.chunks:
+            x = self.reader.rows(positions.flatten())
+            sizes_flat = sizes.flatten().to(x.device)
+            batch = SampledBatch(x, sizes_flat, sizes_flat, sizes_flat)
+            output = _whole(model, batch, segment.flatten().to(x.device))
+            parts.append(output.score.view(len(self.counts), -1))
+        found = torch.cat(parts, dim=1).double().cpu().numpy()
+        return [row[:count] for row, count in zip(found, self.counts)]
+
+
+def _whole(model: StackedScorer, batch: SampledBatch, segment: Tensor) -> BagOutput:
+    """Whole bags under plain autograd; the rows that pad a trial belong to a bag of their own, which is dropped."""
+    z, v = model.instances(batch.x)
+    num_bags = len(batch.index)
+    n = batch.sizes.to(z.dtype)
+    if not model.pooling.smooth:
+        top = first_maximum(z, segment, num_bags=num_bags + 1)[:-1]
+        return BagOutput(z[top], v[top], n, model.pooling)
+    stat = reduce_segments(z, v, segment, num_bags=num_bags + 1)
+    return BagOutput(stat.l[:-1], stat.r[:-1], n, model.pooling)
+
+
+def _padded(starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Flat positions [M, R] of the instances of K bags a trial, and the bag [M, R] of each, M * K for padding."""
+    trials, count = sizes.shape
+    ends = sizes.cumsum(dim=1)
+    ordinal = torch.arange(int(ends[:, -1].max())).expand(trials, -1).contiguous()
+    bag = torch.searchsorted(ends, ordinal, right=True)
+    real = bag < count
+    bag = bag.clamp(max=count - 1)
+    first = (ends - sizes).gather(1, bag)
+    positions = torch.where(real, starts.gather(1, bag) + ordinal - first, starts[:, :1])
+    segment = bag + torch.arange(trials).unsqueeze(1) * count
+    return positions, torch.where(real, segment, trials * count)
+
+
+def _cuts(sizes: Tensor, rows: int) -> list[int]:
+    """Ends of runs of bags of at most `rows` instances in each trial; a larger bag stands alone."""
+    ends, used = [], torch.zeros(len(sizes), dtype=sizes.dtype)
+    for k in range(sizes.shape[1]):
+        used = used + sizes[:, k]
+        if k and int(used.max()) > rows:
+            ends.append(k)
+            used = sizes[:, k].clone()
+    return [*ends, sizes.shape[1]]
+
+
+def _drawn(plans: Sequence[EpochPlan], step: int) -> tuple[Tensor, Tensor]:
+    slots = [plan.slots[step] for plan in plans if plan.slots is not None]
+    masks = [plan.mask[step] for plan in plans if plan.mask is not None]
+    return torch.stack(slots), torch.stack(masks)
+
+
+def _sampler(config: FitConfig, train: Bags) -> BagSampler:
+    return BagSampler(
+        train.require_labels(),
+        train.sizes,
+        num_positive=config.num_positive,
+        num_negative=config.num_negative,
+        num_instances=None if config.estimator == "exact" else config.num_instances,
+        seed=config.seed,
+    )
+
+
+def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) -> TrialResult:
+    started = time.perf_counter()
+    trainer = Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train))
+    scored = bags.subset(trial.score)
+    reader = InstanceReader(scored, device=trainer.fabric.device)
+    scores: list[NDArray[np.float64]] = []
+    failed = np.full(len(trial.score), np.nan)
+    while not trainer.finished:
+        try:
+            trainer.train_epoch()
+        except DivergedError:
+            break
+        if every_epoch or trainer.finished:
+            scores.append(predict(trainer.model, scored, chunk_size=config.chunk_size, reader=reader))
+    wanted = config.epochs if every_epoch else 1
+    rows = trainer.history
+    lost = [float("nan")] * (config.epochs - len(rows))
+    return TrialResult(
+        np.stack([*scores, *[failed] * (wanted - len(scores))]),
+        np.array([row["loss"] for row in rows] + lost),
+        np.array([row["train_auroc"] for row in rows] + lost),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _mean(members: Sequence[TrialResult]) -> TrialResult:
+    return TrialResult(
+        np.mean([m.scores for m in members], axis=0),
+        np.mean([m.loss for m in members], axis=0),
+        np.mean([m.train_auroc for m in members], axis=0),
+        seconds=sum(m.seconds for m in members),
+    )

@@ -1,0 +1,108 @@
+"""A member of an ensemble: one bag scorer and everything that trains it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.sampling import BagSampler
+from midam.nn.scorer import BagScorer
+from midam.train.config import FitConfig, member_seed
+from midam.train.estimators import Estimator
+from midam.train.method import build_method
+from midam.train.objective import Objective
+from midam.train.step import make_optimizer, parameter_groups
+
+
+@dataclass(frozen=True)
+class Member:
+    """One scorer and what trains it; members share nothing but the bags.
+
+    Attributes
+    ----------
+    seed : int
+        Of the initial weights, the draws and the noise.
+    model, estimator, objective, optimizer, sampler
+        The parts, on the device.
+    """
+
+    seed: int
+    model: BagScorer
+    estimator: Estimator
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    sampler: BagSampler
+
+    def batches(self, reader: InstanceReader, labels: Tensor) -> Iterator[SampledBatch | WholeBatch]:
+        """One epoch of batches of the bags of `reader`, with their labels [N] on its device."""
+        make = whole_batches if self.estimator.whole else sampled_batches
+        return make(reader, self.sampler, labels)
+
+    def set_rates(self, config: FitConfig, *, falls: int) -> dict[str, float]:
+        """Set lr and, where the method has them, state_rate and dual_lr after so many falls; returns them by name."""
+        rates = {"lr": config.lr * 0.1**falls}
+        for group in self.optimizer.param_groups:
+            group["lr"] = rates["lr"]
+        for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
+            if hasattr(part, name):
+                rates[name] = getattr(config, name) * 0.5**falls
+                setattr(part, name, rates[name])
+        return rates
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resume needs but the weights, which the ensemble holds."""
+        return {
+            "estimator": self.estimator.state_dict(),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sampler": self.sampler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.estimator.load_state_dict(state["estimator"])
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sampler.load_state_dict(state["sampler"])
+
+
+def build_members(config: FitConfig, train: Bags, *, device: torch.device) -> list[Member]:
+    """Build ``config.members`` members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings.
+    train : Bags
+        Labelled, both classes present.
+    device : torch.device
+        Where the parts go.
+    """
+    members: list[Member] = []
+    for number in range(config.members):
+        members.append(_build(replace(config, seed=member_seed(config.seed, number)), train, device=device))
+        # Classes with fewer bags than a batch asks for are warned of once, not once a member.
+        sampler = members[0].sampler
+        config = replace(config, num_positive=sampler.num_positive, num_negative=sampler.num_negative)
+    return members
+
+
+def _build(config: FitConfig, train: Bags, *, device: torch.device) -> Member:
+    method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
+    model, estimator = method.model.to(device), method.estimator.to(device)
+    objective = method.objective.to(device)
+    groups = parameter_groups(model, objective, weight_decay=config.weight_decay)
+    sampler = BagSampler(
+        train.require_labels(),
+        train.sizes,
+        num_positive=config.num_positive,
+        num_negative=config.num_negative,
+        num_instances=None if estimator.whole else config.num_instances,
+        seed=config.seed,
+    )
+    optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+    return Member(config.seed, model, estimator, objective, optimizer, sampler)

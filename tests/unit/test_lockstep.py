@@ -1,0 +1,154 @@
+"""Trials in lockstep give what a trainer of their own gives, to rounding."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from midam.data.bags import Bags
+from midam.evaluate.predict import predict
+from midam.nn.stacked import StackedScorer
+from midam.train.config import FitConfig, member_seed
+from midam.train.lockstep import Trial, train_trials
+from midam.train.method import build_method
+from midam.train.trainer import Trainer
+
+METHODS = [
+    ("attention", "vrsp", "minmax-auc"),
+    ("smoothed-max", "vrsp", "bce"),
+    ("embedding-attention", "vrsp", "minmax-auc"),
+    ("gated-attention", "minibatch", "pairwise"),
+    ("noisy-and", "exact", "minmax-auc"),
+    ("noisy-or", "minibatch", "bce"),
+    ("generalised-mean", "exact", "pairwise"),
+    ("mean", "exact", "bce"),
+    ("max", "exact", "minmax-auc"),
+    ("max", "minibatch", "minmax-auc"),
+]
+
+
+def make_bags(number=30, *, seed=0, width=5, largest=9):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(number) % 2
+    parts = []
+    for label in labels:
+        part = rng.normal(size=(int(rng.integers(2, largest)), width)).astype(np.float32)
+        part[0] += 2 * label
+        parts.append(part)
+    return Bags.from_list(parts, labels)
+
+
+def make_config(pooling="attention", estimator="vrsp", objective="minmax-auc", **settings):
+    settings = {"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, "members": 1, **settings}
+    return FitConfig(pooling=pooling, estimator=estimator, objective=objective, **settings)
+
+
+def make_trials(bags, *, count=3, seed=0, held=10):
+    trials = []
+    for k in range(count):
+        order = np.random.default_rng([seed, k]).permutation(len(bags))
+        trials.append(Trial(np.sort(order[held:]), np.sort(order[:held])[: held - k], seed=k))
+    return trials
+
+
+def alone(config, bags, trial):
+    trainer = Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train))
+    scores = []
+    while not trainer.finished:
+        trainer.train_epoch()
+        scores.append(predict(trainer.model, bags.subset(trial.score)))
+    return np.stack(scores), np.array([row["loss"] for row in trainer.history])
+
+
+@pytest.mark.parametrize("method", METHODS, ids="-".join)
+def test_every_trial_is_that_of_a_trainer_of_its_own(method):
+    bags, config = make_bags(), make_config(*method, weight_decay=0.01, temperature=None)
+    trials = make_trials(bags)
+    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+        scores, loss = alone(config, bags, trial)
+        assert result.scores.shape == (4, len(trial.score))
+        np.testing.assert_allclose(result.scores, scores, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result.loss, loss, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"state_schedule": "warmup"}, {"lag": True}, {"optimizer": "adam"}, {"hidden": [6, 4]}], ids=str
+)
+def test_every_setting_of_a_step_is_followed(settings):
+    bags, config = make_bags(), make_config(**settings)
+    trials = make_trials(bags)
+    for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
+        np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["exact-point", "exact"])
+def test_what_cannot_be_stacked_is_trained_one_after_the_other(estimator):
+    # Bags of 40 on average: padding would cost more than stacking gains.
+    bags, config = make_bags(largest=80), make_config(estimator=estimator)
+    trials = make_trials(bags, count=2)
+    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+        np.testing.assert_array_equal(result.scores, alone(config, bags, trial)[0])
+
+
+def test_trials_of_different_numbers_of_steps_and_single_ones_keep_their_order():
+    bags, config = make_bags(), make_config()
+    order = np.random.default_rng(0).permutation(len(bags))
+    trials = [Trial(np.sort(order[cut:]), order[:cut], seed=s) for s, cut in enumerate([5, 14, 6, 15])]
+    for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
+        np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+def test_members_are_averaged():
+    bags, config = make_bags(), make_config(members=3)
+    trial = make_trials(bags, count=1)[0]
+    (found,) = train_trials(config, bags, [trial], every_epoch=True)
+    own = [dataclasses.replace(trial, seed=member_seed(trial.seed, m)) for m in range(3)]
+    single = dataclasses.replace(config, members=1)
+    expected = np.mean([alone(single, bags, t)[0] for t in own], axis=0)
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_trial_that_diverges_leaves_the_others_alone():
+    bags = make_bags()
+    trials = make_trials(bags, held=12)
+    # A training bag of the first trial alone holds values near the end of float32.
+    only = sorted(set(trials[0].train) - set(trials[1].train) - set(trials[2].train))[0]
+    x = np.array(bags.instances)
+    x[bags.starts[only] : bags.starts[only] + bags.sizes[only]] = 3e38
+    spoilt = Bags(x, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
+    config = make_config(standardize=False, lr=1e30, epochs=2)
+    sane = make_config(standardize=False, epochs=2)
+    lost = train_trials(config, spoilt, trials, every_epoch=True)
+    assert np.isnan(lost[0].scores[-1]).all()
+    clean = [Trial(t.train, np.setdiff1d(t.score, [only]), t.seed) for t in trials]
+    mixed = train_trials(sane, spoilt, clean)
+    for trial, result in list(zip(clean, mixed, strict=True))[1:]:
+        np.testing.assert_allclose(result.scores[0], alone(sane, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+def test_the_global_random_state_is_left_alone():
+    bags, config = make_bags(), make_config(dropout=0.5)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = train_trials(config, bags, make_trials(bags))
+    assert torch.equal(torch.get_rng_state(), before)
+    again = train_trials(config, bags, make_trials(bags))
+    np.testing.assert_array_equal(first[0].scores, again[0].scores)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "embedding-attention", "noisy-and", "max"])
+def test_a_stacked_scorer_is_its_scorers(pooling):
+    scorers = [
+        build_method(make_config(pooling, "exact", seed=s, hidden=[6, 4]), instance_shape=(5,), num_bags=1).model
+        for s in range(3)
+    ]
+    stacked = StackedScorer(scorers)
+    x = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
+    z, v = stacked.instances(x.flatten(0, 1))
+    for m, scorer in enumerate(scorers):
+        for one in (scorer, stacked.unstack(m)):
+            z_own, v_own = one.instances(x[m])
+            torch.testing.assert_close(z.view(3, 7)[m], z_own)
+            torch.testing.assert_close(v.view(3, 7, v.shape[-1])[m], v_own)
+    assert sum(p.numel() for p in stacked.parameters()) == 3 * sum(p.numel() for p in scorers[0].parameters())
