@@ -15,26 +15,24 @@ import argparse
 import datetime
 import json
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parent))
 import midam
+from midam.compare.peers import libauc_attention
+from midam.compare.statistics import corrected_interval
 from midam.data import catalog
 from midam.data.bags import Bags
-from midam.data.sampling import BagSampler
 from midam.data.splits import stratified_folds
 from midam.evaluate.metrics import auroc
 from midam.evaluate.predict import predict
 from midam.train.config import FitConfig, from_dict
+from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
-from peers import load_libauc
 
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 FOLDS = 10
@@ -51,56 +49,16 @@ def train_midam(train: Bags, test: Bags, *, seed: int, overrides: dict[str, Any]
     return auroc(test.require_labels(), predict(trainer.model, test))
 
 
-def train_libauc(train: Bags, test: Bags, *, seed: int) -> float:
-    """Test AUROC of LibAUC's loop."""
-    peer = load_libauc()
-    torch.manual_seed(seed)
-    rows = np.concatenate([train[i] for i in range(len(train))])
-    center, scale = rows.mean(0), rows.std(0)
-    scale[scale == 0] = 1
-    scaled = [((train[i] - center) / scale).astype(np.float32) for i in range(len(train))]
-    width = rows.shape[1]
-    sys.stdout, out = open("/dev/null", "w"), sys.stdout  # noqa: SIM115 - its network prints
-    model = peer.mil_models.FFNN_stoc_att(input_dim=width, hidden_sizes=(width,), num_classes=1)
-    loss_fn = peer.mil.MIDAMLoss(mode="attention", data_len=len(train), margin=1.0, gamma=0.9)
-    optimizer = peer.midam.MIDAM(model.parameters(), loss_fn=loss_fn, lr=0.01, momentum=0.1, weight_decay=1e-4)
-    labels = torch.from_numpy(train.require_labels()).float()
-    sampler = BagSampler(train.require_labels(), train.sizes, num_instances=None, seed=seed)
-    for epoch in range(EPOCHS):
-        if epoch in (50, 75):
-            optimizer.update_lr(decay_factor=10)
-            loss_fn.update_smoothing(decay_factor=2)
-        for bags in sampler.epoch().bags:
-            pooled = [
-                peer.paper_utils.MIL_sampling(
-                    bag_X=scaled[i], model=model, instance_batch_size=4, mode="att", device="cpu"
-                )
-                for i in bags.tolist()
-            ]
-            pair = [torch.cat([p[k].view(1, 1) for p in pooled]) for k in range(2)]
-            loss = loss_fn(y_pred=pair, y_true=labels[bags].view(-1, 1), index=bags)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    sys.stdout = out
-    scores = []
-    with torch.no_grad():
-        for i in range(len(test)):
-            x = torch.from_numpy(((test[i] - center) / scale).astype(np.float32))
-            scores.append(peer.paper_utils.MIL_aggregation(x.numpy(), model, mode="att", device="cpu").item())
-    return auroc(test.require_labels(), np.array(scores))
-
-
 def run_fold(name: str, repeat: int, fold: int, who: str, overrides: dict[str, Any]) -> dict[str, Any]:
     """One method on one fold."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
     folds = stratified_folds(bags.require_labels(), folds=FOLDS, seed=repeat)
-    train, test = bags.subset(np.flatnonzero(folds != fold)), bags.subset(np.flatnonzero(folds == fold))
+    train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
     if who == "midam":
-        value = train_midam(train, test, seed=repeat, overrides=overrides)
+        value = train_midam(bags.subset(train), bags.subset(test), seed=repeat, overrides=overrides)
     else:
-        value = train_libauc(train, test, seed=repeat)
+        value = auroc(bags.require_labels()[test], libauc_attention(bags, Trial(train, test, repeat)))
     return {
         "set": name,
         "repeat": repeat,
@@ -110,14 +68,6 @@ def run_fold(name: str, repeat: int, fold: int, who: str, overrides: dict[str, A
         "test": len(test),
         "train": len(train),
     }
-
-
-def corrected_bounds(differences: np.ndarray, *, ratio: float) -> tuple[float, float, float]:
-    """Mean, one-sided 95% lower bound and half-width of the 95% interval (Nadeau and Bengio 2003)."""
-    count = len(differences)
-    error = np.sqrt((1 / count + ratio) * differences.var(ddof=1))
-    mean = float(differences.mean())
-    return mean, mean - float(stats.t.ppf(0.95, count - 1) * error), float(stats.t.ppf(0.975, count - 1) * error)
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -137,9 +87,10 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         ours = np.array([by["midam"][k]["auroc"] for k in keys])
         peer = np.array([by["libauc"][k]["auroc"] for k in keys])
         ratio = float(np.mean([by["midam"][k]["test"] / by["midam"][k]["train"] for k in keys]))
-        mean, low, half = corrected_bounds(ours - peer, ratio=ratio)
+        both = corrected_interval(ours - peer, ratio=ratio)
+        low = corrected_interval(ours - peer, ratio=ratio, level=0.9).low
         lines.append(
-            f"| {name} | {ours.mean():.3f} | {peer.mean():.3f} | {mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}] "
+            f"| {name} | {ours.mean():.3f} | {peer.mean():.3f} | {both.mean:+.3f} [{both.low:+.3f}, {both.high:+.3f}] "
             f"| {low:+.3f} | {'yes' if low > MARGIN else 'no'} |"
         )
     return lines

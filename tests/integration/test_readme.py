@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from midam import Bags, auroc, read_bags
-from midam.cli import _parse
+from midam.cli import parse
 from midam.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -57,9 +57,9 @@ def test_the_table_is_read(tmp_path: Path) -> None:
 def test_the_commands_are_understood() -> None:
     text = "\n".join(blocks("sh")) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
     commands = re.findall(r"^midam ([^#\n]+)", text, flags=re.MULTILINE)
-    assert {command.split()[0] for command in commands} == {"fit", "predict", "evaluate"}
+    assert {command.split()[0] for command in commands} == {"fit", "predict", "evaluate", "compare", "paper"}
     for command in commands:
-        _parse(command.split())
+        parse(command.split())
 
 
 def test_the_demo_is_the_command_that_the_readme_names() -> None:

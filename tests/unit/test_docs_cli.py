@@ -6,7 +6,7 @@ import re
 import pytest
 from docs import gen_cli
 
-from midam.cli import _parse
+from midam.cli import parse
 from midam.train.config import FitConfig
 
 PAGE = gen_cli.PAGE.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_a_stale_table_is_found() -> None:
 def test_examples_are_understood(command: str, tmp_path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("data: digits\nepochs: 3\n", encoding="utf-8")
-    _parse(command.replace("runs/one/config.yaml", str(config)).split())
+    parse(command.replace("runs/one/config.yaml", str(config)).split())
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
 def test_values_are_written_as_the_page_says(arguments: list[str], name: str, value: object) -> None:
     text = " ".join(arguments)
     assert text in PAGE.replace('"', "")
-    assert _parse(["fit", "digits", *arguments]).fit[name] == value
+    assert parse(["fit", "digits", *arguments]).fit[name] == value

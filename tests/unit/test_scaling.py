@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats.mstats import winsorize
+from sklearn.preprocessing import QuantileTransformer
 
 from midam.nn.scaling import Standardizer
 
@@ -74,3 +75,50 @@ def test_float64_features_with_a_large_offset_keep_their_digits() -> None:
     near, far = Standardizer((2,)).fit(x), Standardizer((2,)).fit(x + 1e8)
     assert far(x + 1e8).dtype == torch.float32
     torch.testing.assert_close(far(x + 1e8), near(x), rtol=1e-5, atol=1e-5)
+
+
+def _mixed_features(count: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    sparse = np.where(rng.random(count) < 0.8, 0.0, rng.exponential(size=count))
+    steps = rng.integers(0, 4, count).astype(float)
+    return np.stack([rng.normal(size=count), np.exp(2 * rng.normal(size=count)), sparse, steps], axis=1)
+
+
+def test_blend_is_the_mean_of_the_linear_value_and_the_normal_score_of_the_rank() -> None:
+    # As many training values as knots: the quantile transformer of scikit-learn then ranks the same values.
+    x = _mixed_features(200)
+    new = np.concatenate([x[:40], _mixed_features(60, seed=1), [[-1e3] * 4, [1e3] * 4]])
+    linear = Standardizer((4,)).double().fit(torch.from_numpy(x))
+    ranked = QuantileTransformer(n_quantiles=200, output_distribution="normal").fit(linear(torch.from_numpy(x)).numpy())
+    scores = ranked.transform(linear(torch.from_numpy(new)).numpy()).clip(-3, 3)
+    blend = Standardizer((4,), scaling="blend").double().fit(torch.from_numpy(x))(torch.from_numpy(new))
+    np.testing.assert_allclose(
+        blend.numpy(), (linear(torch.from_numpy(new)).numpy() + scores) / 2, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_blend_keeps_the_order_and_equal_values_equal() -> None:
+    x = torch.from_numpy(_mixed_features(3000)).float()
+    s = Standardizer((4,), scaling="blend").fit(x)
+    out = s(x)
+    for column, before in zip(out.T, x.T, strict=True):
+        order = before.argsort(stable=True)
+        assert (column[order].diff() >= -1e-6).all()
+        assert (column[order].diff()[before[order].diff() == 0] == 0).all()
+    assert torch.equal(s(x[5:9]), out[5:9])
+
+
+def test_blend_of_a_constant_feature_is_zero_and_images_stay_linear() -> None:
+    s = Standardizer((1,), scaling="blend").fit(torch.full((50, 1), 7.0))
+    assert s(torch.tensor([[7.0]])).item() == 0
+    images = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    both = [Standardizer((1, 4, 4), scaling=scaling).fit(images)(images) for scaling in ("linear", "blend")]
+    assert torch.equal(*both)
+
+
+def test_blend_travels_with_the_weights() -> None:
+    x = torch.from_numpy(_mixed_features(80)).float()
+    s = Standardizer((4,), scaling="blend").fit(x)
+    other = Standardizer((4,), scaling="blend")
+    other.load_state_dict(s.state_dict())
+    assert torch.equal(other(x), s(x))

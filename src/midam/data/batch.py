@@ -1,16 +1,20 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
+
+_ROWS_AT_A_TIME = 65536
 
 
 class InstanceReader:
@@ -25,13 +29,23 @@ class InstanceReader:
     resident : bool
         Keep all instances on the device, so that a read is an index into a tensor. Default: unless they are
         memory-mapped.
+    transform : callable, optional
+        Applied to the instances [M, ...], once where they are resident, otherwise at each read.
     """
 
-    def __init__(self, bags: Bags, *, device: torch.device | str = "cpu", resident: bool | None = None) -> None:
+    def __init__(
+        self,
+        bags: Bags,
+        *,
+        device: torch.device | str = "cpu",
+        resident: bool | None = None,
+        transform: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         self.device = torch.device(device)
         self._array = bags.instances
         resident = not isinstance(self._array, np.memmap) if resident is None else resident
-        self._tensor = torch.from_numpy(np.ascontiguousarray(self._array)).to(self.device) if resident else None
+        self._transform = transform or _unchanged
+        self._tensor = self._transformed(np.ascontiguousarray(self._array)) if resident else None
         self.starts = torch.from_numpy(bags.starts)
         self.sizes = torch.from_numpy(bags.sizes)
 
@@ -39,7 +53,15 @@ class InstanceReader:
         """Instances at flat positions [M] (int64, CPU): [M, ...] on the device."""
         if self._tensor is not None:
             return self._tensor.index_select(0, positions.to(self.device))
-        return torch.from_numpy(self._array[positions.numpy()]).to(self.device)
+        return self._transform(torch.from_numpy(self._array[positions.numpy()]).to(self.device))
+
+    @torch.no_grad()
+    def _transformed(self, array: NDArray[Any]) -> Tensor:
+        x = torch.from_numpy(array).to(self.device)
+        if len(x) <= _ROWS_AT_A_TIME:
+            return self._transform(x)
+        lows = range(0, len(x), _ROWS_AT_A_TIME)
+        return torch.cat([self._transform(x[low : low + _ROWS_AT_A_TIME]) for low in lows])
 
     @property
     def all(self) -> Tensor | None:
@@ -124,6 +146,10 @@ class WholeBatch:
             segment = torch.searchsorted(ends, ordinal, right=True)
             first = ends[segment] - self.sizes[segment]
             yield starts[segment] + ordinal - first, segment
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Iterator[SampledBatch]:

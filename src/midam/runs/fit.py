@@ -122,8 +122,8 @@ def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
-    # A run names all its settings; one without members was trained before there were any.
-    values.setdefault("members", 1)
+    # A run names all its settings; one that lacks these was trained before there were any.
+    values = {"members": 1, "scaling": "linear", **values}
     return from_dict(values, source=str(folder.config)), data
 
 

@@ -97,10 +97,10 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
 
 
 def _from_format_1(content: dict[str, Any]) -> None:
-    """Make the one scorer of a file written before there were members the only member."""
+    """Make the one scorer of a file written before there were members the only member, linearly scaled."""
     content["format"] = FORMAT
     if "config" in content:
-        content["config"]["members"] = 1
+        content["config"] |= {"members": 1, "scaling": "linear"}
     trainer = content.get("trainer", {})
     for holder in (content, trainer):
         if "model" in holder:

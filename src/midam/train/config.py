@@ -109,8 +109,11 @@ class FitConfig:
         Normalisation of resnet20.
     standardize
         Standardise features robustly with the statistics of the training instances.
+    scaling
+        Of standardised feature vectors: "linear", or "blend" (the mean of the linear value and the normal score of the
+        rank).
     clip
-        Bound on a standardised feature.
+        Bound on a linearly standardised feature.
     chunk_size
         Instances encoded at a time where whole bags are streamed.
     val_fraction
@@ -174,6 +177,7 @@ class FitConfig:
     dropout: float = 0.0
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
+    scaling: Literal["linear", "blend"] = "blend"
     clip: float = 10.0
     chunk_size: int = 4096
     val_fraction: float = 0.2

@@ -22,19 +22,19 @@ from midam.data.sampling import BagSampler, EpochPlan
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.functional.logmean import reduce_segments
 from midam.functional.objectives import class_weights
-from midam.nn.scorer import BagOutput, first_maximum
+from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
 from midam.train.config import FitConfig, member_seed
+from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bags
 from midam.train.method import build_method, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
 from midam.train.step import make_optimizer, parameter_groups
 from midam.train.trainer import Trainer, cpu_threads, fit_scalers, make_fabric
 
 _AT_ONCE = 16
+_MAX_VALUES = 2**28
 _MAX_MEAN_SIZE = 24
-_ROWS_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,9 @@ def train_trials(
     single = dataclasses.replace(config, members=1)
     done: dict[int, TrialResult] = {}
     with cpu_threads(config.cpu_threads()):
-        for group in _groups(single, bags, [trial for trial, _ in own]):
+        # Each training holds the instances standardised its own way.
+        at_once = max(1, min(_AT_ONCE, _MAX_VALUES // bags.instances.size))
+        for group in _groups(single, bags, [trial for trial, _ in own], at_once=at_once):
             started = time.perf_counter()
             found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
             seconds = (time.perf_counter() - started) / len(group)
@@ -131,7 +133,7 @@ def _stackable(config: FitConfig, bags: Bags) -> bool:
     )
 
 
-def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial]) -> list[list[int]]:
+def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial], *, at_once: int) -> list[list[int]]:
     """Trials of one number of steps and one layout of a batch."""
     labels = bags.require_labels()
     alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
@@ -140,7 +142,7 @@ def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial]) -> list[list
         counts = min(config.num_positive, positives), min(config.num_negative, len(trial.train) - positives)
         steps = -(-len(trial.train) // max(1, sum(counts)))
         alike[*counts, steps, min(config.num_instances, int(bags.sizes[trial.train].max()))].append(i)
-    return [group[at : at + _AT_ONCE] for group in alike.values() for at in range(0, len(group), _AT_ONCE)]
+    return [group[at : at + at_once] for group in alike.values() for at in range(0, len(group), at_once)]
 
 
 class _Lockstep:
@@ -150,9 +152,8 @@ class _Lockstep:
         self.config = config
         self.trials = [trial for trial, _ in seeded]
         self.device = make_fabric(config).device
-        self.reader = InstanceReader(bags, device=self.device)
         self.labels = torch.from_numpy(bags.require_labels()).to(self.device, torch.float32)
-        models, samplers = [], []
+        models, samplers, scalers = [], [], []
         for trial, seed in seeded:
             train = bags.subset(trial.train)
             own = dataclasses.replace(config, seed=seed)
@@ -160,8 +161,10 @@ class _Lockstep:
             warn_of_sizes(method.model, train)
             if config.standardize:
                 fit_scalers([method.model.scaler], train, seed=trial.seed)
-            models.append(method.model)
+            scalers.append(method.model.scaler)
+            models.append(BagScorer(method.model.encoder, method.model.pooling))
             samplers.append(_sampler(own, train))
+        self.reader = TrialReader(bags, scalers if config.standardize else scalers[:1], device=self.device)
         self.samplers = samplers
         self.model = StackedScorer(models).to(self.device)
         # The state of all trials stands in one table, M rows for each of N bags.
@@ -173,7 +176,7 @@ class _Lockstep:
         self.optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
-        scored = _Scored(self.reader, [trial.score for trial in self.trials])
+        scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
         losses, aurocs, scores = [], [], []
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.trials[0].seed)
@@ -198,7 +201,7 @@ class _Lockstep:
         self.model.train()
         losses, scores, labels = [], [], []
         for batch, segment in self._batches():
-            output = self.estimator(self.model, batch) if segment is None else _whole(self.model, batch, segment)
+            output = self.estimator(self.model, batch) if segment is None else whole_bags(self.model, batch, segment)
             score = output.score
             h = score if self.objective.squash else output.logit
             loss = self.objective(h, batch.labels, weights=batch.class_weights)
@@ -227,15 +230,15 @@ class _Lockstep:
             labels, sizes = self.labels[of_step.flatten().to(self.device)], self.reader.sizes[of_step]
             weights = class_weights(labels[: of_step.shape[1]])
             if plans[0].slots is None:
-                positions, segment = _padded(self.reader.starts[of_step], sizes)
-                x = self.reader.rows(positions.flatten())
+                positions, segment = padded(self.reader.starts[of_step], sizes)
+                x = self.reader.rows(positions)
                 batch = SampledBatch(x, index, labels, sizes.flatten().to(self.device), class_weights=weights)
                 yield batch, segment.flatten().to(self.device)
                 continue
             slots, mask = _drawn(plans, step)
             positions = self.reader.starts[of_step].unsqueeze(-1) + slots
             batch = SampledBatch(
-                self.reader.rows(positions.flatten()),
+                self.reader.rows(positions.flatten(1)),
                 index,
                 labels,
                 sizes.flatten().to(self.device),
@@ -251,75 +254,6 @@ class _Lockstep:
         for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
             if hasattr(part, name):
                 setattr(part, name, getattr(self.config, name) * 0.5**falls)
-
-
-class _Scored:
-    """The bags that each trial scores, laid out once: chunks of whole bags, padded to equal rows a trial."""
-
-    def __init__(self, reader: InstanceReader, bags: Sequence[NDArray[np.int64]]) -> None:
-        self.reader = reader
-        self.counts = [len(own) for own in bags]
-        # A trial with fewer bags scores its first one again; nobody reads that.
-        width = max(self.counts)
-        index = torch.stack([torch.from_numpy(np.resize(own, width)) for own in bags])
-        self.chunks = []
-        low = 0
-        for high in _cuts(self.reader.sizes[index], _ROWS_AT_A_TIME):
-            part = index[:, low:high]
-            sizes = reader.sizes[part]
-            self.chunks.append((*_padded(reader.starts[part], sizes), sizes))
-            low = high
-
-    @torch.no_grad()
-    def scores(self, model: StackedScorer) -> list[NDArray[np.float64]]:
-        """Scores of each trial's bags."""
-        model.eval()
-        parts = []
-        for positions, segment, sizes in self.chunks:
-            x = self.reader.rows(positions.flatten())
-            sizes_flat = sizes.flatten().to(x.device)
-            batch = SampledBatch(x, sizes_flat, sizes_flat, sizes_flat)
-            output = _whole(model, batch, segment.flatten().to(x.device))
-            parts.append(output.score.view(len(self.counts), -1))
-        found = torch.cat(parts, dim=1).double().cpu().numpy()
-        return [row[:count] for row, count in zip(found, self.counts)]
-
-
-def _whole(model: StackedScorer, batch: SampledBatch, segment: Tensor) -> BagOutput:
-    """Whole bags under plain autograd; the rows that pad a trial belong to a bag of their own, which is dropped."""
-    z, v = model.instances(batch.x)
-    num_bags = len(batch.index)
-    n = batch.sizes.to(z.dtype)
-    if not model.pooling.smooth:
-        top = first_maximum(z, segment, num_bags=num_bags + 1)[:-1]
-        return BagOutput(z[top], v[top], n, model.pooling)
-    stat = reduce_segments(z, v, segment, num_bags=num_bags + 1)
-    return BagOutput(stat.l[:-1], stat.r[:-1], n, model.pooling)
-
-
-def _padded(starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat positions [M, R] of the instances of K bags a trial, and the bag [M, R] of each, M * K for padding."""
-    trials, count = sizes.shape
-    ends = sizes.cumsum(dim=1)
-    ordinal = torch.arange(int(ends[:, -1].max())).expand(trials, -1).contiguous()
-    bag = torch.searchsorted(ends, ordinal, right=True)
-    real = bag < count
-    bag = bag.clamp(max=count - 1)
-    first = (ends - sizes).gather(1, bag)
-    positions = torch.where(real, starts.gather(1, bag) + ordinal - first, starts[:, :1])
-    segment = bag + torch.arange(trials).unsqueeze(1) * count
-    return positions, torch.where(real, segment, trials * count)
-
-
-def _cuts(sizes: Tensor, rows: int) -> list[int]:
-    """Ends of runs of bags of at most `rows` instances in each trial; a larger bag stands alone."""
-    ends, used = [], torch.zeros(len(sizes), dtype=sizes.dtype)
-    for k in range(sizes.shape[1]):
-        used = used + sizes[:, k]
-        if k and int(used.max()) > rows:
-            ends.append(k)
-            used = sizes[:, k].clone()
-    return [*ends, sizes.shape[1]]
 
 
 def _drawn(plans: Sequence[EpochPlan], step: int) -> tuple[Tensor, Tensor]:

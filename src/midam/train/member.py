@@ -28,10 +28,14 @@ class Member:
         Of the initial weights, the draws and the noise.
     model, estimator, objective, optimizer, sampler
         The parts, on the device.
+    trained : BagScorer
+        What a step runs: `model`, or the same encoder and pooling without its standardiser, where the reader gives
+        standardised instances.
     """
 
     seed: int
     model: BagScorer
+    trained: BagScorer
     estimator: Estimator
     objective: Objective
     optimizer: torch.optim.Optimizer
@@ -70,7 +74,7 @@ class Member:
         self.sampler.load_state_dict(state["sampler"])
 
 
-def build_members(config: FitConfig, train: Bags, *, device: torch.device) -> list[Member]:
+def build_members(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool = False) -> list[Member]:
     """Build ``config.members`` members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
 
     Parameters
@@ -81,17 +85,21 @@ def build_members(config: FitConfig, train: Bags, *, device: torch.device) -> li
         Labelled, both classes present.
     device : torch.device
         Where the parts go.
+    scaled : bool
+        The reader of the training bags will give standardised instances.
     """
     members: list[Member] = []
     for number in range(config.members):
-        members.append(_build(replace(config, seed=member_seed(config.seed, number)), train, device=device))
+        members.append(
+            _build(replace(config, seed=member_seed(config.seed, number)), train, device=device, scaled=scaled)
+        )
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
         config = replace(config, num_positive=sampler.num_positive, num_negative=sampler.num_negative)
     return members
 
 
-def _build(config: FitConfig, train: Bags, *, device: torch.device) -> Member:
+def _build(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool) -> Member:
     method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
     model, estimator = method.model.to(device), method.estimator.to(device)
     objective = method.objective.to(device)
@@ -105,4 +113,5 @@ def _build(config: FitConfig, train: Bags, *, device: torch.device) -> Member:
         seed=config.seed,
     )
     optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
-    return Member(config.seed, model, estimator, objective, optimizer, sampler)
+    trained = BagScorer(model.encoder, model.pooling) if scaled else model
+    return Member(config.seed, model, trained, estimator, objective, optimizer, sampler)

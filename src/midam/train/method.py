@@ -67,7 +67,8 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagSco
         raise ConfigError(
             f"Expected arguments of the pooling {config.pooling!r} in pooling_args, got {options}: {error}"
         ) from None
-    scaler = Standardizer(instance_shape, clip=config.clip if config.standardize else float("inf"))
+    clip, scaling = (config.clip, config.scaling) if config.standardize else (float("inf"), "linear")
+    scaler = Standardizer(instance_shape, clip=clip, scaling=scaling)
     return BagScorer(encoder, pooling, scaler=scaler)
 
 

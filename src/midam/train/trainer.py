@@ -74,15 +74,17 @@ class Trainer:
         self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
-        self.members = build_members(config, train, device=device)
+        # Feature vectors in memory are standardised once, not at each visit; images stay bytes.
+        scaled = config.standardize and len(train.instance_shape) == 1 and not isinstance(train.instances, np.memmap)
+        self.members = build_members(config, train, device=device, scaled=scaled)
         self.model = BagEnsemble([member.model for member in self.members])
         warn_of_sizes(self.members[0].model, train)
         self._train, self._val = train, val
-        self._reader = InstanceReader(train, device=device)
-        self._val_reader = InstanceReader(val, device=device) if val is not None else None
-        self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
         if config.standardize:
             fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
+        self._reader = InstanceReader(train, device=device, transform=self.members[0].model.scaler if scaled else None)
+        self._val_reader = InstanceReader(val, device=device) if val is not None else None
+        self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.best_epoch: int | None = None
@@ -157,7 +159,7 @@ class Trainer:
             _seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
             for batch in member.batches(self._reader, self._labels):
                 loss, output = train_step(
-                    member.model, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
+                    member.trained, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
                 )
                 losses.append(loss)
                 scores.append(output.score.detach())

@@ -1,0 +1,151 @@
+"""`midam compare`: many methods on the same folds of one data set."""
+
+import csv
+import dataclasses
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from joblib import cpu_count
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from midam.cli.parser import DATA, Parser
+from midam.compare.backend import BACKENDS
+from midam.compare.folds import parse_cv, repeated_folds
+from midam.compare.methods import find_methods
+from midam.compare.run import run_comparison
+from midam.compare.summary import Comparison, format_interval
+from midam.errors import ConfigError
+from midam.report.terminal import stdout_console
+from midam.runs.data import read_data
+from midam.train.config import FitConfig, from_dict
+
+_TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
+OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
+bag-statistics-extratrees, bag-statistics-logistic, mi-kernel-svm and instance-logistic-max; peers are libauc-midam-att,
+libauc-midam-smx and torchmil-abmil. Learning rate, margin and epoch are chosen on validation bags inside the training
+bags. Differences are to the first method. A stopped command goes on where it was."""
+
+# What the folds, the names of the methods or the options above decide.
+_NOT_HERE = {
+    *("pooling", "estimator", "objective", "pooling_args", "seed", "lr", "margin", "test_fraction", "split"),
+    *("select", "patience", "allow_leakage", "logger"),
+}
+_SETTINGS = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _NOT_HERE]
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    compare = Parser(prog="midam compare", allow_abbrev=False, description=_TEXT)
+    compare.add_argument("data", type=str, help=DATA)
+    compare.add_argument(
+        "--methods", type=str, required=True, metavar="A,B,...", help="names; the first is the reference"
+    )
+    compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
+    compare.add_argument("--lrs", type=str, default="0.1,0.01,0.001", help="learning rates to choose from")
+    compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
+    compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch that is tested")
+    compare.add_argument(
+        "--out", type=str | None, default=None, metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV"
+    )
+    compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
+    compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
+    compare.add_class_arguments(FitConfig, nested_key=None, skip=_NOT_HERE)
+    return compare
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Compare; returns the exit code."""
+    methods = _words(options.methods)
+    find_methods(methods)
+    repeats, folds = parse_cv(options.cv)
+    lrs, margins = _numbers("lrs", options.lrs), _numbers("margins", options.margins)
+    config = from_dict({name: options[name] for name in _SETTINGS})
+    bags = read_data(options.data, config)
+    out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
+    with CompareProgress(console) as bar:
+        comparison = run_comparison(
+            bags,
+            methods,
+            repeated_folds(bags, repeats=repeats, folds=folds),
+            settings=config,
+            lrs=lrs,
+            margins=margins,
+            select=options.select,
+            out=out,
+            jobs=options.jobs,
+            backend=options.backend,
+            on_progress=bar.update,
+        )
+    print_comparison(stdout_console(), comparison)
+    stdout_console().print(f"comparison: {escape(str(out))}")
+    return 0
+
+
+class CompareProgress:
+    """Progress of a comparison: a bar on a terminal, at most ten plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown = -1
+        self._bar = Progress(
+            TextColumn("comparing"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("comparing", total=None, state="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, done: float, total: int) -> None:
+        """Show the trials that are done."""
+        state = f"{int(done)}/{total} trials"
+        self._bar.update(self._task, completed=done, total=total, state=state)
+        tenth = int(10 * done / total)
+        if not self._console.is_terminal and tenth > self._shown:
+            self._shown = tenth
+            self._console.print(state, soft_wrap=True)
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """The summary as a table, and what was left out."""
+    first = comparison.summary["method"].iloc[0]
+    table = Table("method", "AUROC [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None)
+    for row in comparison.summary.to_dict("records"):
+        table.add_row(
+            row["method"],
+            escape(format_interval(row, "auroc")),
+            escape(format_interval(row, "difference", sign=True)),
+            str(row["folds"]),
+            f"{row['seconds']:.2f}",
+            f"{row['peak_mib']:.0f}",
+        )
+    console.print(table)
+    for note in comparison.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(word) for word in _words(text)]
+    except ValueError:
+        raise ConfigError(f"Expected --{name} as numbers a,b,..., got {text!r}; correct the list.") from None

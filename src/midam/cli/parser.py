@@ -1,0 +1,116 @@
+"""What the commands share: how options are written, and how a mistake is reported."""
+
+import csv
+import dataclasses
+import json
+import re
+from argparse import HelpFormatter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, get_origin
+
+from jsonargparse import ArgumentParser
+
+from midam.errors import ConfigError
+from midam.train.config import FitConfig, read_yaml, unknown_key
+
+DATA = "catalogue name (see `midam data list`), or a .npz, .csv, .tsv or .parquet file"
+SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
+_FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]
+_LISTS = {field.name: field.type for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list}
+
+# From the parser's wording to the form of our own messages.
+_PLAIN = [
+    (r"<class '(\w+)'>", r"\1"),
+    (r"typing\.Literal", "one of "),
+    (r'Parser key "(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
+    (r'^expected "command" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
+    (r"the following arguments are required: (?:\w+\.)?(out|methods|cv)\b", r"Expected --\1, got nothing"),
+    (r"the following arguments are required: (?:\w+\.)?(\w+)", r"Expected \1, got nothing"),
+    (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
+]
+
+
+class Parser(ArgumentParser):
+    """Hyphens in the help, one line for an error, the nearest option for an unknown one."""
+
+    # Options of the command that was given, where this parser only hands on to it.
+    known: Sequence[str] = ()
+
+    def option_names(self) -> list[str]:
+        """Names of the options, without hyphens."""
+        return [action.dest for action in self._actions if action.option_strings and action.dest != "help"]
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
+        """Help with hyphens in the names of the options."""
+        text: str = super().format_help() if formatter is None else super().format_help(formatter)
+        return re.sub(r"--[a-z]+(?:_[a-z]+)+", lambda match: match[0].replace("_", "-"), text)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
+        """Raise a `ConfigError` of one line."""
+        unknown = re.search(r"(?:unrecognized arguments: --|does not accept option ')([\w.-]+)", message)
+        if unknown:
+            known = list(self.known) or self.option_names()
+            raise ConfigError(unknown_key(unknown[1], known, source="the command line"))
+        text = " ".join(message.split()).rstrip(".")
+        for pattern, plain in _PLAIN:
+            text = re.sub(pattern, plain, text)
+        raise ConfigError(f"{text}; see --help.")
+
+
+def names_option(token: str, key: str) -> bool:
+    """Whether a word of the command line sets the option `key` or a part of it."""
+    return token == f"--{key}" or token.startswith((f"--{key}.", f"--{key}+"))
+
+
+def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[str], dict[str, Any]]:
+    """Take ``--config FILE`` out of a command line; returns the rest, and what the file says.
+
+    Parameters
+    ----------
+    argv : sequence of str
+        Normalised words.
+    known : collection of str
+        Keys that the file may hold.
+
+    Raises
+    ------
+    ConfigError
+        If the option stands there twice or without a file, or the file holds another key.
+    """
+    rest = list(argv)
+    if rest.count("--config") > 1:
+        raise ConfigError("Expected --config once, got it several times; join the files.")
+    if "--config" not in rest:
+        return rest, {}
+    at = rest.index("--config")
+    if at + 1 == len(rest):
+        raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
+    path = Path(rest[at + 1])
+    values: Mapping[str, Any] = read_yaml(path)
+    for key in values:
+        if key not in known:
+            raise ConfigError(unknown_key(key, SETTINGS, source=str(path)))
+    del rest[at : at + 2]
+    return rest, dict(values)
+
+
+def normalise(argv: Sequence[str]) -> list[str]:
+    """`--some-flag=x` to `--some_flag x`, a bare flag to `--flag true`, `--list a,b` to `--list [a,b]`."""
+    tokens: list[str] = []
+    for token in argv:
+        name, equals, value = token.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+        tokens += [name, value] if name.startswith("--") and equals else [name + equals + value]
+    for at in range(len(tokens) - 1, -1, -1):
+        bare = at + 1 == len(tokens) or tokens[at + 1].lower() not in ("true", "false")
+        if tokens[at][2:] in _FLAGS and tokens[at].startswith("--") and bare:
+            tokens.insert(at + 1, "true")
+        plain = at + 1 < len(tokens) and not tokens[at + 1].startswith(("[", "--"))
+        if tokens[at][2:] in _LISTS and tokens[at].startswith("--") and plain:
+            parts = next(csv.reader([tokens[at + 1]]))
+            # Quoted, or YAML would read the columns 2020 and no as a number and a truth value.
+            texts = [json.dumps(part) for part in parts] if _LISTS[tokens[at][2:]] == list[str] else parts
+            tokens[at + 1] = f"[{', '.join(texts)}]"
+    return tokens

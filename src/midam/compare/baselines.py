@@ -1,0 +1,141 @@
+"""Baselines from scikit-learn that a sceptic asks for. Each is trained on the training bags of a trial alone.
+
+- `bag-statistics-extratrees`: mean, minimum, maximum and standard deviation of each feature over a bag; 500 extremely
+  randomised trees (Geurts et al. 2006), untuned.
+- `bag-statistics-logistic`: the same statistics, standardised; logistic regression, C by inner cross-validation.
+- `mi-kernel-svm`: the normalised set kernel with RBF (Gartner et al. 2002) on standardised instances; gamma and C by
+  inner cross-validation.
+- `instance-logistic-max`: logistic regression on standardised instances with the label of their bag, C = 1; a bag's
+  score is its largest.
+
+Inner cross-validation has five folds (fewer where a class is rare), stratified and disjoint by group, and goes by the
+mean AUROC.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from midam.compare.folds import Positions, inner_folds
+from midam.compare.setkernel import median_gamma, set_kernels
+from midam.data.bags import Bags
+from midam.evaluate.ranking import auroc
+from midam.train.lockstep import Trial
+
+Scores = NDArray[np.float64]
+Runner = Callable[[Bags, Trial], Scores]
+
+_TREES = 500
+_LOGISTIC_C = 10.0 ** np.arange(-4, 3)
+_KERNEL_C = 10.0 ** np.arange(-1, 4)
+_GAMMAS = 2.0 ** np.arange(-2, 5)
+_MAX_ITERATIONS = 5000
+
+
+def bag_statistics(bags: Bags, index: Positions) -> Scores:
+    """Mean, minimum, maximum and standard deviation of each feature over each bag.
+
+    Parameters
+    ----------
+    bags : Bags
+        The bags; instances are flattened to D features.
+    index : int64 array [n]
+        Positions of the bags.
+
+    Returns
+    -------
+    float64 array [n, 4 D]
+        Means, minima, maxima, deviations.
+
+    Examples
+    --------
+    >>> bag_statistics(Bags.from_list([[[1.0], [3.0]]]), np.array([0]))
+    array([[2., 1., 3., 1.]])
+    """
+    return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in flat_bags(bags, index)])
+
+
+def flat_bags(bags: Bags, index: Positions) -> list[Scores]:
+    """Instances of each bag as float64 rows [n_i, D]."""
+    return [np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1) for i in index]
+
+
+def standardised_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
+    """Training and scored bags as rows, by mean and deviation of the training instances."""
+    train = flat_bags(bags, trial.train)
+    scaler = StandardScaler().fit(np.concatenate(train))
+    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
+
+
+def extra_trees(bags: Bags, trial: Trial) -> Scores:
+    """Scores of `bag-statistics-extratrees`."""
+    forest = ExtraTreesClassifier(_TREES, random_state=trial.seed)
+    forest.fit(bag_statistics(bags, trial.train), bags.require_labels()[trial.train])
+    return np.asarray(forest.predict_proba(bag_statistics(bags, trial.score))[:, 1])
+
+
+def statistics_logistic(bags: Bags, trial: Trial) -> Scores:
+    """Scores of `bag-statistics-logistic`."""
+    x, y = bag_statistics(bags, trial.train), bags.require_labels()[trial.train]
+    folds = inner_folds(y, None if bags.groups is None else bags.groups[trial.train], seed=trial.seed)
+
+    def mean_auroc(c: float) -> float:
+        areas = []
+        for test in folds:
+            inside = np.setdiff1d(np.arange(len(y)), test)
+            areas.append(auroc(y[test], _logistic(c).fit(x[inside], y[inside]).decision_function(x[test])))
+        return float(np.mean(areas))
+
+    best = max(_LOGISTIC_C, key=mean_auroc) if folds else 1.0
+    return np.asarray(_logistic(best).fit(x, y).decision_function(bag_statistics(bags, trial.score)))
+
+
+def kernel_svm(bags: Bags, trial: Trial) -> Scores:
+    """Scores of `mi-kernel-svm`; gamma is a multiple of 1 / median squared distance."""
+    train, score = standardised_bags(bags, trial)
+    y = bags.require_labels()[trial.train]
+    gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
+    kernels = set_kernels([*train, *score], train, gammas=gammas)
+    folds = inner_folds(y, None if bags.groups is None else bags.groups[trial.train], seed=trial.seed)
+    best, best_area = (kernels[len(_GAMMAS) // 2], 1.0), -1.0
+    for kernel in kernels:
+        inner = kernel[: len(y)]
+        for c in _KERNEL_C if folds else []:
+            area = float(np.mean([_kernel_auroc(inner, y, test, c) for test in folds]))
+            if area > best_area:
+                best, best_area = (kernel, float(c)), area
+    kernel, c = best
+    machine = SVC(C=c, kernel="precomputed").fit(kernel[: len(y)], y)
+    return np.asarray(machine.decision_function(kernel[len(y) :]))
+
+
+def instance_logistic(bags: Bags, trial: Trial) -> Scores:
+    """Scores of `instance-logistic-max`."""
+    train, score = standardised_bags(bags, trial)
+    labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
+    model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
+    return np.array([model.decision_function(x).max() for x in score])
+
+
+BASELINES: dict[str, Runner] = {
+    "bag-statistics-extratrees": extra_trees,
+    "bag-statistics-logistic": statistics_logistic,
+    "mi-kernel-svm": kernel_svm,
+    "instance-logistic-max": instance_logistic,
+}
+
+
+def _logistic(c: float) -> "LogisticRegression":
+    return make_pipeline(StandardScaler(), LogisticRegression(C=float(c), max_iter=_MAX_ITERATIONS))
+
+
+def _kernel_auroc(kernel: Scores, y: NDArray[np.int64], test: Positions, c: float) -> float:
+    inside = np.setdiff1d(np.arange(len(y)), test)
+    machine = SVC(C=float(c), kernel="precomputed").fit(kernel[np.ix_(inside, inside)], y[inside])
+    return auroc(y[test], machine.decision_function(kernel[np.ix_(test, inside)]))

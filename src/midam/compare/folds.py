@@ -1,0 +1,192 @@
+"""The folds that all methods share, and the validation part inside a training part."""
+
+import hashlib
+import re
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.bags import Bags, both_classes
+from midam.data.splits import split_bags, stratified_folds
+from midam.errors import BagDataError, ConfigError
+
+Positions = NDArray[np.int64]
+
+
+class Fold(NamedTuple):
+    """One split of the bags.
+
+    Attributes
+    ----------
+    repeat, fold : int
+        Its numbers; together they name it. The repeat is the seed of its trials.
+    train, test : int64 array
+        Positions of the bags.
+    """
+
+    repeat: int
+    fold: int
+    train: Positions
+    test: Positions
+
+
+def parse_cv(text: str) -> tuple[int, int]:
+    """Repeats and folds of ``"5x10"``.
+
+    Raises
+    ------
+    ConfigError
+        If the text is no such thing.
+
+    Examples
+    --------
+    >>> parse_cv("5x10")
+    (5, 10)
+    """
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if found is None or int(found[2]) < 2:
+        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
+    return int(found[1]), int(found[2])
+
+
+def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
+    """Repeated k-fold splits, stratified by label and disjoint by group where groups are known.
+
+    Repeat r is shuffled with seed r. Too many folds for the groups are reduced, with one warning, to as many as can
+    each hold both classes.
+
+    Parameters
+    ----------
+    bags : Bags
+        Labelled.
+    repeats : int >= 1
+        Repeats.
+    folds : int >= 2
+        Folds of a repeat.
+
+    Returns
+    -------
+    list of Fold
+        Repeat after repeat.
+
+    Raises
+    ------
+    BagDataError
+        If there are too few bags, or fewer than two groups, of a class.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[float(i)]] for i in range(8)], [0, 1] * 4)
+    >>> [(f.repeat, f.fold, len(f.train), len(f.test)) for f in repeated_folds(bags, repeats=1, folds=2)]
+    [(0, 0, 4, 4), (0, 1, 4, 4)]
+    """
+    both_classes(bags)
+    labels = bags.require_labels()
+    if bags.groups is not None:
+        possible = _both_class_parts(labels, bags.groups)
+        if 2 <= possible < folds:
+            warnings.warn(
+                f"{folds} folds reduced to {possible}: no more of them can hold groups of both classes "
+                f"(in {bags.source})",
+                UserWarning,
+                stacklevel=2,
+            )
+            folds = possible
+    made = []
+    for repeat in range(repeats):
+        numbers = stratified_folds(labels, groups=bags.groups, folds=folds, seed=repeat)
+        made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
+    return made
+
+
+def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
+    """Folds with int64 positions; refuse what could not be a comparison.
+
+    Raises
+    ------
+    ConfigError
+        For no fold, two folds of one name, a position outside the bags, or a bag on both sides of a fold.
+    """
+    found = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
+    if not found:
+        raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
+    if len({(f.repeat, f.fold) for f in found}) < len(found):
+        raise ConfigError("Expected folds of different (repeat, fold), got one twice; number them.")
+    for fold in found:
+        used = np.concatenate([fold.train, fold.test])
+        if not len(fold.train) or not len(fold.test) or used.min() < 0 or used.max() >= len(bags):
+            raise ConfigError(
+                f"Expected positions 0 to {len(bags) - 1} for training and test, got others or none (in repeat "
+                f"{fold.repeat}, fold {fold.fold}); pass positions in the bags."
+            )
+        if len(np.unique(used)) < len(used):
+            raise ConfigError(
+                f"Expected each bag once, got one twice (in repeat {fold.repeat}, fold {fold.fold}); "
+                "training and test bags must be disjoint."
+            )
+    return found
+
+
+def folds_digest(folds: Sequence[Fold]) -> str:
+    """SHA-256 of the numbers and positions of the folds."""
+    digest = hashlib.sha256()
+    for fold in folds:
+        digest.update(f"{fold.repeat},{fold.fold},{len(fold.train)}".encode())
+        digest.update(fold.train.tobytes() + fold.test.tobytes())
+    return digest.hexdigest()
+
+
+def one_class(bags: Bags, positions: Positions) -> bool:
+    """Whether the bags at these positions lack a class."""
+    labels = bags.require_labels()[positions]
+    return bool(labels.min() == labels.max())
+
+
+def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> tuple[Positions, Positions] | None:
+    """Split training bags into a part to train and a part to validate on: stratified, disjoint by group.
+
+    Parameters
+    ----------
+    bags : Bags
+        Labelled.
+    train : int64 array
+        Positions of the training bags.
+    fraction : float in (0, 1)
+        Wanted share of the validation part.
+    seed : int
+        Of the shuffle.
+
+    Returns
+    -------
+    tuple of int64 array, or None
+        Positions to train and to validate on; None where not both can hold both classes.
+    """
+    groups = None if bags.groups is None else bags.groups[train]
+    try:
+        parts = split_bags(
+            bags.require_labels()[train], groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed
+        )
+    except BagDataError:
+        return None
+    return train[parts == "train"], train[parts == "val"]
+
+
+def inner_folds(labels: NDArray[np.int64], groups: NDArray[np.str_] | None, *, seed: int) -> list[Positions]:
+    """Test positions of up to five inner folds; none where two cannot hold both classes each."""
+    units = np.arange(len(labels)).astype(str) if groups is None else groups
+    count = min(5, _both_class_parts(labels, units))
+    if count < 2:
+        return []
+    numbers = stratified_folds(labels, groups=groups, folds=count, seed=seed)
+    return [np.flatnonzero(numbers == fold) for fold in range(count)]
+
+
+def _both_class_parts(labels: ArrayLike, groups: NDArray[np.str_]) -> int:
+    """Number of parts of whole groups that can each hold both classes."""
+    codes = np.unique(groups, return_inverse=True)[1]
+    positive = np.bincount(codes, weights=np.asarray(labels)) > 0
+    negative = np.bincount(codes, weights=1 - np.asarray(labels)) > 0
+    return int((positive & negative).sum() + min((positive & ~negative).sum(), (negative & ~positive).sum()))

@@ -1,0 +1,140 @@
+"""From trials to the table: a row a method, and what was left out said beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from midam.compare.folds import Fold
+from midam.compare.statistics import corrected_interval
+from midam.compare.trials import COLUMNS, DIVERGED, NO_VALIDATION, ONE_CLASS_TEST, ONE_CLASS_TRAIN, TrialRow
+
+SUMMARY_COLUMNS = [
+    *("method", "folds", "auroc", "auroc_low", "auroc_high", "auprc"),
+    *("difference", "difference_low", "difference_high", "paired_folds"),
+    *("seconds", "peak_mib", "one_class", "no_validation", "diverged"),
+]
+_REASONS = {
+    "one_class": "whose test or training part holds one class only",
+    "no_validation": "whose training part cannot spare validation bags of both classes",
+    "diverged": "where the training diverged",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of a comparison.
+
+    Attributes
+    ----------
+    trials : DataFrame
+        A row a trial, with the columns of `midam.compare.trials.TrialRow`, by method, repeat and fold.
+    summary : DataFrame
+        A row a method: `folds` used, mean `auroc` with its 95% interval, mean `auprc`, mean paired `difference` to
+        the first method with its 95% interval over `paired_folds`, mean `seconds` a trial, `peak_mib`, and the folds
+        left out (`one_class`, `no_validation`, `diverged`). NaN where there is none.
+    """
+
+    trials: pd.DataFrame
+    summary: pd.DataFrame
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the folds that were left out."""
+        found = []
+        for row in self.summary.to_dict("records"):
+            for column, reason in _REASONS.items():
+                if row[column]:
+                    found.append(f"{row['method']}: {row[column]} folds left out, {reason}")
+        return found
+
+    def markdown(self) -> str:
+        """Table and notes as Markdown."""
+        first = self.summary["method"].iloc[0]
+        lines = [
+            f"| method | AUROC [95% interval] | difference to {first} [95% interval] | AUPRC | folds | seconds | MiB |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in self.summary.to_dict("records"):
+            cells = [row["method"], format_interval(row, "auroc"), format_interval(row, "difference", sign=True)]
+            cells += [_number(row["auprc"]), f"{row['folds']} of {row['folds'] + _left_out(row)}"]
+            cells += [_number(row["seconds"], digits=2), _number(row["peak_mib"], digits=0)]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines += [
+            "",
+            "Means over folds; intervals with the correction of Nadeau and Bengio (2003); differences paired by fold; "
+            "seconds a trial, selection included; peak MiB of one training above libraries and data. A dash: fewer "
+            "than two folds, or folds without spread, give no interval.",
+        ]
+        return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
+
+
+def make_comparison(rows: Sequence[TrialRow], methods: Sequence[str], folds: Sequence[Fold]) -> Comparison:
+    """Tables of the trials of these methods on these folds."""
+    ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
+    by_method: dict[str, dict[tuple[int, int], TrialRow]] = {name: {} for name in methods}
+    for row in rows:
+        if row.method in by_method and (row.repeat, row.fold) in ratios:
+            by_method[row.method][row.repeat, row.fold] = row
+    first = by_method[methods[0]]
+    summary = [_summarise(name, by_method[name], first, ratios) for name in methods]
+    ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
+    trials = pd.DataFrame([{column: getattr(row, column) for column in COLUMNS} for row in ordered], columns=COLUMNS)
+    return Comparison(trials, pd.DataFrame(summary, columns=SUMMARY_COLUMNS))
+
+
+def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
+    """``0.912 [0.880, 0.944]`` of a row of the summary; a dash where there is none."""
+    form = "+.3f" if sign else ".3f"
+    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if not np.isfinite(value):
+        return "-"
+    return f"{value:{form}} " + ("[-]" if not np.isfinite(low) else f"[{low:{form}}, {high:{form}}]")
+
+
+def _summarise(
+    name: str,
+    rows: Mapping[tuple[int, int], TrialRow],
+    first: Mapping[tuple[int, int], TrialRow],
+    ratios: Mapping[tuple[int, int], float],
+) -> dict[str, Any]:
+    used = {key: row.auroc for key, row in rows.items() if row.auroc is not None}
+    reference = {key: row.auroc for key, row in first.items() if row.auroc is not None and rows is not first}
+    areas = corrected_interval(list(used.values()), ratio=_mean(ratios[key] for key in used))
+    pairs = {key: area - reference[key] for key, area in used.items() if key in reference}
+    gaps = corrected_interval(list(pairs.values()), ratio=_mean(ratios[key] for key in pairs))
+    peaks = [row.peak_mib for row in rows.values() if row.peak_mib is not None]
+    statuses = [row.status for row in rows.values()]
+    return {
+        "method": name,
+        "folds": areas.trials,
+        "auroc": areas.mean,
+        # The t interval knows nothing of the range of an AUROC.
+        "auroc_low": float(np.maximum(areas.low, 0.0)),
+        "auroc_high": float(np.minimum(areas.high, 1.0)),
+        "auprc": _mean(rows[key].auprc for key in used),
+        "difference": gaps.mean,
+        "difference_low": gaps.low,
+        "difference_high": gaps.high,
+        "paired_folds": gaps.trials,
+        "seconds": _mean(rows[key].seconds for key in used),
+        "peak_mib": max(peaks, default=np.nan),
+        "one_class": statuses.count(ONE_CLASS_TEST) + statuses.count(ONE_CLASS_TRAIN),
+        "no_validation": statuses.count(NO_VALIDATION),
+        "diverged": statuses.count(DIVERGED),
+    }
+
+
+def _mean(values: Any) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _left_out(row: Mapping[Any, Any]) -> int:
+    return int(row["one_class"] + row["no_validation"] + row["diverged"])
+
+
+def _number(value: float, *, digits: int = 3) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"

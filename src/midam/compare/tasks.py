@@ -1,0 +1,140 @@
+"""The units of work of a comparison, each a function of its arguments alone, wherever it runs."""
+
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from midam.compare.folds import Fold, Positions
+from midam.compare.methods import Method
+from midam.compare.trials import DIVERGED, OK
+from midam.data.bags import Bags
+from midam.evaluate.metrics import auprc
+from midam.evaluate.ranking import auroc
+from midam.train.config import FitConfig
+from midam.train.lockstep import Trial, TrialResult, train_trials
+
+# Weights are drawn from torch's global state: trainings in threads of one process take turns.
+_TURN = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One method, or one candidate of it, on some folds.
+
+    Attributes
+    ----------
+    method : Method
+        The method.
+    config : FitConfig, optional
+        The candidate, of a method trained here.
+    folds : list of Fold
+        Tested here.
+    parts : list of (int64 array, int64 array)
+        Positions that each fold trains on, and validates on (none: nothing is selected).
+    every_epoch : bool
+        The epoch is selected too.
+    """
+
+    method: Method
+    config: FitConfig | None
+    folds: Sequence[Fold]
+    parts: Sequence[tuple[Positions, Positions]]
+    every_epoch: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task found on one fold.
+
+    `validation` holds the validation AUROC of the epoch that was tested, and the mean over all epochs.
+    """
+
+    status: str
+    auroc: float | None
+    auprc: float | None
+    seconds: float
+    validation: tuple[float, float] = (0.0, 0.0)
+    epoch: int | None = None
+    lr: float | None = None
+    margin: float | None = None
+
+
+def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
+    """Outcomes, one a fold, and the warnings that were given; uses one thread."""
+    with _one_thread():
+        if task.config is None:
+            return [_run_fold(bags, task, i) for i in range(len(task.folds))], []
+        with _TURN, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            # A cluster hands the bags over read-only, and nothing here writes to them.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            outcomes = _train(bags, task, task.config)
+    return outcomes, [str(warning.message) for warning in caught]
+
+
+def _train(bags: Bags, task: Task, config: FitConfig) -> list[Outcome]:
+    trials = [
+        Trial(train, np.concatenate([val, fold.test]), fold.repeat)
+        for fold, (train, val) in zip(task.folds, task.parts, strict=True)
+    ]
+    results = train_trials(config, bags, trials, every_epoch=task.every_epoch)
+    labels = bags.require_labels()
+    return [
+        _pick(labels, result, val=val, test=fold.test, config=config)
+        for fold, (_, val), result in zip(task.folds, task.parts, results, strict=True)
+    ]
+
+
+def _pick(
+    labels: NDArray[np.int64], result: TrialResult, *, val: Positions, test: Positions, config: FitConfig
+) -> Outcome:
+    """Test the epoch with the best validation AUROC, the later one of equals; without validation the last."""
+    usable = np.flatnonzero(np.isfinite(result.scores).all(axis=1))
+    margin = None if config.objective == "bce" else config.margin
+    rows = len(result.scores)
+    if not len(usable) or (not len(val) and usable[-1] != rows - 1):
+        return Outcome(DIVERGED, None, None, result.seconds, lr=config.lr, margin=margin)
+    best, validation = int(usable[-1]), (0.0, 0.0)
+    if len(val):
+        areas = [auroc(labels[val], result.scores[e, : len(val)]) for e in usable]
+        best = int(usable[len(areas) - 1 - int(np.argmax(areas[::-1]))])
+        validation = max(areas), float(np.mean(areas))
+    scores, y = result.scores[best, len(val) :], labels[test]
+    epoch = config.epochs - rows + best + 1
+    return Outcome(OK, auroc(y, scores), auprc(y, scores), result.seconds, validation, epoch, config.lr, margin)
+
+
+def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
+    fold, (train, _) = task.folds[number], task.parts[number]
+    runner = task.method.runner
+    if runner is None:
+        raise TypeError(f"{task.method.name} has no runner")
+    started = time.perf_counter()
+    # The peers draw from torch's global state as well; baselines of scikit-learn do not.
+    with _TURN if task.method.uses_torch else threading.Lock():
+        scores = runner(bags, Trial(train, fold.test, fold.repeat))
+    seconds = time.perf_counter() - started
+    if not np.isfinite(scores).all():
+        return Outcome(DIVERGED, None, None, seconds)
+    y = bags.require_labels()[fold.test]
+    return Outcome(OK, auroc(y, scores), auprc(y, scores), seconds)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,246 @@
+"""The study `defaults`: settings for small tabular bags, chosen without the set that they are judged on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.baselines import extra_trees
+from midam.compare.statistics import corrected_interval
+from midam.data import catalog
+from midam.data.bags import Bags
+from midam.data.splits import stratified_folds
+from midam.evaluate.ranking import auroc
+from midam.paper.options import StudyOptions
+from midam.paper.page import table, write_page
+from midam.paper.store import Row, Store, settings_hash
+from midam.paper.synthetic import synthetic_sets
+from midam.paper.work import compute, wall_time
+from midam.train.config import FitConfig, member_seed
+from midam.train.lockstep import Trial, train_trials
+
+NAME = "defaults"
+TREES = "bag-statistics-extratrees"
+SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
+MEMBERS = (1, 3, 5)
+_FOLDS = 10
+_BASE: dict[str, Any] = {
+    **{"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc", "objective_weight": "paper"},
+    **{"epochs": 100, "lr": 0.05, "weight_decay": 1e-4, "num_instances": 4, "state_rate": 0.5, "margin": 1.0},
+    **{"hidden": [], "scaling": "linear", "clip": 10.0},
+}
+
+# Fixed before the first run of the study; one change each from the first, then the changes that go together.
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "linear": {"scaling": "linear"},
+    "linear, clip 3": {"scaling": "linear", "clip": 3.0},
+    "blend": {"scaling": "blend"},
+    "linear, hidden 64": {"scaling": "linear", "hidden": [64]},
+    "blend, hidden 64": {"scaling": "blend", "hidden": [64]},
+    "blend, hidden 64, B = 8": {"scaling": "blend", "hidden": [64], "num_instances": 8},
+    "blend, hidden 64, lr 0.02": {"scaling": "blend", "hidden": [64], "lr": 0.02},
+    "blend, hidden 64, lr 0.1": {"scaling": "blend", "hidden": [64], "lr": 0.1},
+    "blend, hidden 64, weight decay 0.01": {"scaling": "blend", "hidden": [64], "weight_decay": 0.01},
+    "blend, hidden 64, state rate 0.9": {"scaling": "blend", "hidden": [64], "state_rate": 0.9},
+    "blend, hidden 64, state rate 0.2": {"scaling": "blend", "hidden": [64], "state_rate": 0.2},
+    "blend, hidden 64, margin 0.5": {"scaling": "blend", "hidden": [64], "margin": 0.5},
+    "blend, hidden 64, pairwise weight": {"scaling": "blend", "hidden": [64], "objective_weight": "pairwise"},
+    "blend, hidden 64, 200 epochs": {"scaling": "blend", "hidden": [64], "epochs": 200},
+    "blend, hidden 64, gated": {"scaling": "blend", "hidden": [64], "pooling": "gated-attention"},
+    "blend, hidden 64, smoothed-max": {"scaling": "blend", "hidden": [64], "pooling": "smoothed-max"},
+    "blend, hidden 64, mean": {"scaling": "blend", "hidden": [64], "pooling": "mean"},
+}
+# The default pooling stays attention, which explains a bag; others are tried to show what it costs.
+_OTHER_POOLINGS = tuple(name for name, values in CANDIDATES.items() if "pooling" in values)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One candidate (or the trees) on all folds of a repeat of one set."""
+
+    data: str
+    bags: Bags
+    candidate: str
+    values: Mapping[str, Any] | None
+    repeat: int
+    member: int
+    epochs: int | None
+    key: str
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page."""
+    study(options, {name: catalog.load(name) for name in SETS}, synthetic_sets())
+
+
+def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
+    """Run the study on these sets: candidates on all of them, then each real set under the choice made without it."""
+    store = Store(options.cache / f"{NAME}.jsonl")
+    epochs = 2 if options.smaller else None
+    candidates = dict(list(CANDIDATES.items())[:3]) if options.smaller else CANDIDATES
+    repeats = 1
+    everything = {**real, **synthetic}
+    _complete(
+        [
+            _Group(data, bags, name, {**_BASE, **values}, repeat, 0, epochs, "")
+            for name, values in candidates.items()
+            for data, bags in everything.items()
+            for repeat in range(repeats)
+        ],
+        store,
+        options,
+        section="candidates",
+    )
+    areas = _Areas(store, epochs=epochs)
+    found = {
+        name: {
+            data: float(areas.of(data, bags, name, repeats=range(repeats)).mean()) for data, bags in everything.items()
+        }
+        for name in candidates
+    }
+    judged = range(1 if options.quick or options.smaller else 5)
+    members = MEMBERS[:2] if options.smaller else MEMBERS
+    final = [
+        _Group(data, bags, name, {**_BASE, **candidates[name]}, repeat, member, epochs, "")
+        for data, bags in real.items()
+        for name in dict.fromkeys((choose(found, without=data), choose(found, without=None)))
+        for repeat in judged
+        for member in range(max(members))
+    ]
+    trees = [_Group(data, bags, TREES, None, repeat, 0, None, "") for data, bags in real.items() for repeat in judged]
+    _complete([*final, *trees], store, options, section="judged")
+    body = _page(_Areas(store, epochs=epochs), real, found, repeats=judged, members=members)
+    write_page(
+        options,
+        NAME,
+        title="The defaults, chosen without the set they are judged on",
+        shows="What a user gets who tunes nothing. Each candidate is trained on all sets; for each real set the "
+        "candidate with the highest mean AUROC on the *other* sets, synthetic ones included, is judged on it.",
+        seeds=f"0 for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
+        seconds=wall_time(store),
+        body=body,
+    )
+
+
+def choose(found: Mapping[str, Mapping[str, float]], *, without: str | None) -> str:
+    """Return the attention candidate with the highest mean AUROC over the sets but one.
+
+    Parameters
+    ----------
+    found : mapping
+        AUROC by candidate and set.
+    without : str or None
+        The set that has no say.
+
+    Examples
+    --------
+    >>> choose({"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.5, "y": 0.8}}, without="y")
+    'a'
+    """
+    admitted = [name for name in found if name not in _OTHER_POOLINGS]
+    return max(admitted, key=lambda name: np.mean([v for data, v in found[name].items() if data != without]))
+
+
+def _complete(groups: list[_Group], store: Store, options: StudyOptions, *, section: str) -> None:
+    done = {row["key"] for row in store.rows if "key" in row}
+    keyed = [_Group(**{**vars(group), "key": _key(group)}) for group in groups]
+    missing = [group for group in keyed if group.key not in done]
+    compute(missing, _run, store=store, options=options, section=section, sizes=[_FOLDS] * len(missing))
+
+
+def _key(group: _Group) -> str:
+    config = None if group.values is None else _config(group)
+    settings = TREES if config is None else f"{settings_hash(config)} lr {config.lr:g} margin {config.margin:g}"
+    return f"{group.data} {group.bags.num_instances} | {settings} | repeat {group.repeat} member {group.member}"
+
+
+def _config(group: _Group) -> FitConfig:
+    values = {**(group.values or {}), **({} if group.epochs is None else {"epochs": group.epochs})}
+    return FitConfig(**values, members=1)
+
+
+def _run(group: _Group) -> list[Row]:
+    labels = group.bags.require_labels()
+    tests = fold_tests(labels, group.repeat)
+    every = np.arange(len(labels))
+    trials = [Trial(np.setdiff1d(every, test), test, seed=member_seed(group.repeat, group.member)) for test in tests]
+    if group.values is None:
+        scores = [extra_trees(group.bags, trial) for trial in trials]
+    else:
+        scores = [result.scores[0] for result in train_trials(_config(group), group.bags, trials)]
+    return [{"key": group.key, "scores": [[float(x) for x in s] for s in scores]}]
+
+
+def fold_tests(labels: NDArray[np.int64], repeat: int) -> list[NDArray[np.int64]]:
+    """Test bags of each of the stratified folds of a repeat, which is the seed."""
+    folds = stratified_folds(labels, folds=_FOLDS, seed=repeat)
+    return [np.flatnonzero(folds == k) for k in range(_FOLDS)]
+
+
+class _Areas:
+    """AUROCs from the scores that were kept."""
+
+    def __init__(self, store: Store, *, epochs: int | None) -> None:
+        self._rows = {row["key"]: row["scores"] for row in store.rows if "key" in row}
+        self._epochs = epochs
+
+    def of(self, data: str, bags: Bags, candidate: str, *, repeats: range, members: int = 1) -> NDArray[np.float64]:
+        """AUROC of each fold of the repeats, of the mean score of so many members."""
+        values = None if candidate == TREES else {**_BASE, **CANDIDATES[candidate]}
+        labels = bags.require_labels()
+        areas = []
+        for repeat in repeats:
+            groups = [
+                _Group(data, bags, candidate, values, repeat, member, self._epochs, "") for member in range(members)
+            ]
+            scores = [self._rows[_key(group)] for group in groups]
+            for fold, test in enumerate(fold_tests(labels, repeat)):
+                areas.append(auroc(labels[test], np.mean([of[fold] for of in scores], axis=0)))
+        return np.array(areas)
+
+
+def _page(
+    areas: _Areas,
+    real: Mapping[str, Bags],
+    found: Mapping[str, Mapping[str, float]],
+    *,
+    repeats: range,
+    members: tuple[int, ...],
+) -> list[str]:
+    rows, totals = [], []
+    for data, bags in real.items():
+        chosen = choose(found, without=data)
+        ours = [areas.of(data, bags, chosen, repeats=repeats, members=count) for count in members]
+        trees = areas.of(data, bags, TREES, repeats=repeats)
+        gap = corrected_interval(ours[-1] - trees, ratio=1 / (_FOLDS - 1))
+        totals.append([*(float(o.mean()) for o in ours), float(trees.mean())])
+        difference = f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+        rows.append([data, chosen, *(f"{mean:.3f}" for mean in totals[-1]), difference])
+    mean = np.mean(totals, axis=0)
+    rows.append(["mean", "", *(f"{value:.3f}" for value in mean), f"{mean[-2] - mean[-1]:+.3f}"])
+    head = ["set", "chosen without it", *(f"{m} member{'s' if m > 1 else ''}" for m in members), "ExtraTrees"]
+    scores = [
+        [name, *(f"{of[data]:.3f}" for data in of), f"{np.mean(list(of.values())):.4f}"] for name, of in found.items()
+    ]
+    within = "is" if mean[-2] >= mean[-1] - 0.01 else "is not"
+    return [
+        "## Each set under the choice made without it",
+        "",
+        f"Stratified {_FOLDS}-fold, {len(repeats)} repeat{'s' if len(repeats) > 1 else ''}. ExtraTrees: 500 trees on "
+        "the mean, minimum, maximum and deviation of each feature over the bag, the same folds. The difference is of "
+        "the largest number of members, with the Nadeau-Bengio corrected 95% interval.",
+        "",
+        *table([*head, "difference"], rows),
+        "",
+        f"The mean over the sets {within} within 0.01 of ExtraTrees: {mean[-2]:.3f} against {mean[-1]:.3f}.",
+        "",
+        f"Chosen with all sets: **{choose(found, without=None)}**.",
+        "",
+        "## The candidates",
+        "",
+        "Mean AUROC over the folds of the choice, one member. Other poolings than attention are shown, not chosen.",
+        "",
+        *table(["candidate", *next(iter(found.values())), "mean"], scores),
+    ]

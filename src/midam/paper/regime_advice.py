@@ -1,0 +1,112 @@
+"""The advice of the study of regimes: sentences whose every number is computed."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from midam.paper.clusters import Estimate
+from midam.paper.regime_design import MINIBATCH, Cell, Method
+from midam.paper.regime_results import Kind, Results
+
+# Bounds of the witnesses that a draw of B instances of a positive bag is expected to hold.
+_FEW, _MANY = 0.1, 1.0
+
+
+class NamedKind(NamedTuple):
+    """A kind of cells and what it is called."""
+
+    name: str
+    where: Kind
+
+
+def advice(results: Results) -> str:
+    """Return the advice, a paragraph whose every number is computed."""
+    rule = results.rule
+    sentences = ["**Advice.**", *_of_sizes(results)]
+    for kind in draws(results):
+        difference = results.mean_difference(rule, MINIBATCH, kind.where)
+        if difference is not None:
+            sentences.append(
+                f"Where {kind.name}, the tracked state changes the test AUROC of minibatch by "
+                f"{signed(difference)}: {_verdict(difference)}."
+            )
+    winners = [results.winner(cell) for cell in results.cells]
+    unlearnt = sum(winner is None or not winner.learns for winner in winners)
+    sentences.append(
+        f"For vrsp take {rule_name(rule)}: of the rules tried it has the highest validation AUROC over all cells."
+    )
+    if unlearnt:
+        sentences.append(
+            f"In {unlearnt} of {len(winners)} cells no estimator rises above chance with this budget; there the choice "
+            "is between more steps, more instances a bag and smaller bags."
+        )
+    return " ".join(sentences)
+
+
+def _of_sizes(results: Results) -> Iterator[str]:
+    for size in results.design.sizes:
+        parts = []
+        for steps in results.design.steps:
+            ranked = _ranked(results, size, steps)
+            if not ranked:
+                continue
+            best, area = ranked[0]
+            text = f"mean test AUROC {area.mean:.3f}"
+            if len(ranked) > 1:
+                second = ranked[1][0]
+                gain = results.mean_difference(best, second, at(size, steps))
+                text += f"; over {second.estimator} {signed(gain)}, {_verdict(gain)}" if gain is not None else ""
+            parts.append(f"{best.estimator} with the budget of {steps} steps ({text})")
+        if parts:
+            yield f"For bags of {size} take {'; '.join(parts)}."
+
+
+def _ranked(results: Results, size: int, steps: int) -> list[tuple[Method, Estimate]]:
+    """Estimators that can take a step in every cell of a size and T, by their mean test AUROC."""
+    where = at(size, steps)
+    cells = [cell for cell in results.cells if where(cell)]
+    able = [m for m in results.estimators if all(results.design.steps_of(cell, m) for cell in cells)]
+    areas = [(method, results.mean_area(method, where)) for method in able]
+    return sorted(((m, area) for m, area in areas if area is not None), key=lambda pair: -pair[1].mean)
+
+
+def draws(results: Results) -> list[NamedKind]:
+    """Kinds of cells, by the witnesses that a draw of B instances is expected to hold; those that have cells."""
+
+    def expected(cell: Cell) -> float:
+        return cell.instances * cell.rate
+
+    kinds = [
+        NamedKind(f"a draw of B holds less than {_FEW:g} witnesses on average", lambda cell: expected(cell) < _FEW),
+        NamedKind(f"a draw of B holds {_FEW:g} to {_MANY:g}", lambda cell: _FEW <= expected(cell) < _MANY),
+        NamedKind(f"a draw of B holds {_MANY:g} or more", lambda cell: expected(cell) >= _MANY),
+    ]
+    return [kind for kind in kinds if any(kind.where(cell) for cell in results.cells)]
+
+
+def at(size: int, steps: int) -> Kind:
+    """Return the kind of the cells of a bag size and T."""
+    return lambda cell: (cell.size, cell.steps) == (size, steps)
+
+
+def rule_name(method: Method) -> str:
+    """Return a rule of vrsp in words.
+
+    Examples
+    --------
+    >>> rule_name(Method("constant 0.5", "vrsp", 0.5)), rule_name(Method("warm-up 0.1", "vrsp", 0.1, "warmup"))
+    ('constant gamma0 = 0.5', 'gamma0 = max(0.1, 1/k)')
+    """
+    kind, _, rate = method.name.partition(" ")
+    return f"constant gamma0 = {rate}" if kind == "constant" else f"gamma0 = max({rate}, 1/k)"
+
+
+def signed(difference: Estimate, *, bold: bool = False) -> str:
+    """Return a difference with its interval; bold, if asked for, where that excludes zero."""
+    text = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    return f"**{text}**" if bold and (difference.low > 0 or difference.high < 0) else text
+
+
+def _verdict(difference: Estimate) -> str:
+    if difference.low > 0:
+        return "a gain"
+    return "a loss" if difference.high < 0 else "not separable from none"

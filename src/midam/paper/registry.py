@@ -1,0 +1,96 @@
+"""The studies by name. A study is a function of `StudyOptions` that writes its page."""
+
+import difflib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from midam.errors import ConfigError
+from midam.paper.options import StudyOptions
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study.
+
+    Parameters
+    ----------
+    help : str
+        One line for the command line.
+    target : str
+        ``module:function``; imported when the study runs, so that a list of studies costs nothing.
+    takes : tuple of str
+        The optional settings of `StudyOptions` that it understands.
+    """
+
+    help: str
+    target: str
+    takes: tuple[str, ...] = ()
+
+
+STUDIES: dict[str, Study] = {
+    "table1": Study("the data sets as loaded, beside the paper's Table 1", "midam.paper.table1:run"),
+    "table2": Study(
+        "test AUROC on the tabular sets, beside the paper's Table 2",
+        "midam.paper.table2:run",
+        takes=("margin", "splits", "protocol"),
+    ),
+    "figure-generalization": Study(
+        "training and test AUROC along the epochs, MIDAM and DAM", "midam.paper.generalization:run", takes=("margin",)
+    ),
+    "figure-instances": Study(
+        "MIDAM with 1, 2, 4, 8 or all instances a bag", "midam.paper.instances:run", takes=("margin",)
+    ),
+    "tracking": Study("error of the tracked state as the step sizes shrink", "midam.paper.tracking:run"),
+    "complexity": Study("cost of a step, and steps to a stationary point", "midam.paper.complexity:run"),
+    "unit-tests": Study("three tests of the MIL assumption for every pooling and estimator", "midam.paper.mil:run"),
+    "defaults": Study("the defaults, chosen leave-one-set-out, beside bag statistics", "midam.paper.defaults:run"),
+    "regime": Study("which estimator to take: bag size, witness rate, instances, steps", "midam.paper.regime:run"),
+}
+_OPTIONAL = ("margin", "splits", "protocol")
+
+
+def run_study(name: str, options: StudyOptions) -> None:
+    """Run a study and write its page.
+
+    Parameters
+    ----------
+    name : str
+        A key of `STUDIES`.
+    options : StudyOptions
+        How much of it, and where.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such study, or it does not take an option that was given.
+    """
+    study = find_study(name)
+    for option in _OPTIONAL:
+        if getattr(options, option) is not None and option not in study.takes:
+            others = ", ".join(key for key, other in STUDIES.items() if option in other.takes)
+            raise ConfigError(f"Expected no --{option} with the study {name}, got one; it belongs to {others}.")
+    module, _, function = study.target.partition(":")
+    run = cast(Callable[[StudyOptions], None], getattr(importlib.import_module(module), function))
+    run(options)
+
+
+def find_study(name: str) -> Study:
+    """Return the study of this name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none; the message names the nearest.
+
+    Examples
+    --------
+    >>> find_study("table2").takes
+    ('margin', 'splits', 'protocol')
+    """
+    if name not in STUDIES:
+        near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(STUDIES)}."
+        raise ConfigError(f"Expected the name of a study, got {name!r}; {hint}")
+    return STUDIES[name]

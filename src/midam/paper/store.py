@@ -1,0 +1,97 @@
+"""Finished trials on disk: one line of JSON each, so that a stopped study goes on where it was."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.train.config import FitConfig, to_dict
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+# Settings that the rows of a study name themselves, or that change no number.
+_NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
+
+
+class Store:
+    """Rows of JSON in a file that only grows.
+
+    A line that was cut off by a crash is dropped when the file is opened.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made.
+
+    Attributes
+    ----------
+    rows : list of dict
+        What is in the file.
+
+    Raises
+    ------
+    BagDataError
+        If a line before the last is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "trials.jsonl"
+    >>> Store(path).add([{"split": 0, "auroc": 0.9}])
+    >>> Store(path).rows
+    [{'split': 0, 'auroc': 0.9}]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows: list[Row] = []
+        text = path.read_bytes() if path.exists() else b""
+        whole, _, cut = text.rpartition(b"\n")
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                self.rows.append(json.loads(line))
+            except ValueError:
+                raise BagDataError(
+                    f"Expected a line of JSON, got damage (in {path}, line {number}); remove the line."
+                ) from None
+        if cut:
+            os.truncate(path, len(text) - len(cut))
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows, in one write."""
+        new = [dict(row) for row in rows]
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in new))
+            file.flush()
+        self.rows += new
+
+
+def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
+    """Return a short digest of the settings that the rows do not name, and of the bags.
+
+    Examples
+    --------
+    >>> settings_hash(FitConfig(lr=0.1)) == settings_hash(FitConfig(lr=0.2)) != settings_hash(FitConfig(momentum=0.9))
+    True
+    """
+    values = {name: value for name, value in to_dict(config).items() if name not in _NAMED}
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    if bags is not None:
+        digest.update(_content(bags))
+    return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=32)
+def _content(bags: Bags) -> bytes:
+    parts = (bags.instances, bags.starts, bags.sizes, bags.require_labels())
+    digests = [hashlib.sha256(np.ascontiguousarray(part).tobytes()).digest() for part in parts]
+    return b"".join(digests)

@@ -1,0 +1,59 @@
+"""Small synthetic bag sets on which defaults are tried, beside the real ones: four ways to be a positive bag."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+
+_BAGS = 120
+_FEATURES = 40
+
+
+def synthetic_sets(*, seed: int = 0) -> dict[str, Bags]:
+    """Make the sets; 60 positive and 60 negative bags of 4 to 16 instances with 40 features each.
+
+    Parameters
+    ----------
+    seed : int, default 0
+        Seed of the generator.
+
+    Returns
+    -------
+    dict of Bags
+        ``witness``: one to three instances of a positive bag are shifted in eight features. ``shift``: all instances of
+        a positive bag are shifted a little. ``pair``: a positive bag holds two kinds of instances, a negative one at
+        most one of them. ``sparse``: heavy-tailed counts, most of them 0; one to three instances of a positive bag
+        have larger ones in eight features.
+
+    Examples
+    --------
+    >>> sets = synthetic_sets()
+    >>> sorted(sets), len(sets["pair"]), int(sets["pair"].labels.sum())
+    (['pair', 'shift', 'sparse', 'witness'], 120, 60)
+    """
+    rng = np.random.default_rng(seed)
+    made: dict[str, list[NDArray[np.float64]]] = {"witness": [], "shift": [], "pair": [], "sparse": []}
+    labels = np.arange(_BAGS) % 2
+    for number, label in enumerate(labels):
+        sizes = rng.integers(4, 17, size=len(made))
+        few = int(rng.integers(1, 4))
+        made["witness"].append(_normal(rng, sizes[0]))
+        made["witness"][-1][:few, :8] += 1.0 * label
+        made["shift"].append(_normal(rng, sizes[1]))
+        made["shift"][-1][:, :8] += 0.3 * label
+        made["pair"].append(_normal(rng, sizes[2]))
+        kinds = (True, True) if label else ((False, False), (True, False), (False, True))[number // 2 % 3]
+        for row, present in enumerate(kinds):
+            made["pair"][-1][row, 8 * row : 8 * row + 8] += 1.5 * present
+        made["sparse"].append(_counts(rng, sizes[3], rate=0.1))
+        made["sparse"][-1][:few, :8] += label * _counts(rng, few, rate=0.4)[:, :8]
+    return {name: Bags.from_list(parts, labels, source=f"synthetic {name}") for name, parts in made.items()}
+
+
+def _normal(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    return rng.normal(size=(size, _FEATURES))
+
+
+def _counts(rng: np.random.Generator, size: int, *, rate: float) -> NDArray[np.float64]:
+    present = rng.random((size, _FEATURES)) < rate
+    return np.where(present, np.exp(rng.normal(scale=1.5, size=(size, _FEATURES))), 0.0)

@@ -1,0 +1,111 @@
+"""`midam paper table2`: test AUROC on the five tabular sets, beside the paper's Table 2.
+
+Two protocols fill one page. `splits` is the paper's: random 0.9/0.1 splits, 5 folds of the training part each, learning
+rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, more splits tell how much 15 trials vary.
+`cv` is 5 x 10-fold cross-validation with nothing chosen, where methods are compared in pairs.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from midam.data import catalog
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.paper.crossval import CvPlan, cv_plan, cv_section, run_cv
+from midam.paper.options import StudyOptions
+from midam.paper.page import duration, figure_path, write_page
+from midam.paper.printed import METHODS, SETS
+from midam.paper.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
+from midam.paper.sets import FOLDS
+from midam.paper.steptime import measure_libauc, time_section
+from midam.paper.store import Store
+from midam.paper.table2_page import Row, draw_rows, paper_section, split_rows, verdict_section
+from midam.paper.trials import Plan, run_trials, section
+from midam.paper.work import wall_time
+
+NAME = "table2"
+PROTOCOLS = ("splits", "cv")
+_MARGINS = (1.0, 0.1)
+_SHOWS = (
+    "Test AUROC of the ten methods of the paper's Table 2 on the five tabular sets, ours beside the paper's: by its "
+    "protocol (15 trials on 3 random splits), over more splits with intervals that know that the trials of a split "
+    "share their test bags, and by 5 x 10-fold cross-validation with baselines and other libraries."
+)
+
+
+def plan(options: StudyOptions) -> Plan:
+    """Return what the protocol `splits` runs."""
+    margin = MARGIN if options.margin is None else options.margin
+    splits = options.splits or 3
+    if options.smaller:
+        return Plan(METHODS, LRS[:2], margin, options.splits or 2, folds=2, epochs=2)
+    return Plan(METHODS, LRS, margin, splits, folds=FOLDS, epochs=EPOCHS)
+
+
+def run(options: StudyOptions) -> None:
+    """Run a protocol, and write the page from everything that was run so far."""
+    names = SETS[:1] if options.quick else SETS
+    study(options, {name: catalog.load(name) for name in names}, shown={name: catalog.load(name) for name in SETS})
+
+
+def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags] | None = None) -> None:
+    """Run a protocol on `sets`; the page shows what the store holds of `shown` (default: the same sets)."""
+    protocol = options.protocol or PROTOCOLS[0]
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"Expected the protocol {' or '.join(PROTOCOLS)}, got {protocol!r}; choose one.")
+    if protocol == "cv" and (options.margin is not None or options.splits is not None):
+        raise ConfigError("Expected no --margin and no --splits with the protocol cv, got one; leave it out.")
+    store = Store(options.cache / f"{NAME}.jsonl")
+    wanted, crossval = plan(options), cv_plan(options)
+    if protocol == "splits":
+        run_trials(wanted, sets, store=store, options=options)
+        measure_libauc(sets, store=store, smaller=options.smaller)
+    else:
+        run_cv(crossval, sets, options=options, store=store)
+    _write(options, wanted, crossval, sets if shown is None else shown, store)
+
+
+def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[str, Bags], store: Store) -> None:
+    margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
+    plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
+    rows = {margin: split_rows(plans[margin], sets, store=store) for margin in margins}
+    rows = _once(rows)
+    body = [*_times(rows, store)]
+    for margin, found in rows.items():
+        body += paper_section(found, margin=margin)
+    for margin, found in rows.items():
+        others = {other: theirs for other, theirs in rows.items() if other != margin}
+        body += verdict_section(found, margin=margin, others=others)
+        path = figure_path(options, NAME, f"margin-{margin:g}")
+        if draw_rows(path, found):
+            body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
+    body += cv_section(crossval, sets, options=options, store=store)
+    body += time_section(plans, sets, store=store)
+    write_page(
+        options,
+        NAME,
+        title="Table 2: the tabular sets",
+        shows=_SHOWS,
+        seeds=_seeds(crossval),
+        seconds=wall_time(store),
+        body=body,
+    )
+
+
+def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
+    """Keep the margins that were run; cross-entropy, which has none, is shown with the first of them."""
+    kept: dict[float, list[Row]] = {}
+    for margin, found in rows.items():
+        if any(not uses_no_margin(row.method) for row in found):
+            kept[margin] = [row for row in found if not kept or not uses_no_margin(row.method)]
+    return kept
+
+
+def _seeds(crossval: CvPlan) -> str:
+    text = "splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"
+    return f"{text}; repeats of the cross-validation are seeded 0 to {crossval.repeats - 1}"
+
+
+def _times(rows: Mapping[float, object], store: Store) -> list[str]:
+    lines = [f"- Time of the protocol at margin {m:g}: {duration(wall_time(store, section(m)))}" for m in rows]
+    return [*lines, ""] if lines else []

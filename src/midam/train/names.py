@@ -1,0 +1,93 @@
+"""Names of methods: `OBJECTIVE[-ESTIMATOR]-POOLING` is data, read here into settings.
+
+| name | objective x estimator |
+|---|---|
+| `ce-POOL`, `dam-POOL` | cross-entropy, min-max AUC x whole bags (exact) |
+| `ce-mb-POOL`, `dam-mb-POOL` | the same x a sample's own pooling (minibatch) |
+| `ce-vrsp-POOL`, `midam-POOL` | the same x tracked state (vrsp) |
+| `ce-point-POOL`, `dam-point-POOL` | the same x the whole bag's point, a sample's gradient (exact-point) |
+
+POOL is mean, max, smx, att, gated, emb, gm, nor or nand; the maximum is not smooth and admits whole bags and samples
+alone.
+"""
+
+import difflib
+
+from midam.errors import ConfigError
+
+_POOLINGS = {
+    "mean": "mean",
+    "max": "max",
+    "smx": "smoothed-max",
+    "att": "attention",
+    "gated": "gated-attention",
+    "emb": "embedding-attention",
+    "gm": "generalised-mean",
+    "nor": "noisy-or",
+    "nand": "noisy-and",
+}
+_PREFIXES = {
+    "ce": ("exact", "bce"),
+    "dam": ("exact", "minmax-auc"),
+    "ce-mb": ("minibatch", "bce"),
+    "dam-mb": ("minibatch", "minmax-auc"),
+    "ce-vrsp": ("vrsp", "bce"),
+    "midam": ("vrsp", "minmax-auc"),
+    "ce-point": ("exact-point", "bce"),
+    "dam-point": ("exact-point", "minmax-auc"),
+}
+_NEED_SMOOTH = ("vrsp", "exact-point")
+
+
+def method_settings(name: str) -> dict[str, str]:
+    """Settings that a method's name stands for.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"midam-att"``, see `method_names`.
+
+    Returns
+    -------
+    dict of str
+        ``pooling``, ``estimator`` and ``objective``, as `FitConfig` takes them.
+
+    Raises
+    ------
+    ConfigError
+        For another name; the message names the nearest one.
+
+    Examples
+    --------
+    >>> method_settings("dam-mb-smx")
+    {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
+    """
+    known = method_names()
+    if name not in known:
+        raise ConfigError(unknown_method(name, known))
+    prefix, _, pool = name.rpartition("-")
+    estimator, objective = _PREFIXES[prefix]
+    return {"pooling": _POOLINGS[pool], "estimator": estimator, "objective": objective}
+
+
+def method_names() -> list[str]:
+    """All names that `method_settings` knows.
+
+    Examples
+    --------
+    >>> "midam-att" in method_names(), "midam-max" in method_names()
+    (True, False)
+    """
+    return [
+        f"{prefix}-{pool}"
+        for prefix, (estimator, _) in _PREFIXES.items()
+        for pool, pooling in _POOLINGS.items()
+        if pooling != "max" or estimator not in _NEED_SMOOTH
+    ]
+
+
+def unknown_method(name: str, known: list[str]) -> str:
+    """Message for an unknown method that names the nearest known one."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+    return f"Expected a known method, got {name!r}; {hint}"

@@ -1,0 +1,108 @@
+"""`midam compare`: stopped and killed runs, bad input, and the same result from processes and threads."""
+
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.integration.commands import finish, start, stop_after, table
+
+from midam.cli import main
+from midam.compare import repeated_folds, run_comparison
+from midam.data.sources import read_bags
+from midam.train.config import FitConfig
+
+METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]
+TOTAL = 3 * 2 * 3
+FILES = {"config.yaml", "trials.csv", "summary.csv", "summary.md", "compare.png"}
+
+
+def uninterrupted(data, **options):
+    bags = read_bags(data)
+    folds = repeated_folds(bags, repeats=2, folds=3)
+    settings = FitConfig(epochs=3)
+    return run_comparison(
+        bags, METHODS, folds, settings=settings, lrs=[0.1, 0.01], margins=[1.0], measure_memory=False, **options
+    )
+
+
+def results(trials):
+    columns = ["method", "repeat", "fold", "auroc", "auprc", "lr", "margin", "epoch", "seed", "status"]
+    return trials[columns].sort_values(["method", "repeat", "fold"]).reset_index(drop=True)
+
+
+def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(tmp_path):
+    data, out = table(tmp_path / "t.csv"), tmp_path / "out"
+    command = ["compare", str(data), "--methods", ",".join(METHODS), "--cv", "2x3", "--epochs", "3", "--jobs", "1"]
+    command += ["--lrs", "0.1,0.01", "--margins", "1.0", "--out", str(out)]
+    log = tmp_path / "log"
+    trials = out / "trials.csv"
+    assert stop_after(start(*command, log=log), trials, epochs=3, delay=0, signal_number=signal.SIGTERM) == 130
+    first = trials.read_text()
+    assert 3 <= len(first.splitlines()) - 1 < TOTAL
+    assert "The same command goes on" in log.read_text()
+    rows = len(first.splitlines()) + 2
+    assert stop_after(start(*command, log=log), trials, epochs=rows, delay=0, signal_number=signal.SIGKILL) == -9
+    second = trials.read_text()
+    assert second.startswith(first)
+    assert len(second.splitlines()) - 1 < TOTAL
+    with trials.open("a") as file:
+        file.write("midam-att,1,2,0.5")
+    assert finish(start(*command, log=log)) == 0
+    assert trials.read_text().startswith(second)
+    found = pd.read_csv(trials)
+    expected = uninterrupted(data)
+    assert len(found) == TOTAL
+    pd.testing.assert_frame_equal(results(found), results(expected.trials), check_exact=True, check_dtype=False)
+    assert found.groupby("method")["peak_mib"].count().eq(1).all()
+    assert found["peak_mib"].dropna().gt(0).all()
+    summary = pd.read_csv(out / "summary.csv")
+    np.testing.assert_allclose(summary["difference_low"], expected.summary["difference_low"], rtol=1e-8)
+    assert {path.name for path in out.iterdir()} == FILES
+    last = trials.read_text()
+    assert main(command) == 0
+    assert trials.read_text() == last
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_tasks_at_the_same_time_find_the_same(backend, tmp_path):
+    data = table(tmp_path / "t.csv")
+    alone, together = uninterrupted(data), uninterrupted(data, jobs=2, backend=backend)
+    pd.testing.assert_frame_equal(results(alone.trials), results(together.trials), check_exact=True)
+
+
+BAD = {
+    "unknown method": (["--methods", "midam-att,midam-atn"], "did you mean 'midam-att'"),
+    "one method": (["--methods", "midam-att"], "at least two methods"),
+    "no methods": ([], "Expected --methods, got nothing"),
+    "cv": (["--methods", "midam,ce-att", "--cv", "5"], "REPEATSxFOLDS"),
+    "too many folds": (["--methods", "midam,ce-att", "--cv", "1x21"], "21 folds"),
+    "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr > 0, got -1"),
+    "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
+    "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "did you mean 'lrs'"),
+    "jobs": (["--methods", "midam,ce-att", "--jobs", "0"], "jobs >= 1"),
+    "backend": (["--methods", "midam,ce-att", "--backend", "mpi"], "mpi"),
+    "no validation": (["--methods", "midam,ce-att", "--val-fraction", "0"], "val_fraction > 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options, words = BAD[case]
+    table("t.csv")
+    assert main(["compare", "t.csv", *options]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("midam: error: ")
+    assert words in lines[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_one_class_data_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.read_csv(table("t.csv"))
+    frame.assign(label=1).to_csv("t.csv", index=False)
+    assert main(["compare", "t.csv", "--methods", "midam,ce-att"]) == 2
+    assert "40 positive and 0 negative" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]

@@ -1,0 +1,158 @@
+"""The paper's studies in versions of seconds: pages, figures, resumed trials, and the command."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from midam.cli import main
+from midam.data.bags import Bags
+from midam.paper import generalization, instances, mil, steptime, table2
+from midam.paper.options import StudyOptions
+from midam.paper.registry import run_study
+from midam.paper.store import Store
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Two small sets whose positive bags differ in one feature."""
+
+    def draw(seed, count=40):
+        rng = np.random.default_rng(seed)
+        labels = np.arange(count) % 2
+        arrays = [rng.normal(0, 1, (int(rng.integers(1, 6)), 5)).astype(np.float32) for _ in labels]
+        for array, label in zip(arrays, labels):
+            array[0, 0] += 2 * label
+        return Bags.from_list(arrays, labels)
+
+    return {"one": draw(0), "two": draw(1)}
+
+
+def options(folder, **settings):
+    return StudyOptions(out=folder / "out", cache=folder / "cache", smaller=True, **settings)
+
+
+def page(folder, name):
+    """The text of a page whose figures are all there."""
+    text = (folder / "out" / f"{name}.md").read_text(encoding="utf-8")
+    for figure in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (folder / "out" / figure).stat().st_size > 5000
+    for line in ("- Command: `midam paper", "- Machine: ", "- Seeds: ", "- Wall time"):
+        assert line in text
+    return text
+
+
+def trials(folder, name):
+    lines = (folder / "cache" / name).read_text().splitlines()
+    return [row for row in map(json.loads, lines) if "wall" not in row]
+
+
+def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
+    table2.study(options(tmp_path), sets)
+    text = page(tmp_path, "table2")
+    assert "margin 0.1" not in text.split("## Over")[0].split("## The paper's")[1]
+    table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]})
+    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]})
+    text = page(tmp_path, "table2")
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert titles == [
+        "## The paper's protocol, margin 1",
+        "## The paper's protocol, margin 0.1",
+        "## Over 2 splits, margin 1",
+        "## Over 2 splits, margin 0.1",
+        "## Cross-validation of 3 folds: all methods, baselines and other libraries",
+    ]
+    margin_01 = text.split(titles[1])[1].split("## ")[0]
+    assert "MIDAM (att)" in margin_01
+    assert "CE (att)" not in margin_01  # shown once: it has no margin
+    # 10 methods, 2 rates, 2 splits x 2 folds on one set; cross-entropy is not trained again for the second margin.
+    rows = [row for row in trials(tmp_path, "table2.jsonl") if row["set"] == "one"]
+    assert len(rows) == (10 + 6) * 2 * 4
+
+
+def test_a_stopped_table2_goes_on_where_it_was(tmp_path, sets):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path), one)
+    whole = trials(tmp_path, "table2.jsonl")
+    stopped = tmp_path / "stopped"
+    (stopped / "cache").mkdir(parents=True)
+    text = (tmp_path / "cache" / "table2.jsonl").read_text()
+    half = text[: text.index("\n", len(text) // 2) + 30]
+    (stopped / "cache" / "table2.jsonl").write_text(half)
+    table2.study(options(stopped), one)
+    again = trials(stopped, "table2.jsonl")
+    assert [row["seconds"] for row in again[: half.count("\n")]] == [
+        row["seconds"] for row in whole[: half.count("\n")]
+    ]
+
+    def results(rows):
+        names = ("method", "lr", "split", "fold", "test_best", "test_last", "best_epoch")
+        return sorted(tuple(row[name] for name in names) for row in rows)
+
+    assert results(again) == results(whole)
+
+
+def test_the_figures_share_their_curves(tmp_path, sets):
+    generalization.study(options(tmp_path), sets)
+    text = page(tmp_path, "figure-generalization")
+    assert text.count("| MIDAM (att) |") == text.count("| DAM (smx) |") == 2
+    before = trials(tmp_path, "curves.jsonl")
+    assert {len(row[part]) for row in before for part in ("train", "val", "test")} == {3}
+    instances.study(options(tmp_path), sets)
+    assert "| B = 1 | B = 2 | all |" in page(tmp_path, "figure-instances")
+    # 'all' is DAM's curve: 2 sets x 2 poolings x B = 1, 2 with 2 splits are new.
+    assert len(trials(tmp_path, "curves.jsonl")) == len(before) + 16
+
+
+def test_unit_tests_print_what_was_found(tmp_path):
+    run_study("unit-tests", options(tmp_path, jobs=2))
+    text = page(tmp_path, "unit-tests")
+    rows = [line for line in text.splitlines() if "| minmax-auc |" in line]
+    assert len(rows) == 3
+    for line in rows:
+        for train, test, verdict in re.findall(r"([\d.]+), ([\d.]+) \([\d.]+\): (pass|fail)", line):
+            assert verdict == ("pass" if float(train) >= mil.PASS and float(test) >= mil.PASS else "fail")
+    seconds = (tmp_path / "cache" / "unit-tests.jsonl").read_text()
+    run_study("unit-tests", options(tmp_path, jobs=2))
+    assert (tmp_path / "cache" / "unit-tests.jsonl").read_text() == seconds
+
+
+@pytest.mark.libauc
+def test_libaucs_time_is_measured_once(tmp_path, sets):
+    one = {"one": sets["one"]}
+    store = Store(tmp_path / "cache" / "table2.jsonl")
+    steptime.measure_libauc(one, store=store)
+    steptime.measure_libauc(one, store=store)
+    assert [row["study"] for row in store.rows] == ["libauc-time"]
+    # 100 epochs of 29 training bags: 2 steps of 16 each.
+    assert store.rows[0]["steps"] == 200
+    table2.study(options(tmp_path), one)
+    assert "with LibAUC's loop" in page(tmp_path, "table2")
+
+
+@pytest.mark.data
+def test_the_command_writes_table1(tmp_path, capsys):
+    assert main(["paper", "table1", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]) == 0
+    text = (tmp_path / "table1.md").read_text()
+    assert "which the paper prints for Elephant" in text
+    assert "table1.md" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tabel2"], "did you mean 'table2'"),
+        (["table1", "--splits", "30"], "no --splits with the study table1"),
+        (["table2", "--protocol", "loo"], "protocol splits or cv"),
+        (["table2", "--protocol", "cv", "--margin", "0.1"], "no --margin"),
+        (["table2", "--jobs", "0"], "jobs >= 1"),
+    ],
+)
+def test_a_mistake_is_one_message_and_leaves_nothing(tmp_path, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+    assert main(["paper", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

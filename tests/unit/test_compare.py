@@ -1,0 +1,293 @@
+"""Folds, statistics, trials, baselines and selection of a comparison."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from benchmarks.peers import libauc_folder
+
+from midam.compare import Fold, known_methods, repeated_folds, run_comparison
+from midam.compare.baselines import BASELINES, bag_statistics
+from midam.compare.folds import check_folds, parse_cv, validation_part
+from midam.compare.methods import find_methods
+from midam.compare.peers import PEERS, load_torchmil
+from midam.compare.plan import Selection, plan
+from midam.compare.setkernel import set_kernels
+from midam.compare.statistics import corrected_interval
+from midam.compare.tasks import run_task
+from midam.compare.trials import COLUMNS, TrialRow, append_trials, start_trials
+from midam.data.bags import Bags
+from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+from midam.evaluate.ranking import auroc
+from midam.train.config import FitConfig
+from midam.train.lockstep import Trial, train_trials
+
+QUICK = FitConfig(epochs=2)
+
+
+def witness_bags(count=60, groups=None, seed=3, shift=2.5):
+    """Bags of 4 instances of 5 features; one instance of a positive bag is shifted."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for i in range(count):
+        x = rng.normal(size=(4, 5))
+        x[0] += shift * (i % 2)
+        parts.append(x.astype(np.float32))
+    return Bags.from_list(parts, [i % 2 for i in range(count)], groups=groups)
+
+
+def halves(bags):
+    index = np.arange(len(bags))
+    return index[: len(bags) // 2], index[len(bags) // 2 :]
+
+
+def test_the_interval_equals_a_hand_computed_one():
+    # Mean 0.9, s^2 = 0.01, t(0.975, 2) = 4.302653: 4.302653 * sqrt((1/3 + 1/2) * 0.01) = 0.392777.
+    found = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
+    assert found.mean == pytest.approx(0.9)
+    assert (found.low, found.high) == (pytest.approx(0.507223, abs=1e-6), pytest.approx(1.292777, abs=1e-6))
+    assert found.trials == 3
+
+
+def test_without_spread_there_is_no_interval():
+    for values in ([0.7], [1.0, 1.0, 1.0]):
+        found = corrected_interval(values, ratio=0.1)
+        assert found.mean == values[0]
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+    assert math.isnan(corrected_interval([], ratio=0.1).mean)
+
+
+@pytest.mark.parametrize("text", ["3", "x", "0x5", "2x1", "2x", "-1x5", "1.5x2"])
+def test_a_strange_cv_is_refused(text):
+    with pytest.raises(ConfigError, match="REPEATSxFOLDS"):
+        parse_cv(text)
+
+
+def test_folds_are_disjoint_by_group_and_each_bag_is_tested_once_a_repeat():
+    bags = witness_bags(groups=[f"p{i // 4}" for i in range(60)])
+    folds = repeated_folds(bags, repeats=2, folds=5)
+    for repeat in (0, 1):
+        tested = np.concatenate([fold.test for fold in folds if fold.repeat == repeat])
+        assert sorted(tested) == list(range(60))
+    for fold in folds:
+        assert not set(bags.groups[fold.train]) & set(bags.groups[fold.test])
+        inner, val = validation_part(bags, fold.train, fraction=0.2, seed=fold.repeat)
+        assert sorted([*inner, *val]) == sorted(fold.train)
+        assert not set(bags.groups[inner]) & set(bags.groups[val])
+
+
+def test_few_positive_groups_reduce_the_folds_with_one_warning():
+    groups = ["a", "b", "c"] * 10 + [f"n{i}" for i in range(30)]
+    bags = witness_bags()
+    order = np.argsort(-bags.labels, kind="stable")
+    bags = Bags.from_list([bags[i] for i in order], bags.labels[order], groups=groups)
+    with pytest.warns(UserWarning, match="10 folds reduced to 3") as caught:
+        folds = repeated_folds(bags, repeats=2, folds=10)
+    assert len(caught) == 1
+    assert {fold.fold for fold in folds} == {0, 1, 2}
+    assert all(len(set(bags.labels[fold.test])) == 2 for fold in folds)
+
+
+def test_more_folds_than_bags_of_a_class_are_refused():
+    with pytest.raises(BagDataError, match="31 folds"):
+        repeated_folds(witness_bags(), repeats=1, folds=31)
+
+
+@pytest.mark.parametrize(
+    "folds",
+    [
+        [],
+        [(0, 0, [0, 1], [2]), (0, 0, [0, 2], [1])],
+        [(0, 0, [0, 1], [1, 2])],
+        [(0, 0, [0, 1], [60])],
+        [(0, 0, [], [1])],
+    ],
+)
+def test_folds_that_are_none_are_refused(folds):
+    with pytest.raises(ConfigError):
+        check_folds(witness_bags(), folds)
+
+
+def test_bag_statistics():
+    bags = Bags.from_list([[[1.0, 2.0], [3.0, 6.0]], [[5.0, 5.0]]])
+    assert bag_statistics(bags, np.array([1, 0])).tolist() == [[5, 5, 5, 5, 5, 5, 0, 0], [2, 4, 1, 2, 3, 6, 1, 2]]
+
+
+def test_the_set_kernel_equals_its_definition():
+    rng = np.random.default_rng(0)
+    bags = [rng.normal(size=(n, 3)) for n in (1, 4, 2)]
+
+    def raw(x, z):
+        return sum(math.exp(-0.7 * float(((a - b) ** 2).sum())) for a in x for b in z)
+
+    expected = [[raw(x, z) / math.sqrt(raw(x, x) * raw(z, z)) for z in bags[1:]] for x in bags]
+    np.testing.assert_allclose(set_kernels(bags, bags[1:], gammas=[0.7])[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_beat_chance_and_repeat(name):
+    bags = witness_bags(100)
+    train, test = halves(bags)
+    scores = BASELINES[name](bags, Trial(train, test, 0))
+    assert auroc(bags.labels[test], scores) > 0.8
+    assert scores.tolist() == BASELINES[name](bags, Trial(train, test, 0)).tolist()
+
+
+@pytest.mark.libauc
+@pytest.mark.parametrize("name", ["libauc-midam-att", "libauc-midam-smx"])
+def test_libauc_learns(name, capsys):
+    assert libauc_folder() is not None
+    bags = witness_bags(120, shift=6.0)
+    train, test = halves(bags)
+    assert auroc(bags.labels[test], PEERS[name](bags, Trial(train, test, 0))) > 0.7
+    assert capsys.readouterr().out == ""
+
+
+def test_torchmil_learns():
+    pytest.importorskip("torchmil")
+    load_torchmil()
+    bags = witness_bags(120, shift=6.0)
+    train, test = halves(bags)
+    assert auroc(bags.labels[test], PEERS["torchmil-abmil"](bags, Trial(train, test, 0))) > 0.7
+
+
+def test_names_are_checked():
+    assert len(set(known_methods())) == len(known_methods())
+    for names, words in (
+        (["midam"], "at least two"),
+        (["midam", "midam"], "twice"),
+        (["midam", "mi-kernel-swm"], "did you mean 'mi-kernel-svm'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            find_methods(names)
+
+
+def test_a_candidate_is_chosen_by_validation_bags_alone():
+    bags = witness_bags()
+    selection = Selection(QUICK, [0.5, 1e-6], [1.0], "best")
+    methods = find_methods(["ce-mb-mean", "midam"])
+    (fold,) = repeated_folds(bags, repeats=1, folds=2)[:1]
+    _, groups = plan(bags, methods, [fold], selection, done=())
+    tasks = groups[0].tasks
+    assert [task.config.lr for task in tasks] == [0.5, 1e-6]
+    inner, val = tasks[0].parts[0]
+    outcomes = [run_task(bags, task)[0][0] for task in tasks]
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        (result,) = train_trials(
+            task.config, bags, [Trial(inner, np.concatenate([val, fold.test]), 0)], every_epoch=True
+        )
+        areas = [auroc(bags.labels[val], row[: len(val)]) for row in result.scores]
+        assert outcome.validation == (max(areas), pytest.approx(np.mean(areas)))
+        assert areas[outcome.epoch - 1] == max(areas)
+        assert outcome.auroc == auroc(bags.labels[fold.test], result.scores[outcome.epoch - 1, len(val) :])
+    # Turned labels of the test bags change the figure, and not the choice.
+    labels = bags.labels.copy()
+    labels[fold.test] = 1 - labels[fold.test]
+    turned = Bags.from_list([bags[i] for i in range(len(bags))], labels)
+    again = [run_task(turned, task)[0][0] for task in tasks]
+    assert [(o.validation, o.epoch) for o in again] == [(o.validation, o.epoch) for o in outcomes]
+    rows = [groups[0].rows(b, [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))]
+    assert (rows[0].lr, rows[0].epoch) == (rows[1].lr, rows[1].epoch)
+    assert rows[1].auroc == pytest.approx(1 - rows[0].auroc)
+
+
+def test_with_nothing_to_choose_the_whole_training_part_trains():
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    found = run_comparison(bags, ["midam-att", "midam"], folds, **options)
+    trials = found.trials.set_index(["method", "fold"])
+    for fold in folds:
+        expected = train_trials(QUICK, bags, [Trial(f.train, f.test, 0) for f in folds])[fold.fold].scores[0]
+        for method in ("midam-att", "midam"):
+            assert trials.loc[(method, fold.fold), "auroc"] == auroc(bags.labels[fold.test], expected)
+    assert trials["epoch"].eq(2).all()
+
+
+def test_one_class_folds_are_reported_and_never_averaged():
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    positive, negative = np.flatnonzero(bags.labels == 1), np.flatnonzero(bags.labels == 0)
+    folds += [
+        Fold(0, 2, np.setdiff1d(np.arange(60), positive[:5]), positive[:5]),
+        Fold(0, 3, negative[5:], np.concatenate([positive[:5], negative[:5]])),
+    ]
+    names = ["bag-statistics-logistic", "instance-logistic-max"]
+    found = run_comparison(bags, names, folds, measure_memory=False)
+    alone = run_comparison(bags, names, folds[:2], measure_memory=False)
+    assert found.trials["status"].tolist() == ["ok", "ok", "one-class-test", "one-class-train"] * 2
+    assert found.summary["one_class"].tolist() == [2, 2]
+    columns = ["folds", "auroc", "auroc_low", "difference", "paired_folds"]
+    assert found.summary[columns].equals(alone.summary[columns])
+    assert "2 folds left out, whose test or training part holds one class only" in found.markdown()
+
+
+def test_the_summary_is_of_folds_and_pairs():
+    bags = witness_bags(shift=1.0)
+    folds = repeated_folds(bags, repeats=1, folds=3)
+    found = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
+    areas = found.trials.pivot_table(index="fold", columns="method", values="auroc")
+    gaps = (areas["mi-kernel-svm"] - areas["instance-logistic-max"]).tolist()
+    expected = corrected_interval(gaps, ratio=0.5)
+    row = found.summary.iloc[1]
+    assert (row["difference"], row["difference_low"], row["paired_folds"]) == pytest.approx((*expected[:2], 3))
+    assert np.isfinite(expected.low)
+    assert np.isnan(found.summary.iloc[0]["difference"])
+
+
+def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
+    bags = witness_bags()
+    positive = np.flatnonzero(bags.labels == 1)
+    fold = Fold(0, 0, np.setdiff1d(np.arange(60), positive[:5]), positive[:5])
+    with pytest.raises(BagDataError, match="none of 1"):
+        run_comparison(bags, ["midam", "ce-att"], [fold], out=tmp_path / "out")
+    only = Bags.from_list([bags[i] for i in positive], [1] * len(positive))
+    with pytest.raises(OneClassError):
+        run_comparison(only, ["midam", "ce-att"], [Fold(0, 0, np.arange(5), np.arange(5, 9))], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def row(**changes):
+    values = dict.fromkeys(COLUMNS)
+    values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
+    return TrialRow(**{**values, "status": "ok", **changes})
+
+
+def test_a_half_written_line_is_dropped(tmp_path):
+    path = tmp_path / "trials.csv"
+    assert start_trials(path) == []
+    append_trials(path, [row(), row(fold=2, lr=0.1)])
+    whole = path.read_text()
+    path.write_text(whole + "midam,0,3,0.5,0.5")
+    assert start_trials(path) == [row(), row(fold=2, lr=0.1)]
+    assert path.read_text() == whole
+
+
+@pytest.mark.parametrize(
+    "line", ["midam,0,3,0.5\n", "midam,0,x,0.5,,,,,,,4,2,0,ok\n", "midam,0,3,0.5,,,,,,,4,2,0,good\n"]
+)
+def test_a_damaged_line_is_an_error_with_its_number(tmp_path, line):
+    path = tmp_path / "trials.csv"
+    start_trials(path)
+    append_trials(path, [row()])
+    path.write_text(path.read_text() + line)
+    with pytest.raises(CheckpointError, match="line 3"):
+        start_trials(path)
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path):
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    options = {"settings": QUICK, "lrs": [0.05], "measure_memory": False, "out": tmp_path / "out"}
+    first = run_comparison(bags, ["midam", "instance-logistic-max"], folds, **options)
+    kept = (tmp_path / "out" / "trials.csv").read_text()
+    for changes in ({"settings": dataclasses.replace(QUICK, epochs=3)}, {"lrs": [0.1]}, {"select": "last"}):
+        with pytest.raises(ConfigError, match="choose another --out"):
+            run_comparison(bags, ["midam", "instance-logistic-max"], folds, **{**options, **changes})
+    with pytest.raises(ConfigError, match="fingerprint"):
+        run_comparison(witness_bags(seed=9), ["midam", "instance-logistic-max"], folds, **options)
+    more = run_comparison(bags, ["midam", "instance-logistic-max", "mi-kernel-svm"], folds, **options)
+    assert (tmp_path / "out" / "trials.csv").read_text().startswith(kept)
+    assert more.trials[:4].drop(columns="peak_mib").equals(first.trials.drop(columns="peak_mib"))

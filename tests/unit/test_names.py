@@ -1,0 +1,52 @@
+"""Names of methods."""
+
+import pytest
+
+from midam.errors import ConfigError
+from midam.train.config import FitConfig
+from midam.train.method import build_method
+from midam.train.names import method_names, method_settings
+
+PAPER = [
+    f"{prefix}-{pool}" for prefix in ("ce", "dam", "ce-mb", "dam-mb") for pool in ("mean", "max", "smx", "att")
+] + ["midam-smx", "midam-att"]
+
+
+def test_the_methods_of_the_paper_are_there():
+    assert set(PAPER) <= set(method_names())
+    assert len(set(method_names())) == len(method_names())
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "estimator", "objective"),
+    [
+        ("ce-mean", "mean", "exact", "bce"),
+        ("dam-max", "max", "exact", "minmax-auc"),
+        ("ce-mb-smx", "smoothed-max", "minibatch", "bce"),
+        ("dam-mb-att", "attention", "minibatch", "minmax-auc"),
+        ("ce-vrsp-gated", "gated-attention", "vrsp", "bce"),
+        ("midam-emb", "embedding-attention", "vrsp", "minmax-auc"),
+        ("ce-point-gm", "generalised-mean", "exact-point", "bce"),
+        ("dam-point-nor", "noisy-or", "exact-point", "minmax-auc"),
+        ("dam-nand", "noisy-and", "exact", "minmax-auc"),
+    ],
+)
+def test_a_name_is_three_settings(name, pooling, estimator, objective):
+    assert method_settings(name) == {"pooling": pooling, "estimator": estimator, "objective": objective}
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_name_can_be_built(name):
+    method = build_method(FitConfig(**method_settings(name)), instance_shape=(3,), num_bags=2)
+    assert method.model.pooling.name == method_settings(name)["pooling"]
+
+
+@pytest.mark.parametrize("name", ["midam-max", "ce-vrsp-max", "dam-point-max"])
+def test_a_maximum_is_neither_tracked_nor_linearised(name):
+    with pytest.raises(ConfigError, match="Expected a known method"):
+        method_settings(name)
+
+
+def test_the_nearest_name_is_suggested():
+    with pytest.raises(ConfigError, match="did you mean 'midam-att'"):
+        method_settings("midam-atn")
