@@ -31,6 +31,8 @@ _SETTINGS = {
     "hidden": [64, 64],
     "num_instances": 8,
     "members": 1,
+    "scaling": "linear",
+    "clip": 10.0,
     "accelerator": "cpu",
 }
 _ATTENTION = ("attention", "gated-attention", "embedding-attention")

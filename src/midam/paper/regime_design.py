@@ -113,6 +113,7 @@ class Design:
             pooling=cell.pooling,
             estimator=method.estimator,
             objective="minmax-auc",
+            members=1,
             epochs=cell.steps * self.bags // self.counts.train,
             lr=lr,
             decay_at=[0.5, 0.75],

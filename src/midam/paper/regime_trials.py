@@ -27,88 +27,79 @@ from midam.train.step import train_step
 
 VERSION = 1
 SECTION = "regime"
-_SAMPLED = ("minibatch", "vrsp")
+# In lockstep each training holds all instances; of larger bags the trainings are done one after the other.
+_STACKED_SIZE = 1000
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that are trained together: one method and learning rate on bags of one size.
+    """Repeats that are trained together.
 
     Attributes
     ----------
-    design : Design
-        Of the study.
-    method, lr
+    design, cell, method, lr
         What is trained.
-    trials : tuple of (Cell, int)
-        Cells that differ in their witnesses alone, and repeats.
+    repeats : tuple of int
+        Those that are missing.
     """
 
     design: Design
+    cell: Cell
     method: Method
     lr: float
-    trials: tuple[tuple[Cell, int], ...]
+    repeats: tuple[int, ...]
 
 
 def run_trials(design: Design, *, store: Store, options: StudyOptions) -> None:
     """Compute the trials of a design that the store does not hold."""
     groups = missing_groups(design, store)
-    compute(groups, train_group, store=store, options=options, section=SECTION, sizes=[len(g.trials) for g in groups])
+    compute(groups, train_group, store=store, options=options, section=SECTION, sizes=[len(g.repeats) for g in groups])
 
 
 def missing_groups(design: Design, store: Store) -> list[Group]:
     """Return what is to be trained, the largest bags first; neighbours in the list share their bags."""
     done = by_key(store.rows)
-    groups: dict[tuple[Any, ...], list[tuple[Cell, int]]] = defaultdict(list)
+    groups: dict[tuple[Cell, Method, float], list[int]] = defaultdict(list)
     for cell in design.cells():
         for method in METHODS:
             for lr in design.lrs:
                 for repeat in design.repeats:
                     if design.steps_of(cell, method) and _key(_name(design, cell, method, lr, repeat)) not in done:
-                        alike = replace(cell, witnesses=0)
-                        groups[alike, method, lr].append((cell, repeat))
-    found = [Group(design, method, lr, tuple(trials)) for (_, method, lr), trials in groups.items()]
-    return sorted(found, key=lambda group: -group.trials[0][0].size)
+                        groups[cell, method, lr].append(repeat)
+    found = [Group(design, cell, method, lr, tuple(repeats)) for (cell, method, lr), repeats in groups.items()]
+    return sorted(found, key=lambda group: (-group.cell.size, group.cell.witnesses))
 
 
 def train_group(group: Group) -> list[Row]:
     """Train a group and return its rows."""
-    design, method = group.design, group.method
-    cell = group.trials[0][0]
-    config = design.config(cell, method, group.lr)
-    sets = [(count, repeat) for count in design.witness_counts(cell.size) for repeat in design.repeats]
-    bags = _bags(cell.size, tuple(sets), design.counts)
+    design, cell, method = group.design, group.cell, group.method
+    config, counts = design.config(cell, method, group.lr), design.counts
+    bags = _bags(cell.size, cell.witnesses, design.repeats, counts)
     trials = []
-    for own, repeat in group.trials:
-        place = sets.index((own.witnesses, repeat))
-        train, val, test = (design.counts.positions(split, place=place) for split in ("train", "val", "test"))
+    for repeat in group.repeats:
+        place = design.repeats.index(repeat)
+        train, val, test = (counts.positions(split, place=place) for split in ("train", "val", "test"))
         trials.append(Trial(train, np.concatenate([val, test]), repeat))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        if method.estimator in _SAMPLED:
-            results = [(r.scores[-1], float(r.loss[-1]), r.seconds) for r in train_trials(config, bags, trials)]
-        else:
-            steps = design.steps_of(cell, method)
-            results = [train_steps(config, bags, trial, steps=steps) for trial in trials]
-    finally:
-        torch.set_num_threads(threads)
+    if method.estimator in ("minibatch", "vrsp") and cell.size <= _STACKED_SIZE:
+        results = [(r.scores[-1], float(r.loss[-1]), r.seconds) for r in train_trials(config, bags, trials)]
+    else:
+        steps = design.steps_of(cell, method)
+        results = [train_steps(config, bags, trial, steps=steps) for trial in trials]
     rows = []
-    for (own, repeat), trial, (scores, loss, seconds) in zip(group.trials, trials, results):
+    for trial, (scores, loss, seconds) in zip(trials, results):
         labels = bags.require_labels()[trial.score]
-        count = design.counts.val
         found = {
-            "val": _auroc(labels[:count], scores[:count]),
-            "test": _auroc(labels[count:], scores[count:]),
+            "val": _auroc(labels[: counts.val], scores[: counts.val]),
+            "test": _auroc(labels[counts.val :], scores[counts.val :]),
             "loss": loss if np.isfinite(loss) else None,
             "seconds": seconds,
         }
-        rows.append({**_name(design, own, method, group.lr, repeat), **found})
+        rows.append({**_name(design, cell, method, group.lr, trial.seed), **found})
     return rows
 
 
 def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> tuple[NDArray[np.float64], float, float]:
-    """Train a whole-bag estimator for exactly `steps` steps.
+    """Train for exactly `steps` steps, which need not be whole epochs.
 
     Returns
     -------
@@ -120,16 +111,21 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
         Wall time.
     """
     started = time.perf_counter()
-    train = bags.subset(trial.train)
-    member = build_members(replace(config, seed=trial.seed), train, device=torch.device("cpu"))[0]
-    member.model.train()
-    losses = [
-        train_step(member.model, member.estimator, member.objective, member.optimizer, batch)[0]
-        for batch in _batches(config, member, train, steps=steps)
-    ]
+    train, score = _alone(bags, trial.train), _alone(bags, trial.score)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        member = build_members(replace(config, seed=trial.seed), train, device=torch.device("cpu"))[0]
+        member.model.train()
+        losses = [
+            train_step(member.model, member.estimator, member.objective, member.optimizer, batch)[0]
+            for batch in _batches(config, member, train, steps=steps)
+        ]
+        finite = all(bool(torch.isfinite(p).all()) for p in member.model.parameters())
+        scores = predict(member.model, score, chunk_size=config.chunk_size) if finite else np.nan
+    finally:
+        torch.set_num_threads(threads)
     loss = float(torch.stack(losses[-max(1, steps // 10) :]).mean())
-    finite = all(bool(torch.isfinite(p).all()) for p in member.model.parameters())
-    scores = predict(member.model, bags.subset(trial.score), chunk_size=config.chunk_size) if finite else np.nan
     return np.broadcast_to(scores, len(trial.score)), loss, time.perf_counter() - started
 
 
@@ -180,10 +176,18 @@ def _batches(config: FitConfig, member: Member, train: Bags, *, steps: int) -> I
             yield batch
 
 
-# Neighbouring groups share their bags, which take seconds to draw.
+# Neighbouring groups share their bags, which take a while to draw.
 @lru_cache(maxsize=1)
-def _bags(size: int, sets: tuple[tuple[int, int], ...], counts: Counts) -> Bags:
-    return nine_bags(size, sets=sets, counts=counts)
+def _bags(size: int, positive: int, repeats: tuple[int, ...], counts: Counts) -> Bags:
+    return nine_bags(size, sets=[(positive, repeat) for repeat in repeats], counts=counts)
+
+
+def _alone(bags: Bags, index: NDArray[np.int64]) -> Bags:
+    """Bags without the instances of others: a reader holds all instances."""
+    part = bags.subset(index)
+    rows = [np.arange(start, start + size) for start, size in zip(part.starts, part.sizes)]
+    starts = np.cumsum(part.sizes) - part.sizes
+    return Bags(bags.gather(np.concatenate(rows)), starts=starts, sizes=part.sizes, labels=part.labels)
 
 
 def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:

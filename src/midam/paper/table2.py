@@ -44,17 +44,14 @@ def plan(options: StudyOptions) -> Plan:
 
 def run(options: StudyOptions) -> None:
     """Run a protocol, and write the page from everything that was run so far."""
+    _protocol(options)
     names = SETS[:1] if options.quick else SETS
     study(options, {name: catalog.load(name) for name in names}, shown={name: catalog.load(name) for name in SETS})
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags] | None = None) -> None:
     """Run a protocol on `sets`; the page shows what the store holds of `shown` (default: the same sets)."""
-    protocol = options.protocol or PROTOCOLS[0]
-    if protocol not in PROTOCOLS:
-        raise ConfigError(f"Expected the protocol {' or '.join(PROTOCOLS)}, got {protocol!r}; choose one.")
-    if protocol == "cv" and (options.margin is not None or options.splits is not None):
-        raise ConfigError("Expected no --margin and no --splits with the protocol cv, got one; leave it out.")
+    protocol = _protocol(options)
     store = Store(options.cache / f"{NAME}.jsonl")
     wanted, crossval = plan(options), cv_plan(options)
     if protocol == "splits":
@@ -63,6 +60,15 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
     else:
         run_cv(crossval, sets, options=options, store=store)
     _write(options, wanted, crossval, sets if shown is None else shown, store)
+
+
+def _protocol(options: StudyOptions) -> str:
+    protocol = options.protocol or PROTOCOLS[0]
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"Expected the protocol {' or '.join(PROTOCOLS)}, got {protocol!r}; choose one.")
+    if protocol == "cv" and (options.margin is not None or options.splits is not None):
+        raise ConfigError("Expected no --margin and no --splits with the protocol cv, got one; leave it out.")
+    return protocol
 
 
 def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[str, Bags], store: Store) -> None:

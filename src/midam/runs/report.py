@@ -76,7 +76,7 @@ def write_reports(
     }
     summary |= {
         "method": {k: to_dict(trainer.config)[k] for k in ("pooling", "estimator", "objective")},
-        "members": trainer.config.members,
+        "members": trainer.config.num_members(),
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),

@@ -62,7 +62,7 @@ class FitConfig:
     seed
         Seed of splits, initial weights and sampling.
     members
-        Scorers trained from different seeds; their scores are averaged.
+        Scorers trained from different seeds; their scores are averaged. Default: 3 for the mlp, else 1.
     epochs
         An epoch draws as many bags as the training set holds.
     lr
@@ -153,7 +153,7 @@ class FitConfig:
     estimator: EstimatorName = "vrsp"
     objective: ObjectiveName = "minmax-auc"
     seed: int = 0
-    members: int = 1
+    members: int | None = None
     epochs: int = 100
     lr: float = 0.05
     decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
@@ -162,7 +162,7 @@ class FitConfig:
     weight_decay: float = 1e-4
     num_positive: int = 8
     num_negative: int = 8
-    num_instances: int = 4
+    num_instances: int = 8
     state_rate: float = 0.5
     state_schedule: Literal["constant", "warmup"] = "constant"
     lag: bool = False
@@ -178,7 +178,7 @@ class FitConfig:
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
     scaling: Literal["linear", "blend"] = "blend"
-    clip: float = 10.0
+    clip: float = 3.0
     chunk_size: int = 4096
     val_fraction: float = 0.2
     test_fraction: float = 0.2
@@ -213,6 +213,12 @@ class FitConfig:
                 f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
                 "'smoothed-max'."
             )
+
+    def num_members(self) -> int:
+        """Scorers that are trained and averaged."""
+        if self.members is not None:
+            return self.members
+        return 3 if self.encoder == "mlp" else 1
 
     def cpu_threads(self) -> int | None:
         """CPU threads of the training; None: as many as torch takes."""

@@ -80,7 +80,7 @@ class TrialResult:
 def train_trials(
     config: FitConfig, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool = False
 ) -> list[TrialResult]:
-    """Train one scorer a trial (or `config.members`), all with the settings of `config`.
+    """Train one scorer a trial (or `config.num_members()`), all with the settings of `config`.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ def train_trials(
     config = dataclasses.replace(config, select="last", patience=None)
     if not _stackable(config, bags):
         return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
-    own = [(trial, member_seed(trial.seed, member)) for trial in trials for member in range(config.members)]
+    count = config.num_members()
+    own = [(trial, member_seed(trial.seed, member)) for trial in trials for member in range(count)]
     single = dataclasses.replace(config, members=1)
     done: dict[int, TrialResult] = {}
     with cpu_threads(config.cpu_threads()):
@@ -122,7 +123,7 @@ def train_trials(
             found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
             seconds = (time.perf_counter() - started) / len(group)
             done.update((i, dataclasses.replace(result, seconds=seconds)) for i, result in zip(group, found))
-    return [_mean([done[at + m] for m in range(config.members)]) for at in range(0, len(own), config.members)]
+    return [_mean([done[at + m] for m in range(count)]) for at in range(0, len(own), count)]
 
 
 def _stackable(config: FitConfig, bags: Bags) -> bool:

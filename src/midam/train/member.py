@@ -75,7 +75,7 @@ class Member:
 
 
 def build_members(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool = False) -> list[Member]:
-    """Build ``config.members`` members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
+    """Build ``config.num_members()`` members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def build_members(config: FitConfig, train: Bags, *, device: torch.device, scale
         The reader of the training bags will give standardised instances.
     """
     members: list[Member] = []
-    for number in range(config.members):
+    for number in range(config.num_members()):
         members.append(
             _build(replace(config, seed=member_seed(config.seed, number)), train, device=device, scaled=scaled)
         )

@@ -75,7 +75,7 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagSco
 def build_ensemble(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
     with torch.random.fork_rng(devices=[]):
-        return BagEnsemble([build_model(config, instance_shape=instance_shape) for _ in range(config.members)])
+        return BagEnsemble([build_model(config, instance_shape=instance_shape) for _ in range(config.num_members())])
 
 
 def warn_of_sizes(model: BagScorer, bags: Bags) -> None:
