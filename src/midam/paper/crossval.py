@@ -133,7 +133,8 @@ def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequenc
         f"library's default settings (learning rate {plan.settings.lr:g}, margin {plan.settings.margin:g}, "
         f"{plan.settings.epochs} epochs) but for pooling, estimator and objective, which its name gives, and one "
         "scorer: what averaging several gains is on the page of the defaults. The last epoch is tested; nothing is "
-        "chosen. The baselines choose inside the training part only; other libraries run with their own loss, optimizer and settings. Intervals have the correction of "
+        "chosen. The baselines choose inside the training part only; other libraries run with their own loss, "
+        "optimizer and settings. Intervals have the correction of "
         f"Nadeau and Bengio (2003).{f' Not run, because not installed: {_join(absent)}.' if absent else ''}",
     ]
 
