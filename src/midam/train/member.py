@@ -75,7 +75,7 @@ class Member:
 
 
 def build_members(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool = False) -> list[Member]:
-    """Build ``config.num_members()`` members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
+    """Build the members, each from its `midam.train.config.member_seed`; standardisers are not fitted.
 
     Parameters
     ----------
