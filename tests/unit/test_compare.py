@@ -18,7 +18,7 @@ from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, TrialRow, append_trials, start_trials
 from midam.data.bags import Bags
-from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
@@ -108,6 +108,14 @@ def test_more_folds_than_bags_of_a_class_are_refused():
 def test_folds_that_are_none_are_refused(folds):
     with pytest.raises(ConfigError):
         check_folds(witness_bags(), folds)
+
+
+def test_folds_of_ones_own_that_share_a_patient_are_refused():
+    bags = Bags.from_list([np.full((2, 1), i) for i in range(6)], [0, 1] * 3, groups=list("aabbcc"))
+    whole = Fold(0, 0, np.array([0, 1, 2, 3]), np.array([4, 5]))
+    assert len(check_folds(bags, [whole])) == 1
+    with pytest.raises(LeakageError, match="c"):
+        check_folds(bags, [whole, Fold(0, 1, np.array([0, 1, 2, 4]), np.array([3, 5]))])
 
 
 def test_bag_statistics():

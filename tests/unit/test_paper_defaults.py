@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from midam.paper.defaults import CANDIDATES, TREES, choose, fold_tests, study
+from midam.paper.defaults import CANDIDATES, TREES, finalists, fold_tests, study
 from midam.paper.options import StudyOptions
 from midam.paper.store import Store
 from midam.paper.synthetic import synthetic_sets
@@ -14,14 +14,14 @@ NAMES = list(CANDIDATES)
 
 def test_the_judged_set_has_no_say():
     found = {NAMES[0]: {"x": 0.9, "y": 0.6, "z": 0.6}, NAMES[1]: {"x": 0.5, "y": 0.7, "z": 0.7}}
-    assert choose(found, without=None) == NAMES[0]
-    assert choose(found, without="x") == NAMES[1]
-    assert choose(found, without="y") == NAMES[0]
+    assert finalists(found, without=None, count=2) == NAMES[:2]
+    assert finalists(found, without="x", count=1) == [NAMES[1]]
+    assert finalists(found, without="y", count=1) == [NAMES[0]]
 
 
 def test_other_poolings_are_not_chosen():
     other = next(name for name, values in CANDIDATES.items() if "pooling" in values)
-    assert choose({NAMES[0]: {"x": 0.5}, other: {"x": 0.9}}, without=None) == NAMES[0]
+    assert finalists({NAMES[0]: {"x": 0.5}, other: {"x": 0.9}}, without=None, count=2) == [NAMES[0]]
 
 
 def test_the_folds_part_the_bags():

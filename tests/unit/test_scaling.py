@@ -122,3 +122,26 @@ def test_blend_travels_with_the_weights() -> None:
     other = Standardizer((4,), scaling="blend")
     other.load_state_dict(s.state_dict())
     assert torch.equal(other(x), s(x))
+
+
+@pytest.mark.parametrize("scaling", ["blend", "auto"])
+@pytest.mark.parametrize("fitted_on", [torch.float32, torch.float64])
+def test_a_value_is_the_same_in_single_and_in_double_precision(scaling: str, fitted_on: torch.dtype) -> None:
+    # Heaps at many places: a heap that missed its own knot by a rounding error would land at an end of its ranks.
+    rng = np.random.default_rng(0)
+    heap = rng.normal(size=60)
+    x = np.where(rng.random((400, 60)) < 0.7, heap, rng.normal(size=(400, 60)) + 0.1 * heap).astype(np.float32)
+    s = Standardizer((60,), scaling=scaling).fit(torch.from_numpy(x).to(fitted_on))
+    single, double = s(torch.from_numpy(x)), s(torch.from_numpy(x).double())
+    torch.testing.assert_close(single, double, rtol=0, atol=1e-3)
+    for column, value in zip(single.T, x.T, strict=True):
+        assert len(column[torch.from_numpy(value == np.unique(value)[0])].unique()) == 1
+
+
+def test_auto_blends_the_features_that_pile_up_and_leaves_the_others() -> None:
+    x = torch.from_numpy(_mixed_features(1000)).float()
+    auto = Standardizer((4,), scaling="auto").fit(x)(x)
+    linear, blend = (Standardizer((4,), scaling=scaling).fit(x)(x) for scaling in ("linear", "blend"))
+    assert torch.equal(auto[:, :2], linear[:, :2])
+    assert torch.equal(auto[:, 2], blend[:, 2])
+    assert not torch.equal(auto[:, 2], linear[:, 2])

@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import math
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +25,7 @@ from midam.errors import ConfigError
 from midam.report.terminal import stdout_console
 from midam.runs.data import read_data
 from midam.train.config import FitConfig, from_dict
+from midam.train.names import method_names
 
 _TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
@@ -32,7 +35,18 @@ bags. Differences are to the first method. A stopped command goes on where it wa
 
 # What the folds, the names of the methods or the options above decide.
 _NOT_HERE = {
-    *("pooling", "estimator", "objective", "pooling_args", "seed", "lr", "margin", "test_fraction", "split"),
+    *(
+        "pooling",
+        "estimator",
+        "objective",
+        "pooling_args",
+        "temperature",
+        "seed",
+        "lr",
+        "margin",
+        "test_fraction",
+        "split",
+    ),
     *("select", "patience", "allow_leakage", "logger"),
 }
 _SETTINGS = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _NOT_HERE]
@@ -67,6 +81,7 @@ def run(options: Namespace, console: Console) -> int:
     config = from_dict({name: options[name] for name in _SETTINGS})
     bags = read_data(options.data, config)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
+    _warn_of_unused(options, methods)
     with CompareProgress(console) as bar:
         comparison = run_comparison(
             bags,
@@ -84,6 +99,17 @@ def run(options: Namespace, console: Console) -> int:
     print_comparison(stdout_console(), comparison)
     stdout_console().print(f"comparison: {escape(str(out))}")
     return 0
+
+
+def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
+    selecting = [name for name in ("lrs", "margins", "select") if options[name] != parser().get_default(name)]
+    if selecting and not set(methods) & set(method_names()):
+        warnings.warn(
+            f"--{' and --'.join(selecting)} choose nothing here: they belong to methods such as midam-att, and none of "
+            "these was named",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 class CompareProgress:
@@ -132,12 +158,16 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             escape(format_interval(row, "auroc")),
             escape(format_interval(row, "difference", sign=True)),
             str(row["folds"]),
-            f"{row['seconds']:.2f}",
-            f"{row['peak_mib']:.0f}",
+            _known(row["seconds"], digits=2),
+            _known(row["peak_mib"], digits=0),
         )
     console.print(table)
     for note in comparison.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")
+
+
+def _known(value: float, *, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
 def _words(text: str) -> list[str]:

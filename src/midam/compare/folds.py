@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags, both_classes
-from midam.data.splits import split_bags, stratified_folds
+from midam.data.splits import check_disjoint, split_bags, stratified_folds
 from midam.errors import BagDataError, ConfigError
 
 Positions = NDArray[np.int64]
@@ -109,6 +109,8 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
     ------
     ConfigError
         For no fold, two folds of one name, a position outside the bags, or a bag on both sides of a fold.
+    LeakageError
+        For a group on both sides of a fold.
     """
     found = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
     if not found:
@@ -127,6 +129,9 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
                 f"Expected each bag once, got one twice (in repeat {fold.repeat}, fold {fold.fold}); "
                 "training and test bags must be disjoint."
             )
+        if bags.groups is not None:
+            sides = np.repeat(["train", "test"], [len(fold.train), len(fold.test)])
+            check_disjoint(sides, bags.groups[used])
     return found
 
 

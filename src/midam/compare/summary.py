@@ -66,7 +66,8 @@ class Comparison:
             "",
             "Means over folds; intervals with the correction of Nadeau and Bengio (2003); differences paired by fold; "
             "seconds a trial, selection included; peak MiB of one training above libraries and data. A dash: fewer "
-            "than two folds, or folds without spread, give no interval.",
+            "than two folds, or folds without spread, give no interval. Methods that choose settings on validation "
+            "bags train on the rest of the training part; `midam`, baselines and peers train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
@@ -116,8 +117,8 @@ def _summarise(
         "auroc_high": float(np.minimum(areas.high, 1.0)),
         "auprc": _mean(rows[key].auprc for key in used),
         "difference": gaps.mean,
-        "difference_low": gaps.low,
-        "difference_high": gaps.high,
+        "difference_low": float(np.maximum(gaps.low, -1.0)),
+        "difference_high": float(np.minimum(gaps.high, 1.0)),
         "paired_folds": gaps.trials,
         "seconds": _mean(rows[key].seconds for key in used),
         "peak_mib": max(peaks, default=np.nan),

@@ -118,11 +118,11 @@ def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
     runner = task.method.runner
     if runner is None:
         raise TypeError(f"{task.method.name} has no runner")
-    started = time.perf_counter()
     # The peers draw from torch's global state as well; baselines of scikit-learn do not.
     with _TURN if task.method.uses_torch else threading.Lock():
+        started = time.perf_counter()
         scores = runner(bags, Trial(train, fold.test, fold.repeat))
-    seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
     if not np.isfinite(scores).all():
         return Outcome(DIVERGED, None, None, seconds)
     y = bags.require_labels()[fold.test]

@@ -6,11 +6,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-Scaling = Literal["linear", "blend"]
+Scaling = Literal["linear", "blend", "auto"]
 
 _TAIL = 0.01
 _KNOTS = 200
 _MAX_NORMAL_SCORE = 3.0
+_HEAP = 0.25
+_SAME = 1e-5
 
 
 class Standardizer(nn.Module):
@@ -23,7 +25,9 @@ class Standardizer(nn.Module):
 
     With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score, the standard normal
     quantile of its rank among the training instances, within +-3. The rank spreads heavy tails and sets apart the rare
-    values of a sparse feature, which u alone leaves in one heap; u keeps the distances that the rank forgets.
+    values of a sparse feature, which u alone leaves in one heap; u keeps the distances that the rank forgets. With
+    "auto" it is so for features of which a quarter of the training instances or more share one value; the others, whose
+    distances mean more than their ranks, stay u.
 
     Parameters
     ----------
@@ -31,7 +35,7 @@ class Standardizer(nn.Module):
         Shape of one instance: [D] or [C, ...].
     clip : float
         Bound on the magnitude of u, in (scaled) deviations; inf for none.
-    scaling : {"linear", "blend"}
+    scaling : {"linear", "blend", "auto"}
         "linear" gives u. Images and volumes take u in any case.
 
     Examples
@@ -45,19 +49,21 @@ class Standardizer(nn.Module):
     center_low: Tensor
     scale: Tensor
     knots: Tensor
+    blended: Tensor
 
     def __init__(self, instance_shape: tuple[int, ...], *, clip: float = 10.0, scaling: Scaling = "linear") -> None:
         super().__init__()
         self.clip = clip
-        self.blend = scaling == "blend" and len(instance_shape) == 1
+        self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)
         self.register_buffer("center", torch.zeros(shape))
         # What float32 loses of the center: float64 features with a large offset keep their digits.
         self.register_buffer("center_low", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
-        # Training values of u at equal steps of rank; without a row until fitted, and ever without "blend".
-        if self.blend:
+        if self.scaling != "linear":
+            # Training values of u at equal steps of rank, and the features that use them.
             self.register_buffer("knots", torch.zeros(instance_shape[0], _KNOTS))
+            self.register_buffer("blended", torch.zeros(instance_shape[0], dtype=torch.bool))
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> "Standardizer":
@@ -73,22 +79,33 @@ class Standardizer(nn.Module):
         self.center.copy_(center.view(self.center.shape))
         self.center_low.copy_(center.view(self.center.shape) - self.center.double())
         self.scale.copy_(scale.view(self.scale.shape))
-        if self.blend:
+        if self.scaling != "linear":
             ordered = self._linear(x.to(self.center.device)).sort(dim=0).values
             ranks = torch.linspace(0, len(ordered) - 1, _KNOTS, dtype=torch.float64).round().long()
             self.knots.copy_(ordered[ranks.to(ordered.device)].T)
+            self.blended.copy_(_piled_up(ordered) | (self.scaling == "blend"))
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardised instances, shaped as x [M, ...]."""
         u = self._linear(x)
-        return 0.5 * (u + _normal_scores(u, self.knots)) if self.blend else u
+        if self.scaling == "linear":
+            return u
+        return torch.where(self.blended, 0.5 * (u + _normal_scores(u, self.knots)), u)
 
     def _linear(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float64 and self.center.dtype != torch.float64:
             x = x - self.center.double() - self.center_low.double()
             return (x / self.scale).clamp(-self.clip, self.clip).to(self.center.dtype)
         return ((x.to(self.center.dtype) - self.center) / self.scale).clamp(-self.clip, self.clip)
+
+
+def _piled_up(ordered: Tensor) -> Tensor:
+    """Columns [D] of sorted values [M, D] in which one value makes up a quarter of the rows or more."""
+    width = max(math.ceil(_HEAP * len(ordered)), 2)
+    if len(ordered) < width:
+        return torch.zeros(ordered.shape[1], dtype=torch.bool, device=ordered.device)
+    return (ordered[width - 1 :] == ordered[: len(ordered) - width + 1]).any(dim=0)
 
 
 def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
@@ -99,15 +116,16 @@ def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
     """
     last = knots.shape[1] - 1
     columns = u.T.contiguous()
-    low = torch.searchsorted(knots, columns)
-    high = torch.searchsorted(knots, columns, right=True)
+    # A value read as float32 here and as float64 there is the same value, and must meet its own knot.
+    low = torch.searchsorted(knots, columns - _SAME)
+    high = torch.searchsorted(knots, columns + _SAME, right=True)
     upper = high.clamp(1, last)
     left, right = knots.gather(1, upper - 1), knots.gather(1, upper)
     between = upper - 1 + ((columns - left) / (right - left).clamp(min=torch.finfo(u.dtype).tiny)).clamp(0, 1)
     rank = torch.where(high > low, 0.5 * (low + high - 1).to(u.dtype), between)
     first, end = knots[:, :1], knots[:, -1:]
-    rank = torch.where(columns >= end, torch.full_like(rank, last), rank)
-    rank = torch.where(columns <= first, torch.zeros_like(rank), rank)
+    rank = torch.where(columns >= end - _SAME, torch.full_like(rank, last), rank)
+    rank = torch.where(columns <= first + _SAME, torch.zeros_like(rank), rank)
     score = torch.special.ndtri((rank / last).double()).clamp(-_MAX_NORMAL_SCORE, _MAX_NORMAL_SCORE).to(u.dtype)
     return torch.where(first == end, torch.zeros_like(score), score).T
 

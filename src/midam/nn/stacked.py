@@ -67,6 +67,11 @@ class StackedScorer(BagScorer):
         out = torch.vmap(one, randomness="different")(parameters, buffers, *split)
         return tuple(o.flatten(0, 1) for o in out) if isinstance(out, tuple) else out.flatten(0, 1)
 
+    @torch.no_grad()
+    def finite(self) -> Tensor:
+        """Whether all weights of each scorer are finite, [M] bool."""
+        return torch.stack([torch.isfinite(p).reshape(self.num_scorers, -1).all(dim=1) for p in self.stacked]).all(dim=0)
+
     def unstack(self, index: int) -> BagScorer:
         """Scorer `index` alone, a copy."""
         scorer = copy.deepcopy(self._template[0])

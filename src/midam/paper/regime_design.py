@@ -125,7 +125,12 @@ class Design:
             state_rate=method.state_rate,
             state_schedule=method.schedule,
             margin=1.0,
+            dual_lr=1.0,
+            weight_decay=1e-4,
+            hidden=[],
             standardize=False,
+            scaling="linear",
+            clip=10.0,
             accelerator="cpu",
         )
 

@@ -177,6 +177,8 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
     found = ["-", "-", ""]
     if theirs is not None:
         verdict = "inside" if new.holds(theirs[0]) else ("above" if theirs[0] > new.high else "below")
+        # Equal splits give an interval without width, which says nothing.
+        verdict = verdict if np.ptp(means) > 0 else "no spread"
         found = [f"{theirs[0]:.3f}", verdict, _why(row, theirs[0], others)]
     return [
         f"{row.name}, {label(row.method)}",

@@ -110,8 +110,8 @@ class FitConfig:
     standardize
         Standardise features robustly with the statistics of the training instances.
     scaling
-        Of standardised feature vectors: "linear", or "blend" (the mean of the linear value and the normal score of the
-        rank).
+        Of standardised feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
+        rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
         Bound on a linearly standardised feature.
     chunk_size
@@ -177,7 +177,7 @@ class FitConfig:
     dropout: float = 0.0
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
-    scaling: Literal["linear", "blend"] = "blend"
+    scaling: Literal["linear", "blend", "auto"] = "auto"
     clip: float = 3.0
     chunk_size: int = 4096
     val_fraction: float = 0.2

@@ -30,7 +30,7 @@ from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bag
 from midam.train.method import build_method, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
 from midam.train.step import make_optimizer, parameter_groups
-from midam.train.trainer import Trainer, cpu_threads, fit_scalers, make_fabric
+from midam.train.trainer import Trainer, cpu_threads, fit_scalers, make_fabric, seed_noise
 
 _AT_ONCE = 16
 _MAX_VALUES = 2**28
@@ -127,7 +127,8 @@ def train_trials(
 
 
 def _stackable(config: FitConfig, bags: Bags) -> bool:
-    if config.encoder != "mlp" or config.precision != "32-true":
+    # A memory-mapped set is not made for copies in memory.
+    if config.encoder != "mlp" or config.precision != "32-true" or isinstance(bags.instances, np.memmap):
         return False
     return config.estimator in ("vrsp", "minibatch") or (
         config.estimator == "exact" and float(bags.sizes.mean()) <= _MAX_MEAN_SIZE
@@ -179,15 +180,18 @@ class _Lockstep:
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
         scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
         losses, aurocs, scores = [], [], []
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.trials[0].seed)
+        lost = np.zeros(len(self.trials), dtype=bool)
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            seed_noise(self.device, self.trials[0].seed)
             for epoch in range(self.config.epochs):
                 self._set_rates(epoch)
                 loss, auc = self._epoch()
                 losses.append(loss)
                 aurocs.append(auc)
+                lost |= ~np.isfinite(loss) | ~self.model.finite().cpu().numpy()
                 if every_epoch or epoch == self.config.epochs - 1:
-                    scores.append(scored.scores(self.model))
+                    found = scored.scores(self.model)
+                    scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         return [
             TrialResult(
                 np.stack([of_epoch[m] for of_epoch in scores]),

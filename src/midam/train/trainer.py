@@ -156,7 +156,7 @@ class Trainer:
         # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
         noise = torch.random.fork_rng(devices=self._cuda_devices())
         with noise, self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
-            _seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
+            seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
             for batch in member.batches(self._reader, self._labels):
                 loss, output = train_step(
                     member.trained, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
@@ -260,7 +260,8 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _seed_noise(device: torch.device, seed: int) -> None:
+def seed_noise(device: torch.device, seed: int) -> None:
+    """Seed what the layers draw on the CPU and on this device, and no other device."""
     # torch.manual_seed would reseed every device of the machine.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
