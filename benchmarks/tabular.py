@@ -118,8 +118,8 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             f"- midam: the defaults, {_members(FitConfig().num_members())}: `{FitConfig()}`.",
             "- LibAUC 2.0.1: its tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9), its loss, optimizer "
             "and network.",
-            "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same bound "
-            "for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can expect.",
+            "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same "
+            "bound for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can expect.",
             "",
             *lines,
             "",

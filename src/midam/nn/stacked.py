@@ -70,7 +70,9 @@ class StackedScorer(BagScorer):
     @torch.no_grad()
     def finite(self) -> Tensor:
         """Whether all weights of each scorer are finite, [M] bool."""
-        return torch.stack([torch.isfinite(p).reshape(self.num_scorers, -1).all(dim=1) for p in self.stacked]).all(dim=0)
+        return torch.stack([torch.isfinite(p).reshape(self.num_scorers, -1).all(dim=1) for p in self.stacked]).all(
+            dim=0
+        )
 
     def unstack(self, index: int) -> BagScorer:
         """Scorer `index` alone, a copy."""
