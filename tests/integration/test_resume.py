@@ -138,9 +138,9 @@ def test_a_finished_run_is_rewritten_the_same(whole_runs):
 def test_a_run_from_before_there_were_members_is_applied_and_goes_on(tmp_path, capsys):
     data = table(tmp_path / "t.csv")
     whole, run = tmp_path / "whole", tmp_path / "run"
-    command = ["fit", str(data), "--epochs", "3", "--select", "best", "--members", "1", "--out"]
+    command = ["fit", str(data), "--epochs", "3", "--select", "best", "--members", "1", "--scaling", "linear", "--out"]
     assert main([*command, str(whole)]) == 0
-    config = FitConfig(epochs=3, select="best", members=1)
+    config = FitConfig(epochs=3, select="best", members=1, scaling="linear")
     with pytest.raises(RunStoppedError):
         fit_run(str(data), config, RunFolder(run), on_epoch=stop_after_two)
     capsys.readouterr()
@@ -161,9 +161,9 @@ def stop_after_two(row, _):
 
 
 def make_format_1(run: Path) -> None:
-    """Rewrite the files of a run of one member as they were before there were members."""
+    """Rewrite the files of a run of one member, linearly scaled, as they were before there was a choice."""
     lines = (run / "config.yaml").read_text().splitlines(keepends=True)
-    (run / "config.yaml").write_text("".join(line for line in lines if not line.startswith("members:")))
+    (run / "config.yaml").write_text("".join(line for line in lines if not line.startswith(("members:", "scaling:"))))
     for path in run.rglob("*.pt"):
         content = torch.load(path, weights_only=True)
         content["format"] = 1
@@ -171,7 +171,7 @@ def make_format_1(run: Path) -> None:
             if "model" in holder:
                 holder["model"] = {name.removeprefix("members.0."): part for name, part in holder["model"].items()}
         if "config" in content:
-            del content["config"]["members"]
+            del content["config"]["members"], content["config"]["scaling"]
         if "trainer" in content:
             (part,) = content["trainer"].pop("members")
             content["trainer"] |= part

@@ -294,7 +294,9 @@ def yaml_text(values: dict[str, Any]) -> str:
 def _typed(name: str, value: Any, kind: Any) -> Any:
     """The value of a setting as its type says; whole numbers pass for floats, numpy's numbers for Python's."""
     if get_origin(kind) is Literal and value in get_args(kind):
-        return value
+        # The very string of the type: equal ones that are read from a file would be pickled one by one, and the model
+        # of a run that was continued would differ from that of an uninterrupted one in its bytes.
+        return get_args(kind)[get_args(kind).index(value)]
     if get_origin(kind) is UnionType:
         return None if value is None else _typed(name, value, get_args(kind)[0])
     if get_origin(kind) is list and isinstance(value, list | tuple):
