@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from midam.paper.drawing import COLORS, DASHES, MARKERS, add_legend, new_figure, save_figure
+from midam.paper.drawing import COLORS, DASHES, MARKERS, save_figure
 from midam.paper.page import table
 from midam.paper.powerlaw import TOLERANCE, Exponent, fit_exponent, verdict
 from midam.paper.stationary import NUM_BAGS, NUM_FEATURES, NUM_INSTANCES, STEP_SIZES, Cell
 from midam.paper.step_cost import MEASURED, Timing
 from midam.paper.store import Row
-from midam.report.figures import GREY
+from midam.report.figures import GREY, add_legend, new_figure
 
 _AXES: dict[str, Callable[[Cell], float]] = {
     "D / S": lambda cell: cell.bags_per_batch,

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from midam.report.figures import BLUE, ORANGE
+from midam.report.figures import BLUE, ORANGE, add_legend, new_figure
 
 # Okabe and Ito's palette, safe for colour-blind readers; lines differ in dash as well, points in marker.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#56B4E9")
@@ -104,25 +102,6 @@ def plot_points(
         axes.errorbar(means, positions, xerr=[low, high], **options)
     else:
         axes.errorbar(positions, means, yerr=[low, high], **options)
-
-
-def new_figure(size: tuple[float, float]) -> Figure:
-    """Return an empty figure of a size in inches with a canvas of its own."""
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06))
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def add_legend(figure: Figure, *, columns: int) -> None:
-    """Name each kind of line once, below the panels."""
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, names = axes.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
-    if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-        )
 
 
 def save_figure(figure: Figure, path: Path, *, grid: bool = True) -> None:

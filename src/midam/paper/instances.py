@@ -7,12 +7,13 @@ from midam.data import catalog
 from midam.data.bags import Bags
 from midam.paper.clusters import Estimate, mean_interval
 from midam.paper.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
-from midam.paper.drawing import Band, Panel, add_legend, new_figure, plot_panels, plot_points, save_figure
+from midam.paper.drawing import Band, Panel, plot_panels, plot_points, save_figure
 from midam.paper.options import StudyOptions
 from midam.paper.page import figure_path, table, write_page
 from midam.paper.protocol import EPOCHS, LRS, MARGIN
 from midam.paper.store import Store
 from midam.paper.work import wall_time
+from midam.report.figures import add_legend, new_figure
 
 NAME = "figure-instances"
 POOLINGS = ("smx", "att")

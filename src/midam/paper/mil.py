@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.paper.drawing import new_figure, save_figure
+from midam.paper.drawing import save_figure
 from midam.paper.mil_tests import TESTS, unit_test_bags
 from midam.paper.options import StudyOptions
 from midam.paper.page import figure_path, table, write_page
 from midam.paper.protocol import epoch_aurocs, number
 from midam.paper.store import Row, Store, settings_hash
 from midam.paper.work import compute, wall_time
+from midam.report.figures import new_figure
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
 from midam.train.names import method_names, method_settings

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
-from midam.paper.drawing import new_figure, save_figure
+from midam.paper.drawing import save_figure
 from midam.paper.regime_bags import witnesses
 from midam.paper.regime_design import Cell
 from midam.paper.regime_results import Results, Winner
+from midam.report.figures import new_figure
 
 
 class Content(NamedTuple):

@@ -9,11 +9,11 @@ from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.paper.drawing import COLORS, DASHES, MARKERS, add_legend, new_figure, save_figure
+from midam.paper.drawing import COLORS, DASHES, MARKERS, save_figure
 from midam.paper.page import table
 from midam.paper.powerlaw import TOLERANCE, Exponent, fit_exponent, verdict
 from midam.paper.store import Row
-from midam.report.figures import GREY
+from midam.report.figures import GREY, add_legend, new_figure
 
 Found = Mapping[str, Sequence[Sequence[Row]]]
 """Rows by pooling, then by scale, then by seed."""

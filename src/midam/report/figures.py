@@ -69,7 +69,7 @@ def plot_roc(
     True
     """
     y, s = check_bags(labels, scores)
-    figure = _figure((4.9, 6.1))
+    figure = new_figure((4.9, 6.1))
     axes = figure.add_subplot()
     if summary["auroc"] is None:
         axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GREY)
@@ -87,7 +87,7 @@ def plot_roc(
     axes.set_title(title, loc="left", fontweight="bold", pad=20)
     counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
     axes.text(0, 1.025, counts, transform=axes.transAxes, color=GREY, fontsize=9)
-    _legend(figure, columns=1)
+    add_legend(figure, columns=1)
     _save(figure, Path(path))
 
 
@@ -114,7 +114,7 @@ def plot_curves(
     ...     (Path(folder) / "curves.png").exists()
     True
     """
-    figure = _figure((8.4, 3.8))
+    figure = new_figure((8.4, 3.8))
     losses, areas = figure.subplots(1, 2)
     epochs = _column(history, "epoch")
     drops = _drops(epochs, _column(history, "lr"))
@@ -140,18 +140,18 @@ def plot_curves(
             name = "Learning rate lowered" if position == 0 else None
             axes.axvline(epoch, color=GREY, linestyle=":", linewidth=1.2, label=name, zorder=1)
         axes.margins(y=0.08)
-    _legend(figure, columns=4)
+    add_legend(figure, columns=4)
     _save(figure, Path(path))
 
 
-def _figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
     """Return an empty figure of a size in inches with a canvas of its own."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     return figure
 
 
-def _legend(figure: Figure, *, columns: int) -> None:
+def add_legend(figure: Figure, *, columns: int) -> None:
     """Name each kind of line once, below the panels, where no curve can run behind it."""
     entries: dict[str, Any] = {}
     for axes in figure.axes:
