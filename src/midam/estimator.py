@@ -205,6 +205,7 @@ def _as_bags(bags: BagsLike, y: ArrayLike | None, groups: ArrayLike | None) -> B
         labels=labels,
         groups=bags.groups if groups is None else groups,
         coords=bags.coords,
+        digests=bags.digests,
         feature_names=bags.feature_names,
         source=bags.source,
     )

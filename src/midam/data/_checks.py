@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.rows import Rows
 from midam.errors import BagDataError
 
 SPLITS = ("train", "val", "test")
@@ -106,9 +107,9 @@ def empty_bag_message(bag: object, source: str) -> str:
     return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
 
 
-def check_instances(instances: NDArray[Any], coords: NDArray[Any] | None, source: str) -> None:
+def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
     """Refuse instances that are no numeric array [M, ...], and coordinates that do not fit them."""
-    if not isinstance(instances, np.ndarray) or instances.ndim < 2 or 0 in instances.shape[1:]:
+    if not isinstance(instances, np.ndarray | Rows) or instances.ndim < 2 or 0 in instances.shape[1:]:
         raise BagDataError(
             f"Expected instances as an array [instances, features, ...], got shape {np.shape(instances)} "
             f"(in {source}); give each instance at least one feature."
@@ -160,7 +161,11 @@ def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -
 
 
 def check_finite(
-    instances: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64], ids: NDArray[np.str_], source: str
+    instances: NDArray[Any] | Rows,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    ids: NDArray[np.str_],
+    source: str,
 ) -> None:
     """Read the bags by chunks and refuse NaN and infinity."""
     order = np.argsort(starts, kind="stable")
@@ -178,7 +183,7 @@ def check_finite(
 
 
 def row_chunks(
-    instances: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    instances: NDArray[Any] | Rows, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows, about 16 MiB at most, that cover the bags in their order."""
     bytes_per_row = max(int(instances.itemsize * np.prod(instances.shape[1:], dtype=np.int64)), 1)

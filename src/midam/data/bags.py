@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data import _checks
 from midam.data._checks import SPLITS
+from midam.data.rows import Rows
 from midam.errors import BagDataError, OneClassError
 
 
@@ -25,8 +26,8 @@ class Bags:
 
     Parameters
     ----------
-    instances : numpy.ndarray or numpy.memmap, shape [M, ...]
-        Instances of all bags, any numeric dtype.
+    instances : numpy.ndarray, numpy.memmap or midam.data.rows.Rows, shape [M, ...]
+        Instances of all bags, any numeric dtype; in memory or on disk.
     starts : array of int, shape [N]
         Position of each bag's first instance.
     sizes : array of int, shape [N]
@@ -39,8 +40,10 @@ class Bags:
         What several bags can share and two splits must not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
-    coords : array, shape [M, C], optional
+    coords : array or Rows, shape [M, C], optional
         Place of each instance in its bag, for instance pixels.
+    digests : array of str, shape [N], optional
+        Digest of each bag's content where it is known, as of a store; see `bag_digests`.
     feature_names : sequence of str, optional
         Names of the features of a table, in the order of the last axis.
     source : str, default "memory"
@@ -48,7 +51,7 @@ class Bags:
 
     Attributes
     ----------
-    instances, starts, sizes, ids, labels, groups, splits, coords, feature_names, source
+    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, source
         The parameters, as int64 and str arrays, the feature names as a tuple.
 
     Raises
@@ -67,20 +70,21 @@ class Bags:
            [8., 9.]])
     """
 
-    instances: NDArray[Any]
+    instances: NDArray[Any] | Rows
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
-    coords: NDArray[Any] | None
+    coords: NDArray[Any] | Rows | None
+    digests: NDArray[np.str_] | None
     feature_names: tuple[str, ...] | None
     source: str
 
     def __init__(
         self,
-        instances: NDArray[Any],
+        instances: NDArray[Any] | Rows,
         *,
         starts: ArrayLike,
         sizes: ArrayLike,
@@ -88,7 +92,8 @@ class Bags:
         labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
-        coords: NDArray[Any] | None = None,
+        coords: NDArray[Any] | Rows | None = None,
+        digests: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
     ) -> None:
@@ -103,6 +108,7 @@ class Bags:
             groups=None if groups is None else _checks.group_array(groups, ids, source),
             splits=None if splits is None else _checks.str_array(splits),
             coords=coords,
+            digests=None if digests is None else _checks.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
             source=source,
         )
@@ -265,7 +271,7 @@ class Bags:
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> NDArray[Any]:
-        """Return the instances of one bag, shape [n_i, ...], as a view."""
+        """Return the instances of one bag, shape [n_i, ...]: a view of memory, or read from disk as a whole."""
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
@@ -313,6 +319,7 @@ class Bags:
             groups=None if self.groups is None else self.groups[chosen],
             splits=None if self.splits is None else self.splits[chosen],
             coords=self.coords,
+            digests=None if self.digests is None else self.digests[chosen],
             feature_names=self.feature_names,
             source=self.source,
         )
@@ -363,6 +370,17 @@ class Bags:
         """
         return np.asarray(self.instances[np.asarray(rows, dtype=np.int64)])
 
+    def places(self, index: int) -> NDArray[Any] | None:
+        """Coordinates of the instances of one bag, shape [n_i, C]; None where there are none.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0]]], coords=[[[0, 0]], [[7, 9]]]).places(1)
+        array([[7, 9]])
+        """
+        start = int(self.starts[index])
+        return None if self.coords is None else self.coords[start : start + int(self.sizes[index])]
+
     def require_labels(self) -> NDArray[np.int64]:
         """Return the labels, int64 [N].
 
@@ -407,9 +425,9 @@ class Bags:
             _checks.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
 
     def fingerprint(self) -> str:
-        """SHA-256 of ids, sizes, labels, dtype, shape and the instances in bag order, as hexadecimal digits.
+        """SHA-256 of ids, sizes, labels, dtype, shape and the content of each bag, as hexadecimal digits.
 
-        Equal for a subset and for a copy of it.
+        Equal for a subset and for a copy of it, in memory or on disk.
 
         Examples
         --------
@@ -422,15 +440,15 @@ class Bags:
             "labels": None if self.labels is None else self.labels.tolist(),
             "dtype": self.instances.dtype.str,
             "shape": [self.num_instances, *self.instance_shape],
+            "bags": bag_digests(self),
         }
-        digest = hashlib.sha256(json.dumps(head).encode())
-        for first, last in _checks.row_chunks(self.instances, self.starts, self.sizes):
-            digest.update(np.ascontiguousarray(self.instances[first:last]).data)
-        return digest.hexdigest()
+        return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
 def bag_digests(bags: Bags) -> list[str]:
     """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
+
+    Where the bags do not know their digests, all instances are read once, a chunk at a time, and the bags keep them.
 
     Examples
     --------
@@ -438,8 +456,21 @@ def bag_digests(bags: Bags) -> list[str]:
     >>> a == c, a == b
     (True, False)
     """
-    head = json.dumps([bags.instances.dtype.str, *bags.instance_shape]).encode()
-    return [hashlib.sha256(head + np.ascontiguousarray(bags[i]).tobytes()).hexdigest() for i in range(len(bags))]
+    if bags.digests is not None:
+        return [str(digest) for digest in bags.digests]
+    found = []
+    for start, size in zip(bags.starts, bags.sizes):
+        digest = content_hash(bags.instances.dtype, bags.instance_shape)
+        for first, last in _checks.row_chunks(bags.instances, np.array([start]), np.array([size])):
+            digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
+        found.append(digest.hexdigest())
+    vars(bags)["digests"] = np.array(found)
+    return found
+
+
+def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
+    """Return the hash of a bag's content, to be updated with the bytes of its instances in order."""
+    return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
 
 
 def both_classes(bags: Bags) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.rows import on_disk
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
@@ -27,8 +28,7 @@ class InstanceReader:
     device : torch.device or str
         Where the tensors go.
     resident : bool
-        Keep all instances on the device, so that a read is an index into a tensor. Default: unless they are
-        memory-mapped.
+        Keep all instances on the device, so that a read is an index into a tensor. Default: unless they are on disk.
     transform : callable, optional
         Applied to the instances [M, ...], once where they are resident, otherwise at each read.
     """
@@ -43,9 +43,9 @@ class InstanceReader:
     ) -> None:
         self.device = torch.device(device)
         self._array = bags.instances
-        resident = not isinstance(self._array, np.memmap) if resident is None else resident
+        resident = not on_disk(self._array) if resident is None else resident
         self._transform = transform or _unchanged
-        self._tensor = self._transformed(np.ascontiguousarray(self._array)) if resident else None
+        self._tensor = self._transformed(np.ascontiguousarray(self._array[:])) if resident else None
         self.starts = torch.from_numpy(bags.starts)
         self.sizes = torch.from_numpy(bags.sizes)
 

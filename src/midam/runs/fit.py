@@ -217,10 +217,10 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     instances (the split nearest to training where bags are equal); "groups" those that were trained or validated on.
     """
     bags, names = parts.bags, parts.bags.feature_names
+    digests = np.array(bag_digests(bags))
     contents: dict[str, str] = {}
     for name in ("test", "val", "train"):
-        inside = np.flatnonzero(parts.splits == name)
-        contents |= dict.fromkeys(bag_digests(bags.subset(inside)) if len(inside) else [], name)
+        contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     return {
         "data": {

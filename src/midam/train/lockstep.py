@@ -18,6 +18,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch
+from midam.data.rows import on_disk
 from midam.data.sampling import BagSampler, EpochPlan
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
@@ -117,7 +118,7 @@ def train_trials(
     done: dict[int, TrialResult] = {}
     with cpu_threads(config.cpu_threads()):
         # Each training holds the instances standardised its own way.
-        at_once = max(1, min(_AT_ONCE, _MAX_VALUES // bags.instances.size))
+        at_once = max(1, min(_AT_ONCE, _MAX_VALUES // int(np.prod(bags.instances.shape))))
         for group in _groups(single, bags, [trial for trial, _ in own], at_once=at_once):
             started = time.perf_counter()
             found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
@@ -128,7 +129,7 @@ def train_trials(
 
 def _stackable(config: FitConfig, bags: Bags) -> bool:
     # A memory-mapped set is not made for copies in memory.
-    if config.encoder != "mlp" or config.precision != "32-true" or isinstance(bags.instances, np.memmap):
+    if config.encoder != "mlp" or config.precision != "32-true" or on_disk(bags.instances):
         return False
     return config.estimator in ("vrsp", "minibatch") or (
         config.estimator == "exact" and float(bags.sizes.mean()) <= _MAX_MEAN_SIZE

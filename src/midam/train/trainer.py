@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader
+from midam.data.rows import on_disk
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
@@ -75,7 +76,7 @@ class Trainer:
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
         # Feature vectors in memory are standardised once, not at each visit; images stay bytes.
-        scaled = config.standardize and len(train.instance_shape) == 1 and not isinstance(train.instances, np.memmap)
+        scaled = config.standardize and len(train.instance_shape) == 1 and not on_disk(train.instances)
         self.members = build_members(config, train, device=device, scaled=scaled)
         self.model = BagEnsemble([member.model for member in self.members])
         warn_of_sizes(self.members[0].model, train)

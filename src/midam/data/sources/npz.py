@@ -101,7 +101,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "ids": bags.ids,
         "group": bags.groups,
         "split": bags.splits,
-        "coords": None if bags.coords is None else bags.coords[rows],
+        "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
     }
     present = {key: value for key, value in arrays.items() if value is not None}
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,0 +1,250 @@
+"""Instances that stay on disk: read by position, never as a whole.
+
+`Rows` is what `midam.data.bags.Bags` asks of an array that is not in memory; `RowFile` is the flat file of a store.
+"""
+
+import mmap
+import os
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError
+
+ReadsName = Literal["auto", "mmap", "pread"]
+
+_LONG_RUN = 32  # rows in a row from which one read beats a gather
+_MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
+
+
+class Rows(ABC):
+    """M instances that are read by position.
+
+    Subclasses are safe to read from several threads, and open their files anew in another process (pickling carries
+    paths, never handles).
+
+    Attributes
+    ----------
+    shape : tuple of int
+        [M, ...].
+    dtype : numpy.dtype
+        Of the instances.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Copy the instances at `positions` [m], in any order: [m, ...]."""
+
+    @abstractmethod
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        """Copy the instances low, ..., high - 1."""
+
+    def take(self, positions: ArrayLike) -> NDArray[Any]:
+        """Copy the instances at `positions` of any shape, long runs of neighbours in one read each.
+
+        Returns
+        -------
+        numpy.ndarray, shape ``positions.shape + shape[1:]``
+        """
+        positions = np.asarray(positions, dtype=np.int64)
+        flat = positions.reshape(-1)
+        if not len(flat):
+            return np.empty((*positions.shape, *self.shape[1:]), self.dtype)
+        if flat.min() < 0 or flat.max() >= len(self):
+            raise IndexError(f"Expected positions from 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}.")
+        opens = np.flatnonzero(np.append(True, np.diff(flat) != 1))
+        if len(flat) < _LONG_RUN * len(opens):
+            return self.gather(flat).reshape(*positions.shape, *self.shape[1:])
+        if len(opens) == 1:
+            return self.read(int(flat[0]), int(flat[-1]) + 1).reshape(*positions.shape, *self.shape[1:])
+        found = np.empty((len(flat), *self.shape[1:]), self.dtype)
+        for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(flat)]):
+            found[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
+        return found.reshape(*positions.shape, *self.shape[1:])
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; a later read opens it again."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        if isinstance(index, slice):
+            low, high, step = index.indices(len(self))
+            return self.read(low, max(low, high)) if step == 1 else self.take(np.arange(low, high, step))
+        return self.take(index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise BagDataError(
+            f"Expected instances to be read by position, got a request for all {len(self)} of them; take some, or a "
+            "chunk at a time."
+        )
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return self.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one instance."""
+        return int(self.itemsize * np.prod(self.shape[1:], dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all instances."""
+        return self.row_bytes * len(self)
+
+
+class RowFile(Rows):
+    """Instances in one flat file, row after row.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    shape : tuple of int
+        [M, ...].
+    dtype : dtype
+        Of the numbers, little-endian.
+    offset : int, default 0
+        Bytes before the first row.
+    reads : {"auto", "mmap", "pread"}
+        "mmap" maps the file: the fastest gather, but the pages that were touched count as the process's resident
+        memory until the system takes them back. "pread" copies each row by a system call, so that resident memory
+        does not grow, and drops what a scan has read from the page cache. "auto": mmap for a file of at most a quarter
+        of the machine's memory.
+
+    Raises
+    ------
+    BagDataError
+        If the file is shorter than it should be.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "rows"
+    >>> np.arange(6, dtype="<f4").tofile(path)
+    >>> RowFile(path, shape=(3, 2), dtype="<f4").take([2, 0])
+    array([[4., 5.],
+           [0., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        shape: tuple[int, ...],
+        dtype: Any,
+        offset: int = 0,
+        reads: ReadsName = "auto",
+    ) -> None:
+        self.path = Path(path)
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = np.dtype(dtype)
+        self.offset = offset
+        self.reads = reads
+        found = self.path.stat().st_size
+        if found < offset + self.nbytes:
+            raise BagDataError(
+                f"Expected {offset + self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it "
+                "anew."
+            )
+        self.mapped = self.nbytes > 0 and (
+            reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
+        )
+        self._lock = threading.Lock()
+        self._handle: int | None = None
+        self._map: NDArray[Any] | None = None
+
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Copy the instances at `positions` [m]."""
+        if self.mapped:
+            return np.take(self._mapped(), positions, axis=0)
+        width = self.row_bytes
+        found = np.empty((len(positions), *self.shape[1:]), self.dtype)
+        view, handle = _bytes_of(found), self._open()
+        for number, position in enumerate(positions.tolist()):
+            self._fill(handle, view[number * width : (number + 1) * width], self.offset + position * width)
+        return found
+
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
+        found = np.empty((high - low, *self.shape[1:]), self.dtype)
+        if found.size:
+            handle, start = self._open(), self.offset + low * self.row_bytes
+            self._fill(handle, _bytes_of(found), start)
+            if not self.mapped:
+                os.posix_fadvise(handle, start, found.nbytes, os.POSIX_FADV_DONTNEED)
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = self._map = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_rows, (str(self.path), self.shape, self.dtype.str, self.offset, self.reads)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):  # else the constructor failed
+            self.close()
+
+    def _fill(self, handle: int, view: memoryview, start: int) -> None:
+        while view:
+            count = os.preadv(handle, [view], start)
+            if not count:
+                raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make the file anew.")
+            view, start = view[count:], start + count
+
+    def _open(self) -> int:
+        with self._lock:
+            if self._handle is None:
+                self._handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._handle
+
+    def _mapped(self) -> NDArray[Any]:
+        with self._lock:
+            if self._map is None:
+                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+                mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+                self._map = np.asarray(mapped)
+            return self._map
+
+    @classmethod
+    def of_array(cls, path: str | Path, array: NDArray[Any], **options: Any) -> Self:
+        """Write an array to a new file and open it."""
+        np.ascontiguousarray(array).tofile(path)
+        return cls(path, shape=array.shape, dtype=array.dtype, **options)
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def physical_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def on_disk(array: object) -> bool:
+    """Whether the instances are left where they are, on disk, instead of being held in memory."""
+    return isinstance(array, Rows | np.memmap)
+
+
+def _open_rows(path: str, shape: tuple[int, ...], dtype: str, offset: int, reads: ReadsName) -> RowFile:
+    return RowFile(path, shape=shape, dtype=dtype, offset=offset, reads=reads)
