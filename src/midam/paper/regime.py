@@ -14,7 +14,7 @@ from midam.paper.work import wall_time
 FULL = Design(
     poolings=("smoothed-max", "attention"),
     sizes=(50, 500, 5000),
-    rates=(0.001, 0.01, 0.1),
+    rates=(0.001, 0.01, 0.03, 0.1),
     instances=(4, 16),
     steps=(300, 1800),
     lrs=(0.1, 0.5),

@@ -27,66 +27,66 @@ from midam.train.step import train_step
 
 VERSION = 1
 SECTION = "regime"
-# In lockstep each training holds all instances; of larger bags the trainings are done one after the other.
-_STACKED_SIZE = 1000
 
 
 @dataclass(frozen=True)
 class Group:
-    """Repeats that are trained together.
+    """Trainings that are done together: they differ in witnesses and repeat alone.
 
     Attributes
     ----------
     design, cell, method, lr
-        What is trained.
-    repeats : tuple of int
-        Those that are missing.
+        What is trained; the witnesses of the cell are those of the first.
+    sets : tuple of (int, int)
+        Witnesses and repeat of those that are missing.
     """
 
     design: Design
     cell: Cell
     method: Method
     lr: float
-    repeats: tuple[int, ...]
+    sets: tuple[tuple[int, int], ...]
 
 
 def run_trials(design: Design, *, store: Store, options: StudyOptions) -> None:
     """Compute the trials of a design that the store does not hold."""
     groups = missing_groups(design, store)
-    compute(groups, train_group, store=store, options=options, section=SECTION, sizes=[len(g.repeats) for g in groups])
+    compute(groups, train_group, store=store, options=options, section=SECTION, sizes=[len(g.sets) for g in groups])
 
 
 def missing_groups(design: Design, store: Store) -> list[Group]:
     """Return what is to be trained, the largest bags first; neighbours in the list share their bags."""
     done = by_key(store.rows)
-    groups: dict[tuple[Cell, Method, float], list[int]] = defaultdict(list)
+    groups: dict[tuple[Cell, Method, float], list[tuple[int, int]]] = defaultdict(list)
     for cell in design.cells():
+        first = replace(cell, witnesses=design.witness_counts(cell.size)[0])
         for method in METHODS:
             for lr in design.lrs:
                 for repeat in design.repeats:
                     if design.steps_of(cell, method) and _key(_name(design, cell, method, lr, repeat)) not in done:
-                        groups[cell, method, lr].append(repeat)
-    found = [Group(design, cell, method, lr, tuple(repeats)) for (cell, method, lr), repeats in groups.items()]
-    return sorted(found, key=lambda group: (-group.cell.size, group.cell.witnesses))
+                        groups[first, method, lr].append((cell.witnesses, repeat))
+    found = [Group(design, cell, method, lr, tuple(sets)) for (cell, method, lr), sets in groups.items()]
+    return sorted(found, key=lambda group: -group.cell.size)
 
 
 def train_group(group: Group) -> list[Row]:
     """Train a group and return its rows."""
     design, cell, method = group.design, group.cell, group.method
     config, counts = design.config(cell, method, group.lr), design.counts
-    bags = _bags(cell.size, cell.witnesses, design.repeats, counts)
+    sets = [(count, repeat) for count in design.witness_counts(cell.size) for repeat in design.repeats]
+    bags = _bags(cell.size, tuple(sets), counts)
     trials = []
-    for repeat in group.repeats:
-        place = design.repeats.index(repeat)
+    for wanted in group.sets:
+        place = sets.index(wanted)
         train, val, test = (counts.positions(split, place=place) for split in ("train", "val", "test"))
-        trials.append(Trial(train, np.concatenate([val, test]), repeat))
-    if method.estimator in ("minibatch", "vrsp") and cell.size <= _STACKED_SIZE:
+        trials.append(Trial(train, np.concatenate([val, test]), wanted[1]))
+    if method.estimator in ("minibatch", "vrsp"):
         results = [(r.scores[-1], float(r.loss[-1]), r.seconds) for r in train_trials(config, bags, trials)]
     else:
         steps = design.steps_of(cell, method)
         results = [train_steps(config, bags, trial, steps=steps) for trial in trials]
     rows = []
-    for trial, (scores, loss, seconds) in zip(trials, results):
+    for (count, repeat), trial, (scores, loss, seconds) in zip(group.sets, trials, results):
         labels = bags.require_labels()[trial.score]
         found = {
             "val": _auroc(labels[: counts.val], scores[: counts.val]),
@@ -94,7 +94,7 @@ def train_group(group: Group) -> list[Row]:
             "loss": loss if np.isfinite(loss) else None,
             "seconds": seconds,
         }
-        rows.append({**_name(design, cell, method, group.lr, trial.seed), **found})
+        rows.append({**_name(design, replace(cell, witnesses=count), method, group.lr, repeat), **found})
     return rows
 
 
@@ -178,8 +178,8 @@ def _batches(config: FitConfig, member: Member, train: Bags, *, steps: int) -> I
 
 # Neighbouring groups share their bags, which take a while to draw.
 @lru_cache(maxsize=1)
-def _bags(size: int, positive: int, repeats: tuple[int, ...], counts: Counts) -> Bags:
-    return nine_bags(size, sets=[(positive, repeat) for repeat in repeats], counts=counts)
+def _bags(size: int, sets: tuple[tuple[int, int], ...], counts: Counts) -> Bags:
+    return nine_bags(size, sets=sets, counts=counts)
 
 
 def _alone(bags: Bags, index: NDArray[np.int64]) -> Bags:

@@ -117,8 +117,9 @@ def train_trials(
     single = dataclasses.replace(config, members=1)
     done: dict[int, TrialResult] = {}
     with cpu_threads(config.cpu_threads()):
-        # Each training holds the instances standardised its own way.
-        at_once = max(1, min(_AT_ONCE, _MAX_VALUES // int(np.prod(bags.instances.shape))))
+        # Where they are standardised, each training holds the instances in its own way.
+        fits = _MAX_VALUES // int(np.prod(bags.instances.shape)) if config.standardize else _AT_ONCE
+        at_once = max(1, min(_AT_ONCE, fits))
         for group in _groups(single, bags, [trial for trial, _ in own], at_once=at_once):
             started = time.perf_counter()
             found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
@@ -145,7 +146,7 @@ def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial], *, at_once: 
         counts = min(config.num_positive, positives), min(config.num_negative, len(trial.train) - positives)
         steps = -(-len(trial.train) // max(1, sum(counts)))
         alike[*counts, steps, min(config.num_instances, int(bags.sizes[trial.train].max()))].append(i)
-    return [group[at : at + at_once] for group in alike.values() for at in range(0, len(group), at_once)]
+    return [part.tolist() for group in alike.values() for part in np.array_split(group, -(-len(group) // at_once))]
 
 
 class _Lockstep:

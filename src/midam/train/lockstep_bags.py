@@ -21,7 +21,8 @@ class TrialReader:
 
     def __init__(self, bags: Bags, scalers: Sequence[nn.Module | None], *, device: torch.device) -> None:
         own = [InstanceReader(bags, device=device, transform=scaler) for scaler in scalers]
-        self._table = torch.cat([reader.rows(torch.arange(len(bags.instances))) for reader in own])
+        tables = [reader.all for reader in own if reader.all is not None]
+        self._table = torch.cat(tables) if len(tables) > 1 else tables[0]
         self._offset = torch.arange(len(own)).unsqueeze(1) * len(bags.instances)
         self.starts, self.sizes = own[0].starts, own[0].sizes
 
