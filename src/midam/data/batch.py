@@ -1,21 +1,28 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data._checks import row_chunks
 from midam.data.bags import Bags
-from midam.data.rows import on_disk
+from midam.data.prefetch import read_ahead
+from midam.data.rows import Rows, on_disk
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
 
+Extra = TypeVar("Extra")
+
 _ROWS_AT_A_TIME = 65536
+_WORKERS_ON_DISK = 2
 
 
 class InstanceReader:
@@ -24,13 +31,24 @@ class InstanceReader:
     Parameters
     ----------
     bags : Bags
-        In memory or memory-mapped.
+        In memory or on disk.
     device : torch.device or str
         Where the tensors go.
-    resident : bool
-        Keep all instances on the device, so that a read is an index into a tensor. Default: unless they are on disk.
+    resident : bool, optional
+        Keep all instances on the device, so that a read is an index into a tensor. Default: on the CPU, unless they
+        are on disk; on a CUDA device, where they take less than half of its free memory.
     transform : callable, optional
         Applied to the instances [M, ...], once where they are resident, otherwise at each read.
+    workers : int, optional
+        Threads that `stream` reads ahead with, >= 0, where the instances are not resident. Default: 2 where they are on
+        disk, else 0.
+
+    Attributes
+    ----------
+    starts, sizes : Tensor [N], int64, CPU
+        Flat position of each bag's first instance, as this reader counts, and number of its instances.
+    waited_s : float
+        Seconds that callers have waited for instances that are not resident.
     """
 
     def __init__(
@@ -40,20 +58,74 @@ class InstanceReader:
         device: torch.device | str = "cpu",
         resident: bool | None = None,
         transform: Callable[[Tensor], Tensor] | None = None,
+        workers: int | None = None,
     ) -> None:
         self.device = torch.device(device)
         self._array = bags.instances
-        resident = not on_disk(self._array) if resident is None else resident
         self._transform = transform or _unchanged
-        self._tensor = self._transformed(np.ascontiguousarray(self._array[:])) if resident else None
         self.starts = torch.from_numpy(bags.starts)
         self.sizes = torch.from_numpy(bags.sizes)
+        self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
+        self.waited_s = 0.0
+        self._tensor: Tensor | None = None
+        if resident is None:
+            resident = _fits(bags, self.device, widened=transform is not None)
+        if resident and on_disk(self._array):
+            # Of a store that holds more, only these bags, one after the other.
+            self._tensor = self._loaded(bags)
+            self.starts = torch.cumsum(self.sizes, 0) - self.sizes
+        elif resident:
+            self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def rows(self, positions: Tensor) -> Tensor:
         """Instances at flat positions [M] (int64, CPU): [M, ...] on the device."""
         if self._tensor is not None:
             return self._tensor.index_select(0, positions.to(self.device))
-        return self._transform(torch.from_numpy(self._array[positions.numpy()]).to(self.device))
+        started = time.perf_counter()
+        x = self._placed(self._fetch(positions))
+        self.waited_s += time.perf_counter() - started
+        return x
+
+    def stream(self, jobs: Iterable[tuple[Tensor, Extra]]) -> Iterator[tuple[Tensor, Extra, Tensor]]:
+        """Each job with its instances, in order; those that are not resident are read ahead by the workers.
+
+        Parameters
+        ----------
+        jobs : iterable of (Tensor [M], anything)
+            Flat positions to read, and what belongs to them.
+
+        Yields
+        ------
+        positions, extra, x : Tensor [M], anything, Tensor [M, ...]
+            The job and its instances on the device.
+        """
+        if self._tensor is not None:
+            for positions, extra in jobs:
+                yield positions, extra, self.rows(positions)
+            return
+        with closing(read_ahead(jobs, lambda job: self._fetch(job[0]), workers=self.workers)) as ahead:
+            while True:
+                started = time.perf_counter()
+                item = next(ahead, None)
+                self.waited_s += time.perf_counter() - started
+                if item is None:
+                    return
+                (positions, extra), read = item
+                x = self._placed(read)
+                del item, read
+                yield positions, extra, x
+                del x
+
+    def _fetch(self, positions: Tensor) -> Tensor:
+        """Instances at flat positions on the CPU, pinned where they go on to a GPU; safe to call from any thread."""
+        index = positions.numpy()
+        # Both let other threads of Python run meanwhile, which an index in brackets does not.
+        found = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
+        x = torch.from_numpy(np.asarray(found))
+        return x.pin_memory() if self.device.type == "cuda" else x
+
+    def _placed(self, x: Tensor) -> Tensor:
+        return self._transform(x.to(self.device, non_blocking=True))
 
     @torch.no_grad()
     def _transformed(self, array: NDArray[Any]) -> Tensor:
@@ -63,10 +135,31 @@ class InstanceReader:
         lows = range(0, len(x), _ROWS_AT_A_TIME)
         return torch.cat([self._transform(x[low : low + _ROWS_AT_A_TIME]) for low in lows])
 
+    @torch.no_grad()
+    def _loaded(self, bags: Bags) -> Tensor | None:
+        whole: Tensor | None = None
+        filled = 0
+        for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
+            part = self._transform(torch.from_numpy(np.array(bags.instances[first:last])).to(self.device))
+            whole = part.new_empty((bags.num_instances, *part.shape[1:])) if whole is None else whole
+            whole[filled : filled + len(part)] = part
+            filled += len(part)
+        return whole
+
     @property
     def all(self) -> Tensor | None:
         """The resident tensor of all instances, if there is one."""
         return self._tensor
+
+
+def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
+    """Whether the instances are kept on the device where nobody says so."""
+    if device.type != "cuda":
+        return not on_disk(bags.instances)
+    count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
+    width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
+    free, _ = torch.cuda.mem_get_info(device)
+    return 2 * count * width < free
 
 
 @dataclass(frozen=True)
@@ -147,6 +240,16 @@ class WholeBatch:
             first = ends[segment] - self.sizes[segment]
             yield starts[segment] + ordinal - first, segment
 
+    def read(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Read the instances of `chunks`, those on disk ahead of their use.
+
+        Yields
+        ------
+        positions, segment, x : Tensor [m], Tensor [m], Tensor [m, ...]
+            As of `chunks`, and the instances on the reader's device.
+        """
+        return self.reader.stream(self.chunks(chunk_size))
+
 
 def _unchanged(x: Tensor) -> Tensor:
     return x
@@ -181,9 +284,10 @@ def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor)
     # Every step has the same layout, positives first, hence the same weights.
     weights = class_weights(step_labels[0])
     masks = [None] * len(mask) if full else mask.unbind()
-    steps = zip(positions.flatten(1).unbind(), index.unbind(), step_labels.unbind(), sizes_device.unbind(), masks)
-    for rows, bags, of_bags, counts, drawn in steps:
-        yield SampledBatch(reader.rows(rows), bags, of_bags, counts, drawn, class_weights=weights)
+    steps = zip(index.unbind(), step_labels.unbind(), sizes_device.unbind(), masks)
+    with closing(reader.stream(zip(positions.flatten(1).unbind(), steps))) as read:
+        for _, (bags, of_bags, counts, drawn), x in read:
+            yield SampledBatch(x, bags, of_bags, counts, drawn, class_weights=weights)
 
 
 def whole_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Iterator[WholeBatch]:

@@ -16,7 +16,7 @@ FULL = Design(
     sizes=(50, 500, 5000),
     rates=(0.001, 0.01, 0.03, 0.1),
     instances=(4, 16),
-    steps=(300, 1800),
+    steps=(300, 2400),
     lrs=(0.1, 0.5),
     repeats=(0, 1, 2, 3, 4),
 )

@@ -17,18 +17,33 @@ _ROWS_AT_A_TIME = 4096
 
 
 class TrialReader:
-    """The instances of all bags as each trial standardises them; those of the first for all, where there is one way."""
+    """The instances of all bags as each trial reads them.
+
+    Parameters
+    ----------
+    bags : Bags
+        Those of all trials, in memory.
+    scalers : sequence of nn.Module or None
+        One that is the same for all trials is applied at each read; of several, one a trial, each is applied to all
+        instances, once.
+    device : torch.device
+        Where the instances go.
+    """
 
     def __init__(self, bags: Bags, scalers: Sequence[nn.Module | None], *, device: torch.device) -> None:
-        own = [InstanceReader(bags, device=device, transform=scaler) for scaler in scalers]
+        self._shared = scalers[0] if len(scalers) == 1 else None
+        wanted = [None] if self._shared is not None else scalers
+        own = [InstanceReader(bags, device=device, transform=scaler) for scaler in wanted]
         tables = [reader.all for reader in own if reader.all is not None]
         self._table = torch.cat(tables) if len(tables) > 1 else tables[0]
         self._offset = torch.arange(len(own)).unsqueeze(1) * len(bags.instances)
         self.starts, self.sizes = own[0].starts, own[0].sizes
 
+    @torch.no_grad()
     def rows(self, positions: Tensor) -> Tensor:
         """Instances [M * R, ...] at the flat positions [M, R] of each trial."""
-        return self._table.index_select(0, (positions + self._offset).flatten().to(self._table.device))
+        x = self._table.index_select(0, (positions + self._offset).flatten().to(self._table.device))
+        return x if self._shared is None else self._shared(x)
 
 
 class ScoredBags:
