@@ -5,6 +5,7 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_b
 from midam.data.sampling import BagSampler
 from midam.data.sources import read_bags
 from midam.data.splits import split_bags, stratified_folds
+from midam.data.store import open_store, verify_store, write_store
 from midam.errors import (
     BagDataError,
     CheckpointError,
@@ -16,13 +17,14 @@ from midam.errors import (
     OneClassError,
     RunExistsError,
     RunStoppedError,
+    StoreError,
 )
 from midam.estimator import MIDAMClassifier
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import auprc, auroc, summarize
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling
-from midam.nn.encoders import MLP, ResNet20
+from midam.nn.encoders import MLP
 from midam.nn.pooling import (
     GeneralisedMeanPooling,
     MaxPooling,
@@ -32,6 +34,7 @@ from midam.nn.pooling import (
     SmoothedMaxPooling,
     make_pooling,
 )
+from midam.nn.resnet import ResNet20
 from midam.nn.scaling import Standardizer
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.config import FitConfig
@@ -81,6 +84,7 @@ __all__ = [
     "SampledBatch",
     "SmoothedMaxPooling",
     "Standardizer",
+    "StoreError",
     "Trainer",
     "VarianceReduced",
     "WholeBatch",
@@ -90,6 +94,7 @@ __all__ = [
     "instance_scores",
     "make_optimizer",
     "make_pooling",
+    "open_store",
     "paired_delong",
     "parameter_groups",
     "predict",
@@ -99,5 +104,7 @@ __all__ = [
     "stratified_folds",
     "summarize",
     "train_step",
+    "verify_store",
     "whole_batches",
+    "write_store",
 ]

@@ -7,6 +7,7 @@
     ├── DataNotFoundError (FileNotFoundError)
     ├── ConfigError (ValueError)          a setting or a combination of settings that makes no sense
     ├── CheckpointError (ValueError)      a damaged or foreign checkpoint
+    ├── StoreError (OSError)              a store that cannot be written: the place is taken, the disk is full
     ├── RunExistsError (FileExistsError)  the run folder is already in use
     ├── DivergedError                     training left the finite numbers
     └── RunStoppedError                   a run was stopped; it can be resumed
@@ -41,6 +42,10 @@ class ConfigError(MidamError, ValueError):
 
 class CheckpointError(MidamError, ValueError):
     """A checkpoint that is damaged, or that belongs to something else."""
+
+
+class StoreError(MidamError, OSError):
+    """A store that cannot be written: its place is taken, or the disk is full."""
 
 
 class RunExistsError(MidamError, FileExistsError):

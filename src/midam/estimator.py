@@ -14,13 +14,13 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.train.config import FitConfig, from_dict, unknown_key
+from midam.train.config import DATA_FIELDS, FitConfig, from_dict, unknown_key
 from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]
 
 _OF_FILES = (
-    *("bag_column", "label_column", "groups", "split", "coords", "ignore"),
+    *DATA_FIELDS,
     *("test_fraction", "allow_leakage", "logger"),
 )
 
@@ -197,15 +197,4 @@ def _as_bags(bags: BagsLike, y: ArrayLike | None, groups: ArrayLike | None) -> B
     labels = bags.labels if y is None else y
     if labels is not None and len(np.asarray(labels)) != len(bags):
         raise BagDataError(f"Expected {len(bags)} labels, got {len(np.asarray(labels))}; give one label a bag.")
-    return Bags(
-        bags.instances,
-        starts=bags.starts,
-        sizes=bags.sizes,
-        ids=bags.ids,
-        labels=labels,
-        groups=bags.groups if groups is None else groups,
-        coords=bags.coords,
-        digests=bags.digests,
-        feature_names=bags.feature_names,
-        source=bags.source,
-    )
+    return bags.replace(labels=labels, groups=bags.groups if groups is None else groups)

@@ -157,3 +157,31 @@ def test_bags_of_one_class_have_no_auroc(made, tmp_path, capsys):
     frame[frame["label"] == 1].to_csv(tmp_path / "n.csv", index=False)
     assert main(["evaluate", str(run), str(tmp_path / "n.csv")]) == 0
     assert "not defined (one class only)" in capsys.readouterr().out
+
+
+def test_scores_of_instances_are_written_beside_those_of_bags(made, tmp_path, capsys):
+    h5py = pytest.importorskip("h5py")
+    data, run = made
+    folder = tmp_path / "instances"
+    expected = predict(run, data, tmp_path / "p.csv")
+    assert main(["predict", str(run), str(data), "--out", str(tmp_path / "q.csv"), "--instances", str(folder)]) == 0
+    found = pd.read_csv(tmp_path / "q.csv")
+    np.testing.assert_allclose(found["score"], expected["score"].astype(float), rtol=0, atol=1e-6)
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(found["bag"])
+    for bag, score in zip(found["bag"], found["score"], strict=True):
+        with h5py.File(folder / f"{bag}.h5") as file:
+            assert file["attention_scores"].shape == (3, 1)
+            np.testing.assert_allclose(file.attrs["bag_score"], score, rtol=1e-7)
+    capsys.readouterr()
+    assert main(["predict", str(run), str(data), "--out", str(tmp_path / "r.csv"), "--instances", str(folder)]) == 2
+    assert "got 40 of them" in capsys.readouterr().err
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_scores_of_instances_are_not_written_among_the_data(made, tmp_path, capsys):
+    _, run = made
+    (tmp_path / "store").mkdir()
+    for folder in (tmp_path / "store", tmp_path / "store" / "deep"):
+        words = ["predict", str(run), str(tmp_path / "store"), "--out", str(tmp_path / "p.csv")]
+        assert main([*words, "--instances", str(folder)]) == 2
+        assert "another folder than the data" in capsys.readouterr().err

@@ -212,7 +212,7 @@ def test_incomplete_commands(here, capsys):
     refused(capsys, "fit", words=["DATA"])
     refused(capsys, "predict", words=["run"])
     refused(capsys, "predict", "run", "digits", words=["--out"])
-    refused(capsys, "data", "describe", words=["a name"])
+    refused(capsys, "data", "describe", words=["name"])
     assert main(["data", "lose"]) == 2
     assert "'lose'" in capsys.readouterr().err
 

@@ -61,6 +61,13 @@ def test_numbers_take_the_type_of_their_setting():
         ("groups", 3),
         ("pooling_args", []),
         ("temperature", 0.1),
+        ("workers", -1),
+        ("workers", 1.5),
+        ("resident", 1),
+        ("reads", "map"),
+        ("val_every", 0),
+        ("state_refresh", 0),
+        ("state_start", "warm"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(name, value):
@@ -71,6 +78,7 @@ def test_a_wrong_value_is_refused_by_name(name, value):
 def test_ends_of_the_ranges_are_allowed():
     FitConfig(state_rate=1.0, dual_lr=1.0, momentum=0.0, dropout=0.0, val_fraction=0.0, weight_decay=0.0, patience=1)
     FitConfig(pooling="smoothed-max", temperature=0.1)
+    FitConfig(workers=0, val_every=1, state_refresh=1, resident=False)
 
 
 def test_an_unknown_key_suggests_the_near_one():

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.functional.logmean import LogMean, linearise, merge, point_weights, reduce, reduce_segments
-from midam.nn.encoders import MLP, ResNet20
+from midam.nn.encoders import MLP
 from midam.nn.pooling import make_pooling
+from midam.nn.resnet import ResNet20
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.exact import Exact, ExactPoint
 from midam.train.objective import OBJECTIVES

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from midam.errors import ConfigError
-from midam.nn.encoders import ResNet20
+from midam.nn.resnet import ResNet20
 from midam.train.config import FitConfig
 from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint

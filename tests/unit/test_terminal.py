@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from midam.data import catalog
-from midam.report import terminal
+from midam.report import describe, terminal
 
 
 def plain():
@@ -108,7 +108,7 @@ def test_the_catalogue_lists_each_set():
 
 def test_a_description_counts_every_bag_in_its_histogram():
     console, bags = plain(), catalog.load("digits")
-    terminal.print_description(console, "digits", terminal.bag_facts("digits", bags), bags.sizes)
+    terminal.print_description(console, "digits", describe.bag_facts("digits", bags), bags.sizes)
     text = shown(console)
     assert "bags: 360 (180 positive)" in text
     assert "instance shape: [64]" in text
@@ -120,7 +120,7 @@ def test_a_description_counts_every_bag_in_its_histogram():
 def test_bags_of_one_size_or_one_class_have_a_description():
     console, bags = plain(), catalog.load("digits")
     positive = bags.subset(np.flatnonzero((bags.labels == 1) & (bags.sizes == 7)))
-    terminal.print_description(console, "x[y]", terminal.bag_facts("x", positive), positive.sizes)
+    terminal.print_description(console, "x[y]", describe.bag_facts("x", positive), positive.sizes)
     assert "x[y]" in shown(console)
     assert "mean bag size" not in shown(console)
     assert "nan" not in shown(console)

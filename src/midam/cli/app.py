@@ -1,6 +1,6 @@
 """The command line: one program, a module a command.
 
-Exit codes: 0 done, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
+Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
 """
 
 import signal
@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "predict": (predict, "score bags"),
     "evaluate": (evaluate, "test a run on labelled bags"),
     "compare": (compare, "compare methods on the same folds"),
-    "data": (data, "list, describe or fetch data"),
+    "data": (data, "describe data, import it into a store, verify a store"),
     "paper": (paper, "run one of the paper's studies"),
 }
 
@@ -86,6 +86,10 @@ def parse(argv: Sequence[str]) -> Namespace:
         if words[:1] == [name]:
             top.known = options.option_names()
         commands.add_subcommand(name, options, help=text)
+        if module is data:
+            actions = data.add_actions(options)  # a parser takes its own commands only after it has become one
+            if words[:1] == [name] and words[1:2] and words[1] in actions:
+                top.known = actions[words[1]].option_names()
     parsed: Namespace = top.parse_args(words)
     return parsed
 

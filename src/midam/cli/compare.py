@@ -46,6 +46,8 @@ _NOT_HERE = {
         "margin",
         "test_fraction",
         "split",
+        "split_file",
+        "fold",
     ),
     *("select", "patience", "allow_leakage", "logger"),
 }

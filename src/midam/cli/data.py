@@ -1,41 +1,143 @@
-"""`midam data`: list, describe or fetch data."""
+"""`midam data`: list, describe and fetch data, import it into a store, and verify a store."""
 
+from pathlib import Path
+
+from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import Parser
+from midam.cli.parser import DATA, SETTINGS, Parser
 from midam.data import catalog
+from midam.data.bags import Bags
+from midam.data.store import is_store, open_store, verify_store, write_store
+from midam.data.store_write import require_free
 from midam.errors import ConfigError, DataNotFoundError
-from midam.report.terminal import bag_facts, print_catalog, print_description, stdout_console
+from midam.report.describe import describe_bags, format_bytes, stored_bytes
+from midam.report.sizes import plot_sizes
+from midam.report.terminal import BagProgress, print_catalog, print_description, print_warnings, stdout_console
 from midam.runs.data import read_data
-from midam.train.config import FitConfig
+from midam.train.config import DATA_FIELDS, FitConfig, from_dict
+
+_DESCRIBE = """Counts, bag sizes, classes, groups and splits of data, and warnings: bag sizes that tell the label,
+duplicate bags, constant features, groups in several splits, a class that is missing or rare."""
+_IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
+A stopped import goes on when the same command is given again."""
+_VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
+_ACTIONS = {
+    "list": ("The data sets of the catalogue.", "show the catalogue"),
+    "describe": (_DESCRIBE, "describe data, and warn of its traps"),
+    "fetch": ("Fetch a set of the catalogue into the cache, verified.", "fetch a set of the catalogue"),
+    "import": (_IMPORT, "write data into a store"),
+    "verify": (_VERIFY, "compare a store with its digests"),
+}
 
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    data = Parser(prog="midam data", allow_abbrev=False, description="List, describe or fetch data.")
-    data.add_argument("action", choices=["list", "describe", "fetch"], help="what to do")
-    data.add_argument("name", type=str | None, nargs="?", default=None, help="catalogue name, or a file for describe")
-    return data
+    return Parser(prog="midam data", allow_abbrev=False, description="List, describe, fetch, import or verify data.")
 
 
-def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
-    """List, describe or fetch; returns the exit code."""
+def add_actions(to: ArgumentParser) -> dict[str, Parser]:
+    """Add the actions to the parser of the command; returns their parsers."""
+    found = {name: _parser(name, text) for name, (text, _) in _ACTIONS.items()}
+    found["describe"].add_argument("name", type=str, help=DATA)
+    found["describe"].add_argument(
+        "--out", type=str | None, default=None, metavar="DIR", help="also draw DIR/bag_sizes.png"
+    )
+    found["fetch"].add_argument("name", type=str, help="catalogue name")
+    found["import"].add_argument("source", type=str, help=DATA)
+    found["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
+    found["verify"].add_argument("store", type=str, help="folder of a store")
+    for name in ("import", "verify"):
+        found[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
+    for name in ("describe", "import"):
+        found[name].add_argument(
+            "--unlabelled", action="store_true", help="the bags have no labels, as those that are to be predicted"
+        )
+        found[name].add_class_arguments(FitConfig, nested_key=None, skip=set(SETTINGS) - set(DATA_FIELDS))
+    actions = to.add_subcommands(dest="action")
+    for name, (_, short) in _ACTIONS.items():
+        actions.add_subcommand(name, found[name], help=short)
+    return found
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Do what was asked; returns the exit code."""
+    chosen = options[options.action]
     if options.action == "list":
         print_catalog(stdout_console(), [catalog.describe(name) for name in catalog.names()])
         return 0
-    if options.name is None:
-        raise ConfigError(f"Expected a name, got none; names in the catalogue: {', '.join(catalog.names())}.")
     if options.action == "fetch":
-        if options.name not in catalog.CATALOG:
-            raise DataNotFoundError(
-                f"Expected a name of the catalogue, got {options.name!r}; known are {', '.join(catalog.names())}."
-            )
-        bundled = catalog.CATALOG[options.name].url is None
-        where = "comes with scikit-learn, nothing to fetch" if bundled else catalog.fetch(options.name)
-        stdout_console().print(escape(f"{options.name}: {where}"))
-        return 0
-    bags = read_data(options.name, FitConfig())
-    print_description(stdout_console(), options.name, bag_facts(options.name, bags), bags.sizes)
+        return _fetch(chosen.name)
+    if options.action == "describe":
+        return _describe(chosen)
+    return _import(chosen, console) if options.action == "import" else _verify(chosen, console)
+
+
+def _fetch(name: str) -> int:
+    if name not in catalog.CATALOG:
+        raise DataNotFoundError(
+            f"Expected a name of the catalogue, got {name!r}; known are {', '.join(catalog.names())}."
+        )
+    bundled = catalog.CATALOG[name].url is None
+    where = "comes with scikit-learn, nothing to fetch" if bundled else catalog.fetch(name)
+    stdout_console().print(escape(f"{name}: {where}"))
     return 0
+
+
+def _describe(options: Namespace) -> int:
+    bags = _read(options.name, options)
+    found = describe_bags(options.name, bags)
+    picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
+    if picture is not None:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=Path(options.name).name)
+    console = stdout_console()
+    print_description(console, options.name, found.facts, bags.sizes, labels=bags.labels)
+    print_warnings(console, found)
+    if picture is not None:
+        console.print(f"figure: {escape(str(picture))}")
+    return 0
+
+
+def _import(options: Namespace, console: Console) -> int:
+    require_free(options.out)
+    bags = _read(options.source, options)
+    with BagProgress("importing", bags.sizes, console=console) as progress:
+        store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
+    size = format_bytes(stored_bytes(store))
+    stdout_console().print(
+        escape(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})\n")
+        + escape(f"next: midam {'fit' if bags.labels is not None else 'predict RUN'} {options.out}")
+    )
+    return 0
+
+
+def _verify(options: Namespace, console: Console) -> int:
+    bags = open_store(options.store)
+    with BagProgress("verifying", bags.sizes, console=console) as progress:
+        damaged = verify_store(options.store, jobs=_jobs(options), on_bag=progress.update)
+    for bag in damaged:
+        console.print(f"[red]damaged:[/] bag {escape(bag.bag)} (in {escape(str(Path(options.store) / bag.file))})")
+    if damaged:
+        console.print(f"{len({bag.bag for bag in damaged})} of {len(bags)} bags are damaged; import the data again")
+        return 1
+    stdout_console().print(escape(f"sound: {options.store} ({len(bags)} bags, {bags.num_instances} instances)"))
+    return 0
+
+
+def _read(data: str, options: Namespace) -> Bags:
+    config = from_dict({name: options[name] for name in DATA_FIELDS})
+    # A store says by itself whether its bags have labels.
+    return read_data(data, config, require_labels=not (options.unlabelled or is_store(data)))
+
+
+def _jobs(options: Namespace) -> int:
+    if options.jobs < 1:
+        raise ConfigError(f"Expected --jobs >= 1, got {options.jobs}; choose another number.")
+    return int(options.jobs)
+
+
+def _parser(name: str, text: str) -> Parser:
+    return Parser(prog=f"midam data {name}", allow_abbrev=False, description=text)

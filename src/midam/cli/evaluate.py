@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from midam.cli.parser import DATA, Parser
-from midam.cli.predict import keep_data
+from midam.cli.predict import TABLES, add_tables, keep_data
 from midam.report.terminal import print_evaluation, stdout_console
 from midam.runs.apply import evaluate_run, load_run, read_for
 from midam.runs.folder import RunFolder, write_json
@@ -21,6 +21,7 @@ def parser() -> ArgumentParser:
     )
     evaluate.add_argument("run", type=str, help="run folder")
     evaluate.add_argument("data", type=str, help=DATA)
+    add_tables(evaluate)
     evaluate.add_argument(
         "--out", type=str | None, default=None, metavar="FILE.json", help="also write the figures as JSON"
     )
@@ -31,7 +32,8 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Test a run; returns the exit code."""
     keep_data(options)
     trained = load_run(RunFolder(Path(options.run)))
-    result = evaluate_run(trained, read_for(trained, options.data))
+    bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
+    result = evaluate_run(trained, bags)
     if options.out is not None:
         write_json(Path(options.out), result)
     print_evaluation(stdout_console(), result)

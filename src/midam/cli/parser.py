@@ -14,7 +14,10 @@ from jsonargparse import ArgumentParser
 from midam.errors import ConfigError
 from midam.train.config import FitConfig, read_yaml, unknown_key
 
-DATA = "catalogue name (see `midam data list`), or a .npz, .csv, .tsv or .parquet file"
+DATA = (
+    "catalogue name (see `midam data list`), store, folder of feature files, manifest, or .npz, .csv, .tsv or .parquet "
+    "file"
+)
 SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
 _FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]
 _LISTS = {field.name: field.type for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list}
@@ -23,10 +26,10 @@ _LISTS = {field.name: field.type for field in dataclasses.fields(FitConfig) if g
 _PLAIN = [
     (r"<class '(\w+)'>", r"\1"),
     (r"typing\.Literal", "one of "),
-    (r'Parser key "(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
-    (r'^expected "command" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
-    (r"the following arguments are required: (?:\w+\.)?(out|methods|cv)\b", r"Expected --\1, got nothing"),
-    (r"the following arguments are required: (?:\w+\.)?(\w+)", r"Expected \1, got nothing"),
+    (r'Parser key "(?:\w+\.)*(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
+    (r'^expected "(?:command|data\.action)" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
+    (r"the following arguments are required: (?:\w+\.)*(out|methods|cv)\b", r"Expected --\1, got nothing"),
+    (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]
 

@@ -1,6 +1,7 @@
 """`midam predict`: score bags with a trained run."""
 
 from pathlib import Path
+from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -8,10 +9,20 @@ from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
 from midam.errors import ConfigError
-from midam.report.terminal import stdout_console
-from midam.runs.apply import load_run, predict_run, read_for
+from midam.report.terminal import BagProgress, stdout_console
+from midam.runs.apply import load_run, predict_instances, predict_run, read_for
 from midam.runs.folder import RunFolder, csv_text, write_text
 from midam.runs.report import prediction_rows
+
+TABLES = {
+    "labels": "label table of a folder of feature files, or of a store",
+    "slides": "table of patients and their files, where the label table is one of patients",
+    "bag_column": "column that names the bag or the file; default: the run's",
+    "label_column": "column of the label; default: the run's",
+    "positive": "value of the label column that is label 1; default: the run's",
+    "groups": "column of the group; default: the run's",
+    "missing": "what to do about rows whose file is missing; default: the run's",
+}
 
 
 def parser() -> ArgumentParser:
@@ -21,18 +32,31 @@ def parser() -> ArgumentParser:
     )
     predict.add_argument("run", type=str, help="run folder")
     predict.add_argument("data", type=str, help=DATA)
+    add_tables(predict)
     predict.add_argument(
         "--out", type=str, required=True, metavar="FILE.csv", help="where to write bag, score, probability"
+    )
+    predict.add_argument(
+        "--instances",
+        type=str | None,
+        default=None,
+        metavar="DIR",
+        help="also write DIR/<bag>.h5 with score, weight and attention of each instance; needs midam[hdf5]",
     )
     return predict
 
 
-def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
+def run(options: Namespace, console: Console) -> int:
     """Score bags; returns the exit code."""
     keep_data(options)
     trained = load_run(RunFolder(Path(options.run)))
-    bags = read_for(trained, options.data)
-    scores, probabilities = predict_run(trained, bags)
+    bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
+    if options.instances is None:
+        scores, probabilities = predict_run(trained, bags)
+    else:
+        with BagProgress("scoring", bags.sizes, console=console) as progress:
+            folder = Path(options.instances)
+            scores, probabilities = predict_instances(trained, bags, folder, on_bag=progress.update)
     rows = prediction_rows(bags.ids, scores, labels=bags.labels, splits=None, probabilities=probabilities)
     columns = ["bag", *(["label"] if bags.labels is not None else []), "score", "probability"]
     write_text(Path(options.out), csv_text(columns, rows))
@@ -40,12 +64,24 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     return 0
 
 
+def add_tables(parser: ArgumentParser) -> None:
+    """Add the options that say how labels are read, where the run's own settings do not hold."""
+    for name, text in TABLES.items():
+        kind = str | None if name != "missing" else Literal["error", "skip"] | None
+        parser.add_argument(f"--{name}", type=kind, default=None, help=text)
+
+
 def keep_data(options: Namespace) -> None:
-    """Refuse to write over the data or a file of the run."""
+    """Refuse to write over the data, its tables or a file of the run."""
+    data = Path(options.data).resolve()
+    folder = options.get("instances")
+    if folder is not None and (data == Path(folder).resolve() or data in Path(folder).resolve().parents):
+        raise ConfigError(f"Expected another folder than the data for --instances, got {folder}; choose a new name.")
     if options.out is None:
         return
     out = Path(options.out).resolve()
-    if out == Path(options.data).resolve() or (out.exists() and Path(options.run).resolve() in out.parents):
+    tables = [Path(options[name]).resolve() for name in ("labels", "slides") if options[name] is not None]
+    if out in (data, *tables) or (out.exists() and Path(options.run).resolve() in out.parents):
         raise ConfigError(
             f"Expected another file than the data or one of the run's for --out, got {options.out}; choose a new name."
         )

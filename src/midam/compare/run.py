@@ -150,6 +150,8 @@ class _Keeper:
         names = [method.name for method in methods]
         if path.exists():
             kept = read_yaml(path)
+            # Settings that came after the comparison was started stand at their defaults.
+            kept["settings"] = {**to_dict(FitConfig()), **kept.get("settings", {})}
             changed = [key for key, value in record.items() if kept.get(key) != value]
             if changed:
                 raise ConfigError(

@@ -17,6 +17,8 @@ from midam.data._checks import SPLITS
 from midam.data.rows import Rows
 from midam.errors import BagDataError, OneClassError
 
+_PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
+
 
 class Bags:
     """N bags over one flat array of M instances.
@@ -46,12 +48,17 @@ class Bags:
         Digest of each bag's content where it is known, as of a store; see `bag_digests`.
     feature_names : sequence of str, optional
         Names of the features of a table, in the order of the last axis.
+    sources : array of str, shape [N], optional
+        File or files that each bag was read from.
+    attributes : array of str, shape [N], optional
+        What the files of each bag say of themselves, as JSON: ``{file: {array: {name: value}}}``, see `described`.
     source : str, default "memory"
         Where the bags come from. Error messages name it.
 
     Attributes
     ----------
-    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, source
+    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, sources, attributes,
+    source
         The parameters, as int64 and str arrays, the feature names as a tuple.
 
     Raises
@@ -80,6 +87,8 @@ class Bags:
     coords: NDArray[Any] | Rows | None
     digests: NDArray[np.str_] | None
     feature_names: tuple[str, ...] | None
+    sources: NDArray[np.str_] | None
+    attributes: NDArray[np.str_] | None
     source: str
 
     def __init__(
@@ -95,6 +104,8 @@ class Bags:
         coords: NDArray[Any] | Rows | None = None,
         digests: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        sources: ArrayLike | None = None,
+        attributes: ArrayLike | None = None,
         source: str = "memory",
     ) -> None:
         sizes = _checks.int_array(sizes, "sizes", source)
@@ -110,6 +121,8 @@ class Bags:
             coords=coords,
             digests=None if digests is None else _checks.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
+            sources=None if sources is None else _checks.str_array(sources),
+            attributes=None if attributes is None else _checks.str_array(attributes),
             source=source,
         )
         self.check(finite=False)
@@ -310,19 +323,23 @@ class Bags:
         """
         index = np.asarray(index)
         chosen = index if index.dtype == np.bool_ else index.astype(np.int64)
-        return type(self)(
-            self.instances,
-            starts=self.starts[chosen],
-            sizes=self.sizes[chosen],
-            ids=self.ids[chosen],
-            labels=None if self.labels is None else self.labels[chosen],
-            groups=None if self.groups is None else self.groups[chosen],
-            splits=None if self.splits is None else self.splits[chosen],
-            coords=self.coords,
-            digests=None if self.digests is None else self.digests[chosen],
-            feature_names=self.feature_names,
-            source=self.source,
-        )
+        parts = {name: getattr(self, name) for name in _PER_BAG}
+        return self.replace(**{name: None if part is None else part[chosen] for name, part in parts.items()})
+
+    def replace(self, **changes: Any) -> Self:
+        """Make bags of the same instances with other attributes.
+
+        Parameters
+        ----------
+        **changes
+            Parameters of `Bags`.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0]]]).replace(labels=[0, 1]).labels
+        array([0, 1])
+        """
+        return type(self)(**{**vars(self), **changes})
 
     def where_split(self, name: str) -> NDArray[np.int64]:
         """Positions of the bags of one split, int64 [n], ascending; for `subset`.
@@ -381,6 +398,16 @@ class Bags:
         start = int(self.starts[index])
         return None if self.coords is None else self.coords[start : start + int(self.sizes[index])]
 
+    def described(self, index: int) -> dict[str, Any]:
+        """What the files of a bag say of themselves, by file and array: magnification, patch size, encoder, ...
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]]]).replace(attributes=['{"a.h5": {"coords": {"patch_size": 256}}}']).described(0)
+        {'a.h5': {'coords': {'patch_size': 256}}}
+        """
+        return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
+
     def require_labels(self) -> NDArray[np.int64]:
         """Return the labels, int64 [N].
 
@@ -419,6 +446,9 @@ class Bags:
         _checks.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
         if self.groups is not None:
             _checks.check_length(self.groups, self.ids, "group", self.source)
+        for name, array in (("source", self.sources), ("digest", self.digests), ("attribute", self.attributes)):
+            if array is not None:
+                _checks.check_length(array, self.ids, name, self.source)
         if self.splits is not None:
             _checks.check_splits(self.splits, self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":

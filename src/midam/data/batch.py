@@ -1,7 +1,7 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -86,7 +86,7 @@ class InstanceReader:
         self.waited_s += time.perf_counter() - started
         return x
 
-    def stream(self, jobs: Iterable[tuple[Tensor, Extra]]) -> Iterator[tuple[Tensor, Extra, Tensor]]:
+    def stream(self, jobs: Iterable[tuple[Tensor, Extra]]) -> Generator[tuple[Tensor, Extra, Tensor], None, None]:
         """Each job with its instances, in order; those that are not resident are read ahead by the workers.
 
         Parameters
@@ -240,7 +240,7 @@ class WholeBatch:
             first = ends[segment] - self.sizes[segment]
             yield starts[segment] + ordinal - first, segment
 
-    def read(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def read(self, chunk_size: int) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """Read the instances of `chunks`, those on disk ahead of their use.
 
         Yields
@@ -255,7 +255,7 @@ def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Iterator[SampledBatch]:
+def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Generator[SampledBatch, None, None]:
     """One epoch of sampled batches.
 
     Parameters
@@ -290,7 +290,7 @@ def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor)
             yield SampledBatch(x, bags, of_bags, counts, drawn, class_weights=weights)
 
 
-def whole_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Iterator[WholeBatch]:
+def whole_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Generator[WholeBatch, None, None]:
     """One epoch of whole batches; parameters as in `sampled_batches`, the sampler made without `num_instances`."""
     for bags in sampler.epoch().bags:
         yield WholeBatch(reader, bags, labels[bags.to(reader.device)])

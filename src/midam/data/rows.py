@@ -89,6 +89,11 @@ class Rows(ABC):
         )
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files that the instances are read from; none where that cannot be said."""
+        return ()
+
+    @property
     def ndim(self) -> int:
         """Number of axes."""
         return len(self.shape)
@@ -169,6 +174,11 @@ class RowFile(Rows):
         self._lock = threading.Lock()
         self._handle: int | None = None
         self._map: NDArray[Any] | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The file."""
+        return (self.path,)
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""

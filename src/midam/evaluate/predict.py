@@ -1,10 +1,8 @@
 """Scores of whole bags and of their instances, streamed."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +11,8 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
+from midam.data.rows import on_disk
+from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
@@ -64,9 +64,9 @@ def predict(
     reader : InstanceReader, optional
         An open reader of `bags`.
     """
-    reader = reader or InstanceReader(bags, device=_device(model))
+    reader = reader or reader_of(model, bags)
     scores = []
-    with _evaluation(model):
+    with evaluation(model):
         for low in range(0, len(bags), _BAGS_AT_A_TIME):
             index = torch.arange(low, min(low + _BAGS_AT_A_TIME, len(bags)))
             batch = WholeBatch(reader, index, torch.zeros(len(index)))
@@ -91,47 +91,28 @@ def instance_scores(
     chunk_size : int
         Instances encoded at a time, >= 1.
     """
-    scorers = scorers_of(model)
-    reader = InstanceReader(bags, device=_device(model))
+    reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
-    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in scorers]
-    with _evaluation(model):
-        for positions, _ in batch.chunks(chunk_size):
-            x = reader.rows(positions)
-            for scorer, parts in zip(scorers, found):
-                z, v = scorer.instances(x)
-                parts.append((scorer.pooling.score(z, v, torch.ones_like(z)).cpu(), z.cpu()))
-    members = []
-    for scorer, parts in zip(scorers, found):
-        score, z = (torch.cat(column) for column in zip(*parts))
-        weight = torch.softmax(z.double(), dim=0) if scorer.pooling.smooth else _one_hot_maximum(z)
-        members.append(_Parts(score, z, weight))
-    smooth = all(scorer.pooling.smooth for scorer in scorers)
-    return members[0].rounded() if len(members) == 1 else _averaged(members, smooth=smooth)
+    passed = InstancePass(scorers_of(model), batch, chunk_size=chunk_size)
+    with evaluation(model):
+        score, z = (torch.cat(column) for column in zip(*passed.chunks()))
+    found = passed.average(score, z, first=0)
+    members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, found.weights.T))
+    if len(members) == 1:
+        return members[0]
+    return _rounded(found.score, found.attention, found.weight, members)
 
 
-class _Parts(NamedTuple):
-    score: Tensor
-    z: Tensor
-    weight: Tensor
-
-    def rounded(self, members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
-        score, attention, weight = (x.float().numpy() for x in self)
-        return InstanceScores(score, attention, weight, members)
+def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
+    """Reader for one pass: what is on disk stays there."""
+    return InstanceReader(bags, device=_device(model), resident=False if on_disk(bags.instances) else None)
 
 
-def _averaged(members: list[_Parts], *, smooth: bool) -> InstanceScores:
-    score, z, weight = (torch.stack(column).double() for column in zip(*members))
-    attention = z.mean(dim=0)
-    if smooth:
-        # In log space: a weight too small for a float still has a logit. The shift makes equal members keep theirs.
-        attention = torch.logsumexp(torch.log_softmax(z, dim=1), dim=0) - math.log(len(z))
-        attention += torch.logsumexp(z, dim=1).mean()
-    return _Parts(score.mean(dim=0), attention, weight.mean(dim=0)).rounded(tuple(one.rounded() for one in members))
-
-
-def _one_hot_maximum(z: Tensor) -> Tensor:
-    return torch.nn.functional.one_hot(z.argmax(), num_classes=len(z))
+def _rounded(
+    score: Tensor, attention: Tensor, weight: Tensor, members: tuple[InstanceScores, ...] = ()
+) -> InstanceScores:
+    columns = [x.to(torch.float32).numpy().copy() for x in (score, attention, weight)]
+    return InstanceScores(columns[0], columns[1], columns[2], members)
 
 
 def _device(model: torch.nn.Module) -> torch.device:
@@ -139,7 +120,8 @@ def _device(model: torch.nn.Module) -> torch.device:
 
 
 @contextmanager
-def _evaluation(model: torch.nn.Module) -> Iterator[None]:
+def evaluation(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode without graph; the modes of all layers come back."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

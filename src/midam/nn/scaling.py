@@ -13,6 +13,7 @@ _KNOTS = 200
 _MAX_NORMAL_SCORE = 3.0
 _HEAP = 0.25
 _SAME = 1e-5
+_VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
 
 
 class Standardizer(nn.Module):
@@ -68,22 +69,17 @@ class Standardizer(nn.Module):
     @torch.no_grad()
     def fit(self, x: Tensor) -> "Standardizer":
         """Set the statistics from instances x [M, ...], M >= 1."""
-        x = x.to("cpu", torch.float64)
-        columns = x.flatten(1) if x.ndim <= 2 else x.transpose(0, 1).flatten(1).T
-        constant = columns.amin(dim=0) == columns.amax(dim=0)
-        kept = _winsorise(columns) if x.ndim <= 2 else columns
-        center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
-        scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
-        # In floating point the deviation of many equal numbers need not be exactly 0.
-        scale = torch.where(constant, torch.ones_like(scale), scale)
-        self.center.copy_(center.view(self.center.shape))
-        self.center_low.copy_(center.view(self.center.shape) - self.center.double())
-        self.scale.copy_(scale.view(self.scale.shape))
-        if self.scaling != "linear":
-            ordered = self._linear(x.to(self.center.device)).sort(dim=0).values
-            ranks = torch.linspace(0, len(ordered) - 1, _KNOTS, dtype=torch.float64).round().long()
-            self.knots.copy_(ordered[ranks.to(ordered.device)].T)
-            self.blended.copy_(_piled_up(ordered) | (self.scaling == "blend"))
+        if x.ndim > 2:
+            self._set(slice(None), *_moments(x.to("cpu", torch.float64).transpose(0, 1).flatten(1).T, robust=False))
+            return self
+        # In sixteens, so that torch sums a column in the same order whatever the others.
+        width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16
+        for low in range(0, x.shape[1], width):
+            part = slice(low, low + width)
+            columns = x[:, part].to("cpu", torch.float64)
+            self._set(part, *_moments(columns, robust=True))
+            if self.scaling != "linear":
+                self._set_ranks(part, columns.to(self.center.device))
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,11 +89,36 @@ class Standardizer(nn.Module):
             return u
         return torch.where(self.blended, 0.5 * (u + _normal_scores(u, self.knots)), u)
 
-    def _linear(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.float64 and self.center.dtype != torch.float64:
-            x = x - self.center.double() - self.center_low.double()
-            return (x / self.scale).clamp(-self.clip, self.clip).to(self.center.dtype)
-        return ((x.to(self.center.dtype) - self.center) / self.scale).clamp(-self.clip, self.clip)
+    def _set(self, part: slice, center: Tensor, scale: Tensor) -> None:
+        center, scale = (x.view(self.center[part].shape) for x in (center, scale))
+        self.center[part] = center
+        self.center_low[part] = center - center.to(self.center.dtype).double()
+        self.scale[part] = scale
+
+    def _set_ranks(self, part: slice, columns: Tensor) -> None:
+        ordered = self._linear(columns, part).sort(dim=0).values
+        ranks = torch.linspace(0, len(ordered) - 1, _KNOTS, dtype=torch.float64).round().long()
+        self.knots[part] = ordered[ranks.to(ordered.device)].T
+        self.blended[part] = _piled_up(ordered) | (self.scaling == "blend")
+
+    def _linear(self, x: Tensor, part: slice | None = None) -> Tensor:
+        center, low, scale = self.center, self.center_low, self.scale
+        if part is not None:
+            center, low, scale = center[part], low[part], scale[part]
+        if x.dtype == torch.float64 and center.dtype != torch.float64:
+            x = x - center.double() - low.double()
+            return (x / scale).clamp(-self.clip, self.clip).to(center.dtype)
+        return ((x.to(center.dtype) - center) / scale).clamp(-self.clip, self.clip)
+
+
+def _moments(columns: Tensor, *, robust: bool) -> tuple[Tensor, Tensor]:
+    """Center and scale [D] of columns [M, D] in float64."""
+    constant = columns.amin(dim=0) == columns.amax(dim=0)
+    kept = _winsorise(columns) if robust else columns
+    center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
+    scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
+    # In floating point the deviation of many equal numbers need not be exactly 0.
+    return center, torch.where(constant, torch.ones_like(scale), scale)
 
 
 def _piled_up(ordered: Tensor) -> Tensor:

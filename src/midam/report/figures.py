@@ -88,7 +88,7 @@ def plot_roc(
     counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
     axes.text(0, 1.025, counts, transform=axes.transAxes, color=GREY, fontsize=9)
     add_legend(figure, columns=1)
-    _save(figure, Path(path))
+    save_figure(figure, Path(path))
 
 
 def plot_curves(
@@ -141,7 +141,7 @@ def plot_curves(
             axes.axvline(epoch, color=GREY, linestyle=":", linewidth=1.2, label=name, zorder=1)
         axes.margins(y=0.08)
     add_legend(figure, columns=4)
-    _save(figure, Path(path))
+    save_figure(figure, Path(path))
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
@@ -224,7 +224,7 @@ def _curve(
     )
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Style the axes and write the PNG beside its target, then move it there in one step."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)

@@ -12,10 +12,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from midam.data import catalog
-from midam.data.bags import Bags
+from midam.report.describe import BagDescription
+from midam.report.sizes import size_edges
 
 _LINES = 10
+_SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
 
 
@@ -62,6 +63,61 @@ class FitProgress:
         every = max(1, self._epochs // _LINES)
         if not self._console.is_terminal and (row["epoch"] % every == 0 or row["epoch"] == self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
+
+
+class BagProgress:
+    """Progress through bags: bags, instances a second and the time left on a terminal, ten plain lines elsewhere.
+
+    Parameters
+    ----------
+    title : str
+        What is done.
+    sizes : array of int, shape [N]
+        Instances of each bag.
+    console : Console
+        Where to draw.
+    """
+
+    def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
+        self._title = title
+        self._sizes = sizes
+        self._console = console
+        self._total = int(sizes.sum())
+        self._bags = self._rows = self._shown = 0
+        self._bar = Progress(
+            TextColumn(title),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=self._total, state="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, bag: int) -> None:
+        """Count a bag, by its position."""
+        self._bags += 1
+        self._rows += int(self._sizes[bag])
+        done = f"{self._bags}/{len(self._sizes)} bags"
+        if self._console.is_terminal:
+            speed = self._bar.tasks[self._task].speed
+            state = done if speed is None else f"{done}  {speed:,.0f} instances/s"
+            self._bar.update(self._task, completed=self._rows, state=state)
+            return
+        tenth = _LINES * self._bags // len(self._sizes)
+        if tenth > self._shown:
+            self._shown = tenth
+            self._console.print(f"{self._title} {done}", soft_wrap=True)
 
 
 def stdout_console() -> Console:
@@ -127,40 +183,41 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
     console.print(table)
 
 
-def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
-    """Facts about labelled bags, and about their data set where `name` is in the catalogue."""
-    labels, sizes = bags.require_labels(), bags.sizes
-    facts: dict[str, Any] = {}
-    if name in catalog.CATALOG:
-        entry = catalog.describe(name)
-        facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
-    facts |= {
-        "bags": f"{len(bags)} ({int(labels.sum())} positive)",
-        "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
-        "instance shape": list(bags.instance_shape),
-    }
-    if 0 < labels.sum() < len(labels):
-        facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
-    if bags.splits is not None:
-        facts["splits"] = ", ".join(f"{part} {int((bags.splits == part).sum())}" for part in ("train", "val", "test"))
-    if bags.groups is not None:
-        facts["groups"] = len(set(bags.groups.tolist()))
-    return facts
-
-
-def print_description(console: Console, name: str, facts: Mapping[str, Any], sizes: NDArray[np.int64]) -> None:
-    """Facts about a set of bags, and a histogram of its bag sizes."""
+def print_description(
+    console: Console,
+    name: str,
+    facts: Mapping[str, Any],
+    sizes: NDArray[np.int64],
+    *,
+    labels: NDArray[np.int64] | None = None,
+) -> None:
+    """Facts about a set of bags, and a histogram of its bag sizes, by class where labels are known."""
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
-    edges = np.unique(np.round(np.geomspace(sizes.min(), sizes.max() + 1, 9)).astype(int))
-    if len(edges) < 2:
+    edges = size_edges(sizes, bins=_SIZE_BINS)
+    if len(edges) < 3:
         return
-    counts, _ = np.histogram(sizes, bins=edges)
+    positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
+    total, _ = np.histogram(sizes, bins=edges)
+    above, _ = np.histogram(sizes[positive], bins=edges)
+    if labels is not None:
+        console.print("  + positive, o negative")
     console.print("  bag sizes:")
-    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+    for low, high, count, positives in zip(edges[:-1], edges[1:], total, above, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}-{high - 1}"
-        console.print(f"    {label:>13} {'#' * int(np.ceil(40 * count / counts.max()))} {count}")
+        width = int(np.ceil(_BAR * count / total.max()))
+        plus = int(np.round(width * positives / count)) if count else 0
+        counts = f"{count}" if labels is None else f"{positives} + {count - positives} = {count}"
+        console.print(f"    {label:>13} {'+' * plus}{'o' * (width - plus)} {counts}")
+
+
+def print_warnings(console: Console, description: BagDescription) -> None:
+    """What can spoil a result, and what was not looked for."""
+    for message in description.warnings:
+        console.print(f"[yellow]warning:[/] {escape(message)}")
+    for message in description.notes:
+        console.print(f"note: {escape(message)}")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]]) -> None:

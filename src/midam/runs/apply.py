@@ -1,7 +1,9 @@
 """Apply a finished run: load it, score bags, evaluate it on bags it has or has not seen."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
+from midam.runs.instances import write_instance_scores
 from midam.train.checkpoint import load_checkpoint
 from midam.train.config import FitConfig, from_dict
 from midam.train.method import build_ensemble
@@ -96,15 +99,27 @@ def load_run(folder: RunFolder) -> LoadedRun:
     )
 
 
-def read_for(run: LoadedRun, data: str) -> Bags:
+def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     """Read bags for a run, with or without labels, and check that they carry the run's features.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        Its settings name the columns; its tables of labels and slides belong to its own data alone.
+    data : str
+        Catalogue name or path.
+    **reading
+        Settings of `midam.train.config.DATA_FIELDS` that hold instead; None leaves one as it is.
 
     Raises
     ------
     BagDataError
         If the instances have another shape, or the features other names or another order.
     """
-    bags = read_data(data, run.config, require_labels=False)
+    own = Path(data).resolve() == Path(run.data["source"]).resolve()
+    changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
+    changes |= {name: value for name, value in reading.items() if value is not None}
+    bags = read_data(data, replace(run.config, **changes), require_labels=False)
     if run.data["feature_names"] is not None and bags.feature_names is not None:
         _check_names(run.data["feature_names"], list(bags.feature_names), data)
     expected = tuple(run.data["instance_shape"])
@@ -140,6 +155,14 @@ def _check_names(expected: list[str], found: list[str], data: str) -> None:
 def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Scores of bags [N], and probabilities [N] where the run is calibrated."""
     scores = predict(run.model, bags, chunk_size=run.config.chunk_size)
+    return scores, None if run.calibrator is None else run.calibrator.predict(scores)
+
+
+def predict_instances(
+    run: LoadedRun, bags: Bags, folder: Path, *, on_bag: Callable[[int], None] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instances` says how."""
+    scores = write_instance_scores(run.model, bags, folder, chunk_size=run.config.chunk_size, on_bag=on_bag)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 
 

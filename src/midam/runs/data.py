@@ -34,7 +34,7 @@ class SplitBags:
 
 
 def read_data(data: str, config: FitConfig, *, require_labels: bool = True) -> Bags:
-    """Read bags with the column names of the settings."""
+    """Read bags with the columns and tables that the settings name."""
     return read_bags(
         data,
         bag_column=config.bag_column,
@@ -43,6 +43,14 @@ def read_data(data: str, config: FitConfig, *, require_labels: bool = True) -> B
         split_column=config.split,
         coord_columns=config.coords,
         ignore_columns=config.ignore,
+        labels=config.labels,
+        slides=config.slides,
+        positive=config.positive,
+        bag_by=config.bag_by,
+        split_file=config.split_file,
+        fold=config.fold,
+        missing=config.missing,
+        reads=config.reads,
         require_labels=require_labels,
     )
 

@@ -97,7 +97,9 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
     """
     config, recorded = read_run_config(folder)
     checkpoint = load_checkpoint(folder.last, required=("config", "trainer", "data", "seconds"))
-    changed = [name for name, value in to_dict(config).items() if checkpoint["config"].get(name) != value]
+    # Settings that the run does not know yet had their defaults.
+    saved = to_dict(from_dict(checkpoint["config"], source=str(folder.last)))
+    changed = [name for name, value in to_dict(config).items() if saved[name] != value]
     if changed:
         raise CheckpointError(
             f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "

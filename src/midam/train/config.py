@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from midam.errors import ConfigError
+from midam.train.augment import check_names
 
 PoolingName = Literal[
     "attention",
@@ -29,15 +30,34 @@ PoolingName = Literal[
 EstimatorName = Literal["vrsp", "minibatch", "exact", "exact-point"]
 ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 
+ENCODERS = ("mlp", "resnet20", "resnet20-3d")
+
+# The settings that say how data is read.
+DATA_FIELDS = (
+    *("bag_column", "label_column", "groups", "split", "coords", "ignore"),
+    *("labels", "slides", "positive", "bag_by", "split_file", "fold", "missing"),
+)
+
 # Settings, what holds for their values, and how a message says it. None is always allowed where the type allows it.
 _RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
     (
-        ("members", "epochs", "num_positive", "num_negative", "num_instances", "chunk_size", "patience", "threads"),
+        (
+            "members",
+            "epochs",
+            "num_positive",
+            "num_negative",
+            "num_instances",
+            "chunk_size",
+            "patience",
+            "threads",
+            "state_refresh",
+            "val_every",
+        ),
         lambda value: value >= 1,
         ">= 1",
     ),
     (("lr", "margin", "clip"), lambda value: 0 < value < math.inf, "> 0"),
-    (("weight_decay", "seed"), lambda value: 0 <= value < math.inf, ">= 0"),
+    (("weight_decay", "seed", "workers", "fold"), lambda value: 0 <= value < math.inf, ">= 0"),
     (("state_rate", "dual_lr"), lambda value: 0 < value <= 1, "in (0, 1]"),
     (("momentum", "dropout", "val_fraction", "test_fraction"), lambda value: 0 <= value < 1, "in [0, 1)"),
     (("hidden",), lambda widths: all(width >= 1 for width in widths), "as widths >= 1, such as [64, 32]"),
@@ -87,6 +107,12 @@ class FitConfig:
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     lag
         Linearise at the previous state, as Algorithm 1 prints it.
+    state_start
+        The tracked state before the first step: empty until a bag's first visit ("first-visit"), or streamed once over
+        all bags ("exact").
+    state_refresh
+        Set the tracked state exactly again after each so many epochs, at the cost of a pass over all bags; default:
+        never.
     margin
         c > 0 of the AUC objectives.
     dual_lr
@@ -100,13 +126,25 @@ class FitConfig:
     pooling_args
         Further arguments of the pooling head.
     encoder
-        "mlp" for feature vectors, "resnet20" for patches and slices.
+        "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes, or the class path of
+        any torch.nn.Module ("package.module.Class"), which is imported.
+    encoder_args
+        Arguments of that class.
+    encoder_weights
+        File with the encoder's weights at the start: a state dictionary of torch.save, or .safetensors.
+    freeze
+        Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
+    checkpointing
+        Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
+    augment
+        Random changes of each instance of a training step: "flip", "rotate90", "crop", "colour" (three channels),
+        "intensity".
     hidden
         Widths of the mlp's layers; default: one layer as wide as the input.
     dropout
         After each layer of the mlp, in [0, 1).
     norm
-        Normalisation of resnet20.
+        Normalisation of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
     standardize
         Standardise features robustly with the statistics of the training instances.
     scaling
@@ -116,6 +154,17 @@ class FitConfig:
         Bound on a linearly standardised feature.
     chunk_size
         Instances encoded at a time where whole bags are streamed.
+    workers
+        Threads that read instances ahead of their use; default: 2 where the instances stay on disk, else 0. The
+        batches are the same for any number.
+    resident
+        Keep all instances on the device of the training; default: on a GPU where they take less than half of its free
+        memory, on the CPU where they are not on disk.
+    reads
+        How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto"
+        (mmap for a file of at most a quarter of the machine's memory).
+    val_every
+        Score the validation bags after each so many epochs, and after the last.
     val_fraction
         Fraction of the bags for validation, where the data names no splits.
     test_fraction
@@ -125,23 +174,41 @@ class FitConfig:
     patience
         Stop after so many epochs without a better validation AUROC; default: never.
     bag_column
-        Column of a table that names the bag.
+        Column of a table that names the bag; of a label table, the file: by default the column that does.
     label_column
-        Column of a table that holds the bag's label, 0 or 1.
+        Column of a table that holds the bag's label, 0 or 1, or text with `positive`.
     groups
-        Column of a table that names the group (patient); splits are disjoint by group.
+        Column of a table that names the group (patient); splits are disjoint by group. Default: in a label table, the
+        column of the patient or case.
     split
         Column of a table that names the split: train, val or test.
     coords
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
+    labels
+        Label table (CSV or TSV) of a folder of feature files, or other labels for a store.
+    slides
+        Table of patients and their files, where the label table is one of patients.
+    positive
+        Value of the label column that is label 1; all others are 0.
+    bag_by
+        Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
+    split_file
+        Table of splits: CLAM's splits_K.csv or the folder of these, Patho-Bench's with columns fold_K, or a column
+        split beside the names.
+    fold
+        Which of the splits.
+    missing
+        What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
     allow_leakage
         Accept a split in which a group stands on both sides.
     accelerator
         Where to train: "auto", "cpu" or "cuda".
     precision
         "32-true" or "bf16-mixed" (the encoder in bfloat16; pooling and objective stay in float32).
+    compile
+        Run the encoder of a training step through torch.compile; needs a C++ compiler, or Triton on a GPU.
     threads
         CPU threads of the training; default: 1 for the mlp, whose steps are too small to share, else as many as torch
         takes. A run repeats bit for bit with the same number.
@@ -166,13 +233,20 @@ class FitConfig:
     state_rate: float = 0.5
     state_schedule: Literal["constant", "warmup"] = "constant"
     lag: bool = False
+    state_start: Literal["first-visit", "exact"] = "first-visit"
+    state_refresh: int | None = None
     margin: float = 1.0
     dual_lr: float = 1.0
     objective_weight: Literal["paper", "pairwise"] = "paper"
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
     temperature: float | None = None
     pooling_args: dict[str, Any] = field(default_factory=dict)
-    encoder: Literal["mlp", "resnet20"] = "mlp"
+    encoder: str = "mlp"
+    encoder_args: dict[str, Any] = field(default_factory=dict)
+    encoder_weights: str | None = None
+    freeze: list[str] = field(default_factory=list)
+    checkpointing: bool = False
+    augment: list[str] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     dropout: float = 0.0
     norm: Literal["group", "batch"] = "group"
@@ -180,6 +254,10 @@ class FitConfig:
     scaling: Literal["linear", "blend", "auto"] = "auto"
     clip: float = 3.0
     chunk_size: int = 4096
+    workers: int | None = None
+    resident: bool | None = None
+    reads: Literal["auto", "mmap", "pread"] = "auto"
+    val_every: int = 1
     val_fraction: float = 0.2
     test_fraction: float = 0.2
     select: Literal["last", "best"] = "last"
@@ -190,9 +268,17 @@ class FitConfig:
     split: str | None = None
     coords: list[str] = field(default_factory=list)
     ignore: list[str] = field(default_factory=list)
+    labels: str | None = None
+    slides: str | None = None
+    positive: str | None = None
+    bag_by: Literal["slide", "patient"] = "slide"
+    split_file: str | None = None
+    fold: int | None = None
+    missing: Literal["error", "skip"] = "error"
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    compile: bool = False
     threads: int | None = None
     logger: Literal["none", "tensorboard"] = "none"
 
@@ -208,10 +294,24 @@ class FitConfig:
             raise ConfigError(
                 f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
             )
+        if "." not in self.encoder and self.encoder not in ENCODERS:
+            near = difflib.get_close_matches(self.encoder, ENCODERS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "choose one of them."
+            raise ConfigError(
+                f"Expected encoder as one of {', '.join(ENCODERS)} or a class path, got {self.encoder!r}; {hint}"
+            )
+        check_names(self.augment)
         if self.temperature is not None and self.pooling != "smoothed-max":
             raise ConfigError(
                 f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
                 "'smoothed-max'."
+            )
+
+        if self.estimator != "vrsp" and (self.state_start != "first-visit" or self.state_refresh is not None):
+            name = "state_refresh" if self.state_start == "first-visit" else "state_start"
+            raise ConfigError(
+                f"Expected no {name} with the estimator {self.estimator!r}, got {getattr(self, name)!r}; only 'vrsp' "
+                "tracks a state."
             )
 
     def num_members(self) -> int:

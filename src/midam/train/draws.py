@@ -9,8 +9,8 @@ from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.data.sampling import uniform_slots
-from midam.evaluate.stream import stream_bags, stream_instances
-from midam.functional.logmean import LogMean, identity, merge, reduce_segments
+from midam.evaluate.stream import MeanTotal, stream_bags, stream_instances
+from midam.functional.logmean import LogMean
 from midam.nn.scorer import BagScorer
 
 
@@ -57,19 +57,17 @@ def draw_proportional(
     the chunk's weight has in all that was seen. A bag of at most B instances is taken whole instead.
     """
     num_bags = batch.index.shape[0]
-    total: LogMean | None = None
+    total = MeanTotal(num_bags)
     slots = np.zeros((num_bags, num_instances), dtype=np.int64)
     for positions, segment, z, v in stream_instances(model, batch, chunk_size=chunk_size):
-        part = reduce_segments(z, v, segment, num_bags=num_bags)
-        total = merge(identity(num_bags, v.shape[1], like=z) if total is None else total, part)
-        share = torch.exp(part.l + torch.log(part.n) - total.l - torch.log(total.n)).nan_to_num(0.0)
+        part = total.add(positions, segment, z, v)
+        seen = total.exact
+        share = torch.exp(part.l + torch.log(part.n) - seen.l - torch.log(seen.n)).nan_to_num(0.0)
         arrived = np.flatnonzero(part.n.cpu().numpy() > 0)
         inside = _draw_within(z.cpu().double().numpy(), segment.cpu().numpy(), arrived, num_instances, rng)
-        replace = rng.random(inside.shape) < share.cpu().double().numpy()[arrived, None]
+        replace = rng.random(inside.shape) < share.cpu().numpy()[arrived, None]
         slots[arrived] = np.where(replace, positions.numpy()[inside], slots[arrived])
-    if total is None:
-        raise ValueError("Expected at least one instance, got an empty batch; pass bags that hold instances.")
-    return _take_small_bags_whole(batch, total, slots)
+    return _take_small_bags_whole(batch, total.value(), slots)
 
 
 def _draw_within(

@@ -162,6 +162,14 @@ class VarianceReduced(Estimator):
         self.bag_state.index_copy_(0, index, torch.where(loss.abs() < math.inf, new.to(old.dtype), old))
         self._proposed = None
 
+    @torch.no_grad()
+    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
+        """Set the tracked statistic of bags [K] to l [K], r [K, V]; they count as visited."""
+        index = index.to(self.bag_state.device)
+        visits = self.bag_state[index, :1].clamp(min=1)
+        state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
+        self.bag_state.index_copy_(0, index, state)
+
     def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Tensor:
         if self.schedule == "warmup":
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)

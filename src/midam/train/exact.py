@@ -1,5 +1,6 @@
 """Estimators that stream whole bags: the exact gradient, and the exact point with a sampled gradient."""
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
 from midam.errors import ConfigError
-from midam.evaluate.stream import stream_maximum
-from midam.functional.logmean import LogMean, cotangents, linearise, merge, point_weights, reduce_segments
+from midam.evaluate.stream import MeanTotal, stream_maximum
+from midam.functional.logmean import cotangents, linearise, point_weights
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.augment import Augment
 from midam.train.draws import draw_proportional, draw_uniform
 from midam.train.estimators import Estimator
 
@@ -47,10 +49,10 @@ class Exact(Estimator):
             x = batch.reader.rows(positions)
             out: BagOutput = model(x, batch.sizes.to(x.device))
             return out
-        _refuse_batch_statistics(model, self.name)
+        refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if model.pooling.smooth:
             return _two_pass(model, batch, chunk_size=self.chunk_size)
-        _refuse_dropout(model, "exact (max pooling)")
+        _refuse_noise(model, "exact (max pooling)")
         _, where = stream_maximum(model, batch, chunk_size=self.chunk_size)
         z, v = model.instances(batch.reader.rows(where))
         return BagOutput(z, v, _counts(batch, z), model.pooling)
@@ -93,8 +95,8 @@ class ExactPoint(Estimator):
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Bag output at the exact point."""
-        _refuse_batch_statistics(model, self.name)
-        _refuse_dropout(model, self.name)
+        refuse_batch_statistics(model, f"the estimator {self.name!r}")
+        _refuse_noise(model, self.name)
         draw = draw_proportional if model.pooling.weighted else draw_uniform
         rng = np.random.default_rng([self.seed, self.step])
         self.step += 1
@@ -139,26 +141,24 @@ class _Passes:
         self.random_states: list[tuple[Tensor, ...]] = []
 
     def first(self) -> tuple[Tensor, Tensor]:
-        num_bags = self.batch.index.shape[0]
-        total: LogMean | None = None
-        for positions, segment in self.batch.chunks(self.chunk_size):
-            if self.noisy:
-                self.random_states.append(_random_state(self.device))
-            z, v = self.model.instances(self.batch.reader.rows(positions))
-            part = reduce_segments(z, v, segment.to(z.device), num_bags=num_bags)
-            total = part if total is None else merge(total, part)
-        if total is None:
-            raise ValueError("Expected at least one instance, got an empty batch; pass bags that hold instances.")
-        return total.l, total.r
+        total = MeanTotal(self.batch.index.shape[0])
+        with closing(self.batch.read(self.chunk_size)) as chunks:
+            for positions, segment, x in chunks:
+                if self.noisy:
+                    self.random_states.append(_random_state(self.device))
+                total.add(positions, segment.to(x.device), *self.model.instances(x))
+        value = total.value()
+        return value.l, value.r
 
     def second(self, l: Tensor, r: Tensor, grad_l: Tensor, grad_r: Tensor) -> list[Tensor | None]:  # noqa: E741
         total: list[Tensor | None] = [None] * len(self.parameters)
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices, enabled=self.noisy), torch.enable_grad(), self._precision():
-            for i, (positions, segment) in enumerate(self.batch.chunks(self.chunk_size)):
+        noise = torch.random.fork_rng(devices=devices, enabled=self.noisy)
+        with noise, torch.enable_grad(), self._precision(), closing(self.batch.read(self.chunk_size)) as chunks:
+            for i, (_, segment, x) in enumerate(chunks):
                 if self.noisy:
                     _set_random_state(self.random_states[i], self.device)
-                z, v = self.model.instances(self.batch.reader.rows(positions))
+                z, v = self.model.instances(x)
                 of = segment.to(z.device)
                 sizes = self.batch.sizes.to(device=z.device, dtype=z.dtype)
                 w = torch.exp(z.detach() - l[of]) / sizes[of]
@@ -216,18 +216,24 @@ def _checked(what: str, value: int) -> int:
     return value
 
 
-def _refuse_batch_statistics(model: nn.Module, estimator: str) -> None:
+def refuse_batch_statistics(model: nn.Module, what: str) -> None:
+    """Refuse a scorer whose scores depend on the chunk that an instance stands in."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats):
             raise ConfigError(
-                f"Expected scores that do not depend on the batch for the estimator {estimator!r}, got batch "
-                f"normalisation in batch statistics at {name!r}, which makes the two passes disagree; use group "
-                "normalisation, or put the layer into evaluation mode (model.get_submodule(name).eval())."
+                f"Expected scores that do not depend on the batch for {what}, got batch normalisation in batch "
+                f"statistics at {name!r}, where each chunk is normalised in its own way; use group normalisation, or "
+                "put the layer into evaluation mode (model.get_submodule(name).eval())."
             )
 
 
-def _refuse_dropout(model: nn.Module, estimator: str) -> None:
+def _refuse_noise(model: nn.Module, estimator: str) -> None:
     for name, module in model.named_modules():
+        if isinstance(module, Augment) and module.training:
+            raise ConfigError(
+                f"Expected instances as they are for {estimator!r}, which encodes one twice, got augment "
+                f"{list(module.names)}; remove it, or use 'exact' with a smooth pooling, which replays it."
+            )
         if isinstance(module, _DropoutNd) and module.training and module.p > 0:
             raise ConfigError(
                 f"Expected a deterministic encoder for {estimator!r}, got active dropout at {name!r}; set its rate to "

@@ -30,8 +30,9 @@ from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bags
 from midam.train.method import build_method, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
+from midam.train.standardise import fit_scalers
 from midam.train.step import make_optimizer, parameter_groups
-from midam.train.trainer import Trainer, cpu_threads, fit_scalers, make_fabric, seed_noise
+from midam.train.trainer import Trainer, cpu_threads, make_fabric, seed_noise
 
 _AT_ONCE = 16
 _MAX_VALUES = 2**28
@@ -130,7 +131,11 @@ def train_trials(
 
 def _stackable(config: FitConfig, bags: Bags) -> bool:
     # A memory-mapped set is not made for copies in memory.
+    if config.freeze or config.checkpointing or config.augment or config.compile:
+        return False
     if config.encoder != "mlp" or config.precision != "32-true" or on_disk(bags.instances):
+        return False
+    if config.state_start != "first-visit" or config.state_refresh is not None:
         return False
     return config.estimator in ("vrsp", "minibatch") or (
         config.estimator == "exact" and float(bags.sizes.mean()) <= _MAX_MEAN_SIZE

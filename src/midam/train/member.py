@@ -1,6 +1,6 @@
 """A member of an ensemble: one bag scorer and everything that trains it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from midam.train.estimators import Estimator
 from midam.train.method import build_method
 from midam.train.objective import Objective
 from midam.train.step import make_optimizer, parameter_groups
+from midam.train.trained import channels_last, trained_scorer
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Member:
     model, estimator, objective, optimizer, sampler
         The parts, on the device.
     trained : BagScorer
-        What a step runs: `model`, or the same encoder and pooling without its standardiser, where the reader gives
-        standardised instances.
+        What a step runs: `model`, or its encoder and pooling without its standardiser, where the reader gives
+        standardised instances, or with augmentation and the like, see `midam.train.trained`.
     """
 
     seed: int
@@ -41,8 +42,9 @@ class Member:
     optimizer: torch.optim.Optimizer
     sampler: BagSampler
 
-    def batches(self, reader: InstanceReader, labels: Tensor) -> Iterator[SampledBatch | WholeBatch]:
+    def batches(self, reader: InstanceReader, labels: Tensor) -> Generator[SampledBatch | WholeBatch, None, None]:
         """One epoch of batches of the bags of `reader`, with their labels [N] on its device."""
+        make: Callable[..., Generator[SampledBatch | WholeBatch, None, None]]
         make = whole_batches if self.estimator.whole else sampled_batches
         return make(reader, self.sampler, labels)
 
@@ -113,5 +115,6 @@ def _build(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool
         seed=config.seed,
     )
     optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
-    trained = BagScorer(model.encoder, model.pooling) if scaled else model
+    channels_last(model, instance_shape=train.instance_shape)
+    trained = trained_scorer(model, config, instance_shape=train.instance_shape, scaled=scaled)
     return Member(config.seed, model, trained, estimator, objective, optimizer, sampler)

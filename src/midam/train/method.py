@@ -1,17 +1,18 @@
 """A method is pooling x estimator x objective: built here from the settings, and checked for sense."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.nn.encoders import MLP, ResNet20
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import NoisyOrPooling, make_pooling
 from midam.nn.scaling import Standardizer
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
+from midam.train.encoding import build_encoder, warn_of_batch_statistics
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 from midam.train.objective import BCE, MinMaxAUC, Objective, PairwiseAUC
@@ -51,18 +52,19 @@ def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags
         model = build_model(config, instance_shape=instance_shape)
     estimator = _build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size)
     estimator.check(model)
+    warn_of_batch_statistics(model.encoder, config.estimator)
     return Method(model, estimator, objective)
 
 
-def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagScorer:
-    """Build the scorer alone, with weights from torch's current random state."""
-    encoder = _build_encoder(config, instance_shape)
+def build_model(config: FitConfig, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> BagScorer:
+    """Build the scorer alone, with weights from torch's current random state; parameters as of `build_encoder`."""
+    encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
     options = dict(config.pooling_args)
     if config.temperature is not None:
         options["temperature"] = config.temperature
     squash = config.objective != BCE.name
     try:
-        pooling = make_pooling(config.pooling, encoder.out_features, squash=squash, **options)
+        pooling = make_pooling(config.pooling, cast(int, encoder.out_features), squash=squash, **options)
     except TypeError as error:
         raise ConfigError(
             f"Expected arguments of the pooling {config.pooling!r} in pooling_args, got {options}: {error}"
@@ -74,26 +76,15 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagSco
 
 def build_ensemble(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
+    count = config.num_members()
     with torch.random.fork_rng(devices=[]):
-        return BagEnsemble([build_model(config, instance_shape=instance_shape) for _ in range(config.num_members())])
+        return BagEnsemble([build_model(config, instance_shape=instance_shape, pretrained=False) for _ in range(count)])
 
 
 def warn_of_sizes(model: BagScorer, bags: Bags) -> None:
     """Warn where the pooling suffers from bags of these sizes."""
     if isinstance(model.pooling, NoisyOrPooling):
         model.pooling.check_sizes(int(bags.sizes.max()))
-
-
-def _build_encoder(config: FitConfig, instance_shape: tuple[int, ...]) -> MLP | ResNet20:
-    if config.encoder == "mlp":
-        width = int(torch.Size(instance_shape).numel())
-        return MLP(width, hidden=config.hidden, dropout=config.dropout)
-    if len(instance_shape) != 3 or instance_shape[0] not in (1, 3):
-        raise ConfigError(
-            "Expected instances of shape [1 or 3, height, width] for the encoder 'resnet20', got "
-            f"{list(instance_shape)}; use the encoder 'mlp' for feature vectors."
-        )
-    return ResNet20(instance_shape[0], norm=config.norm)
 
 
 def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int) -> Estimator:

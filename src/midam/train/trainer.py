@@ -1,14 +1,15 @@
 """The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
 
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader
@@ -17,16 +18,13 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble
-from midam.nn.scaling import Standardizer
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
 from midam.train.member import build_members
 from midam.train.method import warn_of_sizes
+from midam.train.standardise import fit_scalers
 from midam.train.step import train_step
-
-MAX_SCALER_INSTANCES = 200_000
-_MAX_SCALER_VALUES = 50_000_000
-_SCALER_STREAM = 7
+from midam.train.warm import check_warm_start, warm_start, warm_start_due
 
 
 class Trainer:
@@ -60,6 +58,8 @@ class Trainer:
         score.
     best_epoch : int or None
         Epoch with the highest validation AUROC so far, the later one of equals.
+    trained_s : float
+        Seconds spent on training since the trainer was made, without validation.
     """
 
     def __init__(
@@ -83,12 +83,20 @@ class Trainer:
         self._train, self._val = train, val
         if config.standardize:
             fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
-        self._reader = InstanceReader(train, device=device, transform=self.members[0].model.scaler if scaled else None)
-        self._val_reader = InstanceReader(val, device=device) if val is not None else None
+        check_warm_start(config, self.members[0].model)
+        reading: dict[str, Any] = {"device": device, "resident": config.resident, "workers": config.workers}
+        self._reader = InstanceReader(train, transform=self.members[0].model.scaler if scaled else None, **reading)
+        self._val_reader = InstanceReader(val, **reading) if val is not None else None
         self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.best_epoch: int | None = None
+        self.trained_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds of `trained_s` in which the training waited for instances."""
+        return self._reader.waited_s
 
     @property
     def finished(self) -> bool:
@@ -107,7 +115,12 @@ class Trainer:
         """
         rates = self._set_rates()
         self.model.train()
+        started = time.perf_counter()
+        if warm_start_due(self.config, self.epoch):
+            with self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
+                warm_start(self.members, self._reader, chunk_size=self.config.chunk_size)
         results = [self._train_member(number, lr=rates["lr"]) for number in range(len(self.members))]
+        self.trained_s += time.perf_counter() - started
         self.epoch += 1
         row: dict[str, Any] = {
             "epoch": self.epoch,
@@ -158,13 +171,15 @@ class Trainer:
         noise = torch.random.fork_rng(devices=self._cuda_devices())
         with noise, self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
             seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
-            for batch in member.batches(self._reader, self._labels):
-                loss, output = train_step(
-                    member.trained, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
-                )
-                losses.append(loss)
-                scores.append(output.score.detach())
-                labels.append(batch.labels)
+            # Closed at once when a step fails: the threads that read ahead end with it.
+            with closing(member.batches(self._reader, self._labels)) as batches:
+                for batch in batches:
+                    loss, output = train_step(
+                        member.trained, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
+                    )
+                    losses.append(loss)
+                    scores.append(output.score.detach())
+                    labels.append(batch.labels)
         mean = float(torch.stack(losses).double().mean())
         self._check_finite(mean, member.model, lr=lr)
         return mean, auroc(_numpy(torch.cat(labels)), _numpy(torch.cat(scores)))
@@ -176,7 +191,7 @@ class Trainer:
         return rates
 
     def _validate(self) -> float | None:
-        if self._val is None:
+        if self._val is None or (self.epoch % self.config.val_every and self.epoch < self.config.epochs):
             return None
         labels = self._val.require_labels()
         if labels.min() == labels.max():
@@ -196,10 +211,11 @@ class Trainer:
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
-        values = [row["val_auroc"] for row in self.history]
-        if None in values or not values:
+        scored = [row for row in self.history if row["val_auroc"] is not None]
+        if not scored:
             return 0
-        return len(values) - 1 - values.index(max(values))
+        best = max(scored, key=lambda row: row["val_auroc"])
+        return int(scored[-1]["epoch"] - best["epoch"])
 
     def _note_best(self, row: Mapping[str, Any]) -> None:
         if row["val_auroc"] is None:
@@ -235,19 +251,6 @@ def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def fit_scalers(scalers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
-    """Fit the standardisers among `scalers` to the training instances, or to a sample of very many; all alike."""
-    first, *others = (scaler for scaler in scalers if isinstance(scaler, Standardizer))
-    rows = np.concatenate([np.arange(start, start + size) for start, size in zip(train.starts, train.sizes)])
-    limit = max(1, min(MAX_SCALER_INSTANCES, _MAX_SCALER_VALUES // int(np.prod(train.instance_shape))))
-    if len(rows) > limit:
-        rng = np.random.default_rng([seed, _SCALER_STREAM])
-        rows = np.sort(rng.choice(rows, limit, replace=False))
-    first.fit(torch.from_numpy(np.asarray(train.gather(rows))))
-    for scaler in others:
-        scaler.load_state_dict(first.state_dict())
 
 
 @contextmanager

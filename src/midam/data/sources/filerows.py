@@ -1,0 +1,212 @@
+"""Instances that stay in the files of other tools, read in place."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from operator import methodcaller
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.rows import Rows
+from midam.data.sources.columns import Column, OpenFile
+from midam.data.sources.files import FileFacts, OnFile, open_file, probe_files
+from midam.errors import BagDataError
+
+_HANDLES = 64  # files open at a time, far below what a process may hold
+_HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
+
+
+class FileSet:
+    """Files of instances, opened when they are read.
+
+    A bounded number of files is open, the least recently used is closed first. Another process opens them anew: a
+    copy carries paths, and a forked process lets go of what it inherited.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The files.
+    facts : sequence of FileFacts
+        What each holds, see `midam.data.sources.files.probe_files`.
+
+    Attributes
+    ----------
+    paths, facts
+        The parameters.
+    offsets : array of int64, shape [files + 1]
+        Rows before each file, and in all.
+    """
+
+    def __init__(self, paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+        self.paths = list(paths)
+        self.facts = list(facts)
+        self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
+        self._forget()
+
+    @classmethod
+    def probed(cls, paths: Sequence[Path], *, on_file: OnFile | None = None) -> "FileSet":
+        """Probe files and put them together; parameters and errors as of `midam.data.sources.files.probe_files`."""
+        return cls(paths, probe_files(paths, on_file=on_file))
+
+    @property
+    def num_open(self) -> int:
+        """Files that this process holds open."""
+        return len(self._open) if self._process == os.getpid() else 0
+
+    def read(self, number: int, column: str, take: Callable[[Column], NDArray[Any]]) -> NDArray[Any]:
+        """Read from the column "features" or "coords" of one file.
+
+        Raises
+        ------
+        BagDataError
+            If the file has become unreadable.
+        """
+        if self._process != os.getpid():
+            self._leave_inherited()
+        try:
+            with self._lock:
+                opened = self._opened(number)
+                if opened.serial:
+                    return take(getattr(opened, column))
+            return take(getattr(opened, column))
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, BagDataError):
+                raise
+            raise BagDataError(
+                f"Expected readable {column}, got: {error} (in {self.paths[number]}); copy or write the file anew."
+            ) from error
+
+    def close(self) -> None:
+        """Close all files; a later read opens them again."""
+        if self._process != os.getpid():
+            self._leave_inherited()
+        with self._lock:
+            for opened in self._open.values():
+                opened.close()
+            self._open.clear()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileSet, (self.paths, self.facts)
+
+    def _opened(self, number: int) -> OpenFile:
+        opened = self._open.get(number)
+        if opened is None:
+            opened = self._open[number] = open_file(self.paths[number])
+        self._open.move_to_end(number)
+        while len(self._open) > 1 and (
+            len(self._open) > _HANDLES or sum(entry.held for entry in self._open.values()) > _HELD_BYTES
+        ):
+            self._open.popitem(last=False)[1].close()
+        return opened
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, OpenFile] = OrderedDict()
+
+    def _leave_inherited(self) -> None:
+        # The lock may have been held by a thread that does not exist here.
+        inherited = list(self._open.values())
+        self._forget()
+        for opened in inherited:
+            opened.close()
+
+
+class FileRows(Rows):
+    """Instances, or their coordinates, of many files, as one array of rows.
+
+    Parameters
+    ----------
+    files : FileSet
+        The files, in order.
+    column : {"features", "coords"}
+        What is read.
+
+    Raises
+    ------
+    BagDataError
+        On reading: if a file has become unreadable, or a row of features holds NaN or infinity; names file and row.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a", "b"):
+    ...     np.save(folder / f"{name}.npy", np.full((2, 1), ord(name), dtype=np.float32))
+    >>> rows = FileRows(FileSet.probed([folder / "a.npy", folder / "b.npy"]))
+    >>> rows.take([3, 0]).ravel()
+    array([98., 97.], dtype=float32)
+    """
+
+    def __init__(self, files: FileSet, column: Literal["features", "coords"] = "features") -> None:
+        self.files = files
+        self.column = column
+        first, total = files.facts[0], int(files.offsets[-1])
+        if column == "features":
+            self.shape = (total, *first.instance_shape)
+            self.dtype = first.dtype
+        else:
+            types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
+            self.shape = (total, first.coords_width or 0)
+            self.dtype = np.result_type(*types)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(self.files.paths)
+
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Copy the instances at `positions` [m]; each file is visited once."""
+        rows, back = np.unique(positions, return_inverse=True)
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        offsets = self.files.offsets
+        bounds = np.searchsorted(rows, offsets)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            begin, end = int(bounds[number]), int(bounds[number + 1])
+            inside = rows[begin:end] - offsets[number]
+            part = self.files.read(number, self.column, methodcaller("gather", inside))
+            self._check(part, inside, number)
+            found[begin:end] = part
+        return found[back]
+
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        """Copy the instances low, ..., high - 1."""
+        found = np.empty((high - low, *self.shape[1:]), self.dtype)
+        offsets = self.files.offsets
+        number = int(np.searchsorted(offsets, low, side="right")) - 1
+        done = low
+        while done < high:
+            first = done - int(offsets[number])
+            last = min(high, int(offsets[number + 1])) - int(offsets[number])
+            part = self.files.read(number, self.column, methodcaller("read", first, last))
+            self._check(part, np.arange(first, last), number)
+            found[done - low : done - low + last - first] = part
+            done += last - first
+            number += 1
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRows, (self.files, self.column)
+
+    def _check(self, part: NDArray[Any], rows: NDArray[np.int64], number: int) -> None:
+        path = self.files.paths[number]
+        if len(part) != len(rows):
+            raise BagDataError(
+                f"Expected {len(rows)} rows, got {len(part)} (in {path}); the file has changed, begin anew."
+            )
+        if self.column == "coords" or part.dtype.kind != "f":
+            return
+        good = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+        if not good.all():
+            raise BagDataError(
+                f"Expected finite numbers, got NaN or infinity in row {int(rows[np.argmin(good)])} (in {path}); "
+                "extract the file anew, or leave it out."
+            )

@@ -1,0 +1,266 @@
+"""A folder of feature files with a label table, or a manifest of files: bags that stay in these files."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.bags import Bags
+from midam.data.sources.filerows import FileRows, FileSet
+from midam.data.sources.files import OPENERS, OnFile
+from midam.data.sources.labels import LabelTable, read_labels
+from midam.data.sources.names import first_names
+from midam.data.sources.nametable import binary_labels, read_names_table, require_columns, split_names
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
+
+_KINDS = ((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), (".csv",))
+_KNOWN_FOLDERS = ("h5_files", "pt_files", "features_*")
+
+
+def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[Path]:
+    """Files of one format in a folder, by name.
+
+    They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
+    (one a class, as DSMIL has them). Where there are several formats, HDF5 comes first.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder.
+    leave : sequence of path
+        Tables that are no features.
+
+    Raises
+    ------
+    BagDataError
+        If there are none, or several folders of features.
+
+    Warns
+    -----
+    UserWarning
+        If files of another format are left alone.
+    """
+    folder = Path(folder)
+    tables = {Path(path).resolve() for path in leave}
+    here = _by_kind([folder], tables)
+    if not here:
+        known = [
+            path for pattern in _KNOWN_FOLDERS for path in sorted(folder.glob(pattern)) if _by_kind([path], tables)
+        ]
+        features = [path for path in known if path.name.startswith("features_")]
+        if len(features) > 1:
+            raise BagDataError(
+                f"Expected one folder of features, got {first_names([path.name for path in features])} (in {folder}); "
+                "name one of them."
+            )
+        below = known or sorted(path for path in folder.iterdir() if path.is_dir() and path.suffix not in OPENERS)
+        here = _by_kind(below, tables)
+    if not here:
+        inside = [path.name for path in sorted(folder.iterdir())]
+        raise BagDataError(
+            f"Expected feature files ({', '.join(OPENERS)}), got {first_names(inside) or 'an empty folder'} (in "
+            f"{folder}); name the folder that holds them."
+        )
+    # A CSV beside features of another format is a table of labels or splits.
+    taken, *others = [suffixes[0] for suffixes in here if suffixes == next(iter(here)) or suffixes != (".csv",)]
+    if others:
+        warnings.warn(
+            f"{folder} holds {' and '.join([taken, *others])} files: the {taken} files are read",
+            UserWarning,
+            stacklevel=4,
+        )
+    return next(iter(here.values()))
+
+
+def read_folder(
+    folder: str | Path,
+    table: LabelTable | None,
+    *,
+    bag_by: str = "slide",
+    require_labels: bool = True,
+    on_file: OnFile | None = None,
+) -> Bags:
+    """Read bags from a folder with one feature file for each slide.
+
+    Parameters
+    ----------
+    folder : str or Path
+        See `find_files`.
+    table : LabelTable, optional
+        Labels, patients, splits; files that it does not name are left out, with a warning.
+    bag_by : {"slide", "patient"}
+        One bag for each file, grouped by patient; or one for each patient, its files in the order of their names.
+    require_labels : bool, default True
+        Refuse to read without labels.
+    on_file : callable, optional
+        Called with the number of files that have been looked at and the number of all.
+
+    Returns
+    -------
+    Bags
+        Their instances are read from the files when they are asked for.
+
+    Raises
+    ------
+    BagDataError, ConfigError, DataNotFoundError
+        If a file or a table cannot be used, or they do not fit; naming it.
+    """
+    if table is None and require_labels:
+        raise ConfigError(
+            f"Expected --labels FILE for a folder of features, got none (in {folder}); name the label table."
+        )
+    paths = find_files(folder, leave=[] if table is None else [p for p in (table.path, table.slides) if p is not None])
+    names = [path.stem for path in paths]
+    if table is None:
+        if bag_by == "patient":
+            raise ConfigError(
+                f"Expected --labels FILE with bags by patient, got none (in {folder}); name a table of patients."
+            )
+        return assemble(paths, names, source=str(folder), on_file=on_file)
+    said = read_labels(table, names, source=str(folder), require_labels=require_labels)
+    paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
+    bags, groups = np.array(names), said.groups
+    if bag_by == "patient":
+        if said.patients is None:
+            raise BagDataError(
+                f"Expected a column of patients, got none that is full (in {table.path}); name it with --groups, or "
+                "leave out --bag-by patient."
+            )
+        # A patient who is a bag is no group beside it.
+        bags, groups = said.patients, groups if table.group_column is not None else None
+    order = np.argsort(bags, kind="stable")
+    return assemble(
+        [paths[i] for i in order],
+        bags[order],
+        labels=None if said.labels is None else said.labels[order],
+        groups=None if groups is None else groups[order],
+        splits=None if said.splits is None else said.splits[order],
+        source=str(folder),
+        on_file=on_file,
+    )
+
+
+def read_manifest(
+    path: str | Path,
+    *,
+    bag_column: str = "bag",
+    label_column: str = "label",
+    group_column: str | None = None,
+    split_column: str | None = None,
+    positive: str | None = None,
+    skip_missing: bool = False,
+    require_labels: bool = True,
+    on_file: OnFile | None = None,
+) -> Bags:
+    """Read bags from a manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split.
+
+    A row is a file; several rows of one bag are several files of it, in the order of the rows. Paths are relative to
+    the manifest's folder. Parameters and errors as of `read_folder` and `midam.data.sources.labels.LabelTable`.
+    """
+    path, where = Path(path), str(path)
+    frame = read_names_table(path)
+    labelled = require_labels or (label_column in frame.columns and not frame[label_column].isna().all())
+    group_column = group_column or ("group" if "group" in frame.columns else None)
+    split_column = split_column or ("split" if "split" in frame.columns else None)
+    wanted = [bag_column, "path", *([label_column] if labelled else [])]
+    wanted += [name for name in (group_column, split_column) if name is not None]
+    require_columns(frame, wanted, where)
+    for name in wanted:
+        if frame[name].isna().any():
+            line = int(np.argmax(frame[name].isna())) + 2
+            raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {line}); fill it in.")
+    found = np.array([(path.parent / name).exists() for name in frame["path"]])
+    if not found.all():
+        names = frame["path"][~found].tolist()
+        text = f"{len(names)} of {len(frame)} rows: {first_names(names)} (in {where})"
+        if not skip_missing or not found.any():
+            raise DataNotFoundError(
+                f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out with "
+                "--missing skip."
+            )
+        warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
+        frame = frame[found]
+    splits = None if split_column is None else split_names(frame[split_column].to_numpy(dtype=np.str_), where)
+    return assemble(
+        [path.parent / name for name in frame["path"]],
+        frame[bag_column].to_numpy(dtype=np.str_),
+        labels=binary_labels(frame, label_column, positive, where=where) if labelled else None,
+        groups=None if group_column is None else frame[group_column].to_numpy(dtype=np.str_),
+        splits=splits,
+        source=where,
+        on_file=on_file,
+    )
+
+
+def assemble(
+    paths: Sequence[Path],
+    bags: ArrayLike,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    groups: NDArray[np.str_] | None = None,
+    splits: NDArray[np.str_] | None = None,
+    source: str,
+    on_file: OnFile | None = None,
+) -> Bags:
+    """Bags over files; bag, label, group and split of each file are given, and agree within a bag.
+
+    Raises
+    ------
+    BagDataError
+        If they do not agree, or a file cannot be used.
+    """
+    names = np.asarray(bags, dtype=np.str_)
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[codes]  # bags in the order of their first files
+    order = np.argsort(rank, kind="stable")
+    opens = np.flatnonzero(np.append(True, np.diff(rank[order]) != 0))
+    paths = [paths[i] for i in order]
+
+    def of_bag(what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
+        if values is None:
+            return None
+        own: NDArray[Any] = values[order][opens]
+        wrong = np.flatnonzero(values[order] != own[rank[order]])
+        if len(wrong):
+            at = int(wrong[0])
+            raise BagDataError(
+                f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
+                f"{names[order][at]}, {paths[at].name}); correct the table."
+            )
+        return own
+
+    own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
+    files = FileSet.probed(paths, on_file=on_file)
+    ends = np.append(opens[1:], len(paths))
+    return Bags(
+        FileRows(files),
+        starts=files.offsets[opens],
+        sizes=files.offsets[ends] - files.offsets[opens],
+        ids=names[order][opens],
+        labels=own_labels,
+        groups=own_groups,
+        splits=own_splits,
+        coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
+        sources=["; ".join(str(path) for path in paths[a:b]) for a, b in zip(opens, ends)],
+        attributes=_attributes(files, opens, ends),
+        source=source,
+    )
+
+
+def _attributes(files: FileSet, opens: NDArray[np.int64], ends: NDArray[np.int64]) -> list[str] | None:
+    if not any(fact.attributes for fact in files.facts):
+        return None
+    said = [{path.name: fact.attributes} for path, fact in zip(files.paths, files.facts)]
+    return [json.dumps({name: own for one in said[a:b] for name, own in one.items()}) for a, b in zip(opens, ends)]
+
+
+def _by_kind(folders: Sequence[Path], leave: set[Path]) -> dict[tuple[str, ...], list[Path]]:
+    """Files of each format in these folders, the preferred format first."""
+    inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
+    inside = [path for path in inside if not path.name.startswith(".") and path.resolve() not in leave]
+    found = {kind: [path for path in inside if path.suffix.lower() in kind] for kind in _KINDS}
+    return {kind: paths for kind, paths in found.items() if paths}

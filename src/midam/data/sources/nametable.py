@@ -1,0 +1,135 @@
+"""Tables of names: which columns they have, and what splits and labels stand in them."""
+
+import csv
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from midam.data.sources.names import NameIndex
+from midam.errors import BagDataError, DataNotFoundError
+
+FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
+PATIENT_COLUMNS = ("patient", "patient_id", "case_id", "case", "submitter_id")
+_SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def read_names_table(path: str | Path) -> pd.DataFrame:
+    """Read a CSV or TSV of names as text, each value without blanks around it; an empty field is NaN."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise BagDataError(f"Expected a .csv or .tsv table, got another suffix (in {path}); save it as CSV.")
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        first_line(path, separator)
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            dtype=str,
+            encoding="utf-8-sig",
+            keep_default_na=False,
+            na_values=["", "NA", "N/A", "nan", "NaN"],
+        )
+    except (ValueError, OSError) as error:
+        if isinstance(error, BagDataError):
+            raise
+        raise BagDataError(
+            f"Expected a table with a header line, got: {str(error).strip()} (in {path}); correct the file."
+        ) from error
+    frame.columns = frame.columns.str.strip()
+    for name in frame.columns:
+        frame[name] = frame[name].str.strip()
+    frame = frame.dropna(how="all").reset_index(drop=True)
+    if not len(frame):
+        raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
+    return frame
+
+
+def first_line(path: Path, separator: str = ",") -> list[str]:
+    """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file, delimiter=separator)
+        try:
+            first, second = next(lines, []), next(lines, [])
+        except csv.Error as error:
+            raise BagDataError(f"Expected lines of a table, got: {error} (in {path}); correct the file.") from error
+    if len(second) > len(first):
+        raise BagDataError(
+            f"Expected {len(first)} fields in each line as in the first, got {len(second)} in line 2 (in {path}); "
+            "correct the file."
+        )
+    return first
+
+
+def require_columns(
+    frame: pd.DataFrame, columns: Sequence[str], where: str, *, hint: str = "name the right one"
+) -> None:
+    """Refuse a table without these columns."""
+    present = [str(name) for name in frame.columns if not str(name).startswith("_")]
+    for name in columns:
+        if name not in present:
+            near = difflib.get_close_matches(name, present, n=3) or present[:8]
+            raise BagDataError(
+                f"Expected a column {name!r}, got none (in {where}); near or first columns: {', '.join(near)}; {hint}."
+            )
+
+
+def find_column(frame: pd.DataFrame, candidates: Sequence[str]) -> str | None:
+    """First column that bears one of the names, in any case."""
+    lowered = {str(name).lower(): str(name) for name in reversed(frame.columns)}
+    return next((lowered[name] for name in candidates if name in lowered), None)
+
+
+def find_file_column(
+    frame: pd.DataFrame, files: NameIndex, given: str | None, *, avoid: str, where: str, source: str
+) -> str:
+    """Column that names the files: the one that was given, one with a usual name, or the one with the most names."""
+    if given is not None:
+        require_columns(frame, [given], where)
+        return given
+    counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c != avoid}
+    usual = [find_column(frame, [name]) for name in FILE_COLUMNS]
+    for name in usual:
+        if name is not None and counts.get(name):
+            return name
+    best = max(counts, key=lambda name: counts[name], default=None)
+    if best is None or not counts[best]:
+        raise BagDataError(
+            f"Expected a column that names the files, such as {files.names[0]!r} of {source}, got none among "
+            f"{', '.join(counts) or 'no columns'} (in {where}); name it with --bag-column, or give the table of slides "
+            "with --slides."
+        )
+    return best
+
+
+def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
+    """Splits under their canonical names."""
+    unknown = sorted({value for value in values.tolist() if value.lower() not in _SPLIT_NAMES})
+    if unknown:
+        raise BagDataError(f"Expected a split of train, val, test, got {unknown[0]!r} (in {where}); rename the split.")
+    return np.array([_SPLIT_NAMES[value.lower()] for value in values.tolist()], dtype=np.str_)
+
+
+def binary_labels(frame: pd.DataFrame, column: str, positive: str | None, *, where: str) -> NDArray[np.int64]:
+    """Labels of a column without gaps: 1 where it is `positive`, or the numbers 0 and 1."""
+    values = frame[column].tolist()
+    known = sorted(set(values))
+    if positive is not None:
+        if positive not in known:
+            raise BagDataError(
+                f"Expected the positive value {positive!r} in column {column}, got {', '.join(known[:8])} (in "
+                f"{where}); name one of these with --positive."
+            )
+        return np.array([value == positive for value in values], dtype=np.int64)
+    codes = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+    if not set(known) <= codes.keys():
+        raise BagDataError(
+            f"Expected labels 0 and 1 in column {column}, got {', '.join(known[:8])} (in {where}); say which value is "
+            f"positive, such as --positive {known[-1]!r}."
+        )
+    return np.array([codes[value] for value in values], dtype=np.int64)

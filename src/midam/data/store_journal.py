@@ -1,0 +1,168 @@
+"""The journal of an import: which bags are on the disk already, for which plan; held by one import at a time."""
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from midam.data.bags import Bags, bag_digests
+from midam.data.rows import Rows
+from midam.errors import StoreError
+
+
+@dataclass(frozen=True)
+class WrittenBag:
+    """A bag that is in the files of the store.
+
+    Attributes
+    ----------
+    number : int
+        Its position among the bags.
+    digest : str
+        Of its content, see `midam.data.bags.bag_digests`.
+    coords_digest : str or None
+        Of its coordinates.
+    """
+
+    number: int
+    digest: str
+    coords_digest: str | None
+
+
+class Journal:
+    """A file of one line for the plan and one for each bag that is written.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made where there is none.
+    owner : str
+        The store that is written, for the message.
+
+    Raises
+    ------
+    StoreError
+        If another process holds the journal.
+    """
+
+    def __init__(self, path: Path, *, owner: str) -> None:
+        self.path = path
+        self._handle = _locked(path, owner)
+
+    def read(self, plan: str) -> list[WrittenBag] | None:
+        """Bags that are written; None if the journal is of another plan. Half a last line is cut off.
+
+        An empty journal is of every plan.
+        """
+        content = self.path.read_bytes()
+        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        if not lines:
+            os.ftruncate(self._handle, 0)
+            return []
+        if lines[0] != plan.encode():
+            return None
+        os.ftruncate(self._handle, sum(len(line) + 1 for line in lines))
+        return [WrittenBag(*json.loads(line)) for line in lines[1:]]
+
+    def begin(self, plan: str) -> None:
+        """Forget what is written, and note the plan."""
+        os.ftruncate(self._handle, 0)
+        self._write(f"{plan}\n")
+
+    def add(self, bags: list[WrittenBag]) -> None:
+        """Note bags; they are noted for good when this returns."""
+        lines = [json.dumps([bag.number, bag.digest, bag.coords_digest]) + "\n" for bag in bags]
+        self._write("".join(lines))
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, text: str) -> None:
+        content = memoryview(text.encode())
+        try:
+            while content:
+                content = content[os.write(self._handle, content) :]
+            os.fsync(self._handle)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def plan_digest(bags: Bags) -> str:
+    """SHA-256 of what a store of these bags will hold, as far as it can be told before they are read.
+
+    Files count by path, size and time of their last change; bags that do not come from files by their content.
+    """
+    files = _files(bags)
+    plan = {
+        "ids": bags.ids.tolist(),
+        "sizes": bags.sizes.tolist(),
+        "labels": None if bags.labels is None else bags.labels.tolist(),
+        "texts": {
+            name: None if getattr(bags, name) is None else getattr(bags, name).tolist()
+            for name in ("groups", "splits", "sources", "attributes")
+        },
+        "dtype": bags.instances.dtype.str,
+        "shape": bags.instance_shape,
+        "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
+        "feature_names": bags.feature_names,
+        "source": bags.source,
+        "starts": bags.starts.tolist(),
+        "files": [_stamp(path) for path in files] if files else [bag_digests(bags), _coords_digest(bags)],
+    }
+    return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
+
+
+def _files(bags: Bags) -> list[Path]:
+    """Files that all of the instances and coordinates come from; none where a part is in memory alone."""
+    found: list[Path] = []
+    for rows in (bags.instances, bags.coords):
+        if rows is None:
+            continue
+        files: Any = rows.paths if isinstance(rows, Rows) else (getattr(rows, "filename", None),)
+        if not files or None in files:
+            return []
+        found += [Path(file) for file in files]
+    return found
+
+
+def _stamp(path: Path) -> list[Any]:
+    facts = path.stat()
+    return [str(path), facts.st_size, facts.st_mtime_ns]
+
+
+def _coords_digest(bags: Bags) -> str | None:
+    if bags.coords is None:
+        return None
+    digest = hashlib.sha256()
+    for number in range(len(bags)):
+        digest.update(np.ascontiguousarray(bags.places(number)).data)
+    return digest.hexdigest()
+
+
+def _locked(path: Path, owner: str) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise StoreError(
+                f"Expected no other import to {owner}, got one that is running; wait for its end, or choose another "
+                "place."
+            ) from None
+        # The one that held the lock may have removed the file when it ended.
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)

@@ -1,0 +1,101 @@
+"""Scores and weights of the instances of a bag, in two passes that never hold the bag.
+
+The first pass gives each instance's own score and logit; only the normaliser of the logits is kept. The second turns
+logits into weights, chunk by chunk, wherever they have been put meanwhile.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from midam.data.batch import WholeBatch
+from midam.evaluate.stream import MeanTotal, make_total
+from midam.nn.scorer import BagScorer
+
+
+class Averages(NamedTuple):
+    """Of m instances: `score`, `attention` and `weight` [m] averaged over the members, `weights` [m, M] of each."""
+
+    score: Tensor
+    attention: Tensor
+    weight: Tensor
+    weights: Tensor
+
+
+class InstancePass:
+    """The instances of one bag, streamed once through M scorers; then the way from logits to weights.
+
+    Parameters
+    ----------
+    scorers : sequence of BagScorer
+        In evaluation mode; M of them.
+    batch : WholeBatch
+        One bag.
+    chunk_size : int
+        Instances encoded at a time, >= 1.
+    """
+
+    def __init__(self, scorers: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> None:
+        self._scorers = scorers
+        self._batch = batch
+        self._chunk_size = chunk_size
+        self._totals = [make_total(scorer, 1) for scorer in scorers]
+
+    @torch.no_grad()
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
+        with closing(self._batch.read(self._chunk_size)) as chunks:
+            for positions, segment, x in chunks:
+                scores, logits = [], []
+                of = segment.to(x.device)
+                for scorer, total in zip(self._scorers, self._totals):
+                    z, v = scorer.instances(x)
+                    total.add(positions, of, z, v)
+                    scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
+                    logits.append(z.cpu())
+                yield torch.stack(scores, dim=1), torch.stack(logits, dim=1)
+
+    @torch.no_grad()
+    def bag_scores(self) -> list[float]:
+        """Score of the bag by each member, after the first pass."""
+        pairs = zip(self._totals, self._scorers)
+        return [float(total.output(scorer, self._batch).score) for total, scorer in pairs]
+
+    def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
+        """Second pass: what the instances `first`, `first` + 1, ... of the bag contribute, in float64.
+
+        Parameters
+        ----------
+        score, z : Tensor [m, M]
+            Scores and logits of the first pass.
+        first : int
+            Position of the first of them in the bag.
+        """
+        z = z.double()
+        weights = torch.stack([self._weight(z[:, i], i, first=first) for i in range(z.shape[1])], dim=1)
+        return Averages(score.double().mean(dim=1), self._attention(z), weights.mean(dim=1), weights)
+
+    def _weight(self, z: Tensor, member: int, *, first: int) -> Tensor:
+        total = self._totals[member]
+        if isinstance(total, MeanTotal):
+            return torch.exp(z - _log_sum(total))
+        here = torch.arange(first, first + len(z)) == int(total.where) - int(self._batch.starts)
+        return here.to(z.dtype)
+
+    def _attention(self, z: Tensor) -> Tensor:
+        """Logit of the mean weight [m]; with max pooling among them, the mean of the logits."""
+        sums = [_log_sum(total) for total in self._totals if isinstance(total, MeanTotal)]
+        if len(sums) < z.shape[1] or z.shape[1] == 1:
+            return z.mean(dim=1)
+        # In log space: a weight too small for a float still has a logit. The shift makes equal members keep theirs.
+        log_sums = torch.tensor(sums, dtype=torch.float64)
+        return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + log_sums.mean()
+
+
+def _log_sum(total: MeanTotal) -> float:
+    """Log sum_j exp(z_j) of the one bag."""
+    return float(total.exact.l + torch.log(total.exact.n))

@@ -1,0 +1,227 @@
+"""Facts about bags, and warnings of what spoils a result before the first step of training."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data import catalog
+from midam.data._checks import SPLITS, row_chunks
+from midam.data.bags import Bags, bag_digests
+from midam.data.rows import on_disk
+from midam.data.splits import check_disjoint
+from midam.errors import LeakageError
+from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.ranking import auroc
+
+_EXACT_BYTES = 1 << 28  # of instances, up to which all are read
+_SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
+_FEW_BAGS = 20
+_MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
+
+
+@dataclass(frozen=True)
+class BagDescription:
+    """What is known about bags.
+
+    Attributes
+    ----------
+    facts : dict
+        Name and value, in the order in which they are shown.
+    warnings : list of str
+        What can spoil a result.
+    notes : list of str
+        What was not looked for, or in a sample only.
+    """
+
+    facts: dict[str, Any]
+    warnings: list[str]
+    notes: list[str]
+
+
+def describe_bags(name: str, bags: Bags) -> BagDescription:
+    """Describe bags, and look for the traps that they hold.
+
+    Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
+    bags only where the bags know their digests, as those of a store do.
+
+    Parameters
+    ----------
+    name : str
+        A name of the catalogue, or the path of the data.
+    bags : Bags
+        The bags, labelled or not.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[1.0, 5.0]], [[2.0, 5.0]], [[1.0, 5.0]]], labels=[0, 1, 1])
+    >>> for warning in describe_bags("toy", bags).warnings[:2]:
+    ...     print(warning)
+    few bags of a class: 1 negative; intervals will be wide
+    few bags of a class: 2 positive; intervals will be wide
+    """
+    notes: list[str] = []
+    warnings = [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    exact = bags.instances.nbytes <= _EXACT_BYTES
+    if bags.digests is not None or exact:
+        warnings += _duplicate_warnings(bags)
+    else:
+        notes.append("duplicate bags were not looked for: they are known once the data is imported into a store")
+    if len(bags.instance_shape) == 1:
+        warnings += _constant_warnings(bags, exact=exact)
+        if not exact:
+            notes.append("constant features were looked for in a sample of the instances")
+    return BagDescription(bag_facts(name, bags), warnings, notes)
+
+
+def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
+    """Facts about bags, and about their data set where `name` is in the catalogue."""
+    labels, sizes = bags.labels, bags.sizes
+    facts: dict[str, Any] = {}
+    if name in catalog.CATALOG:
+        entry = catalog.describe(name)
+        facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
+    facts |= {
+        "bags": f"{len(bags)} ({_positives(labels)})",
+        "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
+        "quartiles of bag size": ", ".join(f"{quartile:g}" for quartile in np.percentile(sizes, [25, 50, 75])),
+        "instance shape": list(bags.instance_shape),
+        "dtype": str(bags.instances.dtype),
+    }
+    if labels is not None and 0 < labels.sum() < len(labels):
+        facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
+    if bags.splits is not None:
+        parts = {part: bags.splits == part for part in SPLITS}
+        counts = {part: None if labels is None else labels[inside] for part, inside in parts.items()}
+        facts["splits"] = ", ".join(f"{part} {parts[part].sum()} ({_positives(counts[part])})" for part in SPLITS)
+    if bags.groups is not None:
+        facts["groups"] = len(np.unique(bags.groups))
+    if bags.coords is not None:
+        facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
+    place = Path(name)
+    if name not in catalog.CATALOG and place.exists():
+        facts["on disk"] = format_bytes(stored_bytes(place))
+    if not on_disk(bags.instances):
+        facts["in memory"] = format_bytes(bags.instances.nbytes)
+    return facts
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def format_bytes(count: int) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> format_bytes(512), format_bytes(1_500_000)
+    ('512 B', '1.5 MB')
+    """
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _positives(labels: NDArray[np.int64] | None) -> str:
+    return "unlabelled" if labels is None else f"{int(labels.sum())} positive"
+
+
+def _class_warnings(bags: Bags) -> Iterator[str]:
+    if bags.labels is None:
+        return
+    for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
+        if count == 0:
+            yield f"no {name} bags: nothing can be trained or tested"
+        elif count < _FEW_BAGS:
+            yield f"few bags of a class: {count} {name}; intervals will be wide"
+
+
+def _size_warnings(bags: Bags) -> Iterator[str]:
+    median = float(np.median(bags.sizes))
+    small = np.flatnonzero(bags.sizes <= max(1.0, median / 100))
+    if median >= 10 and len(small):
+        yield (
+            f"near-empty bags: {len(small)} of at most {int(bags.sizes[small].max())} instances, where the median is "
+            f"{median:g} ({_names(bags.ids[small])})"
+        )
+    if bags.labels is None or len(np.unique(bags.labels)) < 2:
+        return
+    area = auroc(bags.labels, bags.sizes)
+    groups = bags.groups if len(bags) <= _MANY_BAGS else None
+    low, high, _ = auroc_interval(bags.labels, bags.sizes, groups=groups)
+    if not low <= 0.5 <= high:
+        yield (
+            f"the bag size tells the label: its AUROC alone is {area:.3f} (95% CI {low:.3f} to {high:.3f}); "
+            "compare your result with it, and prefer poolings that do not see the size"
+        )
+
+
+def _group_warnings(bags: Bags) -> Iterator[str]:
+    if bags.groups is None or bags.splits is None:
+        return
+    try:
+        check_disjoint(bags.splits, bags.groups)
+    except LeakageError as error:
+        yield f"groups that cross splits: {str(error).removeprefix('Expected each group in one split, got ')}"
+
+
+def _duplicate_warnings(bags: Bags) -> Iterator[str]:
+    digests, kinds, counts = np.unique(bag_digests(bags), return_inverse=True, return_counts=True)
+    repeated = np.flatnonzero(counts > 1)
+    if not len(repeated):
+        return
+    first = bags.ids[kinds == repeated[0]]
+    yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {_names(first)}"
+    for name, column in (("differ in label", bags.labels), ("stand in several splits", bags.splits)):
+        if column is None:
+            continue
+        _, codes = np.unique(column, return_inverse=True)
+        pairs = np.unique(np.stack([kinds, codes]), axis=1)
+        mixed = np.flatnonzero(np.bincount(pairs[0], minlength=len(digests)) > 1)
+        if len(mixed):
+            yield f"duplicate bags that {name}: {len(mixed)} sets, such as {_names(bags.ids[kinds == mixed[0]])}"
+
+
+def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
+    chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
+    first = next(chunks)
+    constant = (first == first[0]).all(axis=0)
+    seen = len(first)
+    for chunk in chunks:
+        constant &= (chunk == first[0]).all(axis=0)
+        seen += len(chunk)
+    places = np.flatnonzero(constant)
+    if len(places) and seen > 1:
+        names = np.array(bags.feature_names) if bags.feature_names is not None else np.arange(len(constant))
+        where = "" if exact else f" in a sample of {seen} instances"
+        yield f"constant features{where}: {len(places)} of {len(constant)} ({_names(names[places])})"
+
+
+def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
+    order = np.argsort(bags.starts, kind="stable")
+    for low, high in row_chunks(bags.instances, bags.starts[order], bags.sizes[order]):
+        yield np.asarray(bags.instances[low:high])
+
+
+def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
+    """Runs of neighbouring instances, which every kind of file reads fast."""
+    rng = np.random.default_rng(0)
+    for number in np.sort(rng.choice(len(bags), min(len(bags), _SAMPLE_BAGS), replace=False)).tolist():
+        start, size = int(bags.starts[number]), int(bags.sizes[number])
+        low = start + int(rng.integers(max(1, size - _SAMPLE_ROWS + 1)))
+        yield np.asarray(bags.instances[low : min(low + _SAMPLE_ROWS, start + size)])
+
+
+def _names(values: NDArray[Any]) -> str:
+    shown = ", ".join(str(value) for value in values[:3])
+    return shown if len(values) <= 3 else f"{shown}, ..."

@@ -1,0 +1,198 @@
+"""Scores and weights of all instances of bags, one HDF5 file a bag, written in memory that does not know the bag."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.data.bags import Bags
+from midam.data.batch import WholeBatch
+from midam.errors import MidamError, RunExistsError
+from midam.evaluate.instances import InstancePass
+from midam.evaluate.predict import evaluation, reader_of
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.scorer import BagScorer
+
+_MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
+_HEAD = 1 << 14  # more than the bytes of a file beside its numbers
+
+
+def write_instance_scores(
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    folder: Path,
+    *,
+    chunk_size: int = 4096,
+    on_bag: Callable[[int], None] | None = None,
+) -> NDArray[np.float64]:
+    """Score bags, and write what their instances contribute to ``folder/<bag>.h5``, in the layout of CLAM's heatmaps.
+
+    Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
+    `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
+    `members/attention_scores`, `members/score` and `members/weight` [n, M], and the attributes `bag`, `bag_score`,
+    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalised there.
+
+    Parameters
+    ----------
+    model : BagScorer or BagEnsemble
+        Put into evaluation mode for the call.
+    bags : Bags
+        With or without labels.
+    folder : Path
+        Made if missing. A file appears once it is whole.
+    chunk_size : int
+        Instances held at a time, >= 1.
+    on_bag : callable, optional
+        Called with the position of each bag that is done.
+
+    Returns
+    -------
+    float64 array [N]
+        The scores of the bags, as of `midam.evaluate.predict.predict`.
+
+    Raises
+    ------
+    RunExistsError
+        If a file of one of the bags is there already; nothing has then been written.
+    MidamError
+        If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
+    """
+    h5py = _h5py()
+    paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
+    taken = [path for path in paths if path.exists()]
+    if taken:
+        raise RunExistsError(
+            f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
+            f"{taken[0].name}); choose another folder, or remove them."
+        )
+    scorers, reader = scorers_of(model), reader_of(model, bags)
+    found = np.empty(len(bags))
+    with evaluation(model):
+        for i, path in enumerate(paths):
+            batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
+            passed = InstancePass(scorers, batch, chunk_size=chunk_size)
+            places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
+            width = places + 12 * (len(scorers) + (len(scorers) > 1))
+            with _new_file(h5py, path, room=_HEAD + width * int(bags.sizes[i])) as file:
+                _write_passes(file, passed, size=int(bags.sizes[i]), members=len(scorers), chunk_size=chunk_size)
+                _write_coords(file, bags, i, chunk_size=chunk_size)
+                scores = np.array(passed.bag_scores())
+                found[i] = scores.mean()
+                about = {"bag": str(bags.ids[i]), "bag_score": found[i], "member_scores": scores}
+                file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
+            if on_bag is not None:
+                on_bag(i)
+    return found
+
+
+def file_name(bag: str) -> str:
+    """Name of a bag that any file system takes, and no other bag has.
+
+    Examples
+    --------
+    >>> file_name("slide 7.svs"), file_name("../a/b"), file_name(".hidden")
+    ('slide 7.svs', '%2E.%2Fa%2Fb', '%2Ehidden')
+    """
+    name = quote(bag, safe=" ()+,;=@&!#$'[]{}^~")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > _MAX_NAME:
+        name = f"{name[:_MAX_NAME]}-{hashlib.sha256(bag.encode()).hexdigest()[:16]}"
+    return name
+
+
+def _write_passes(file: Any, passed: InstancePass, *, size: int, members: int, chunk_size: int) -> None:
+    mean = {"score": (size,), "attention_scores": (size, 1), "weight": (size,)}
+    shapes = mean if members == 1 else dict.fromkeys(mean, (size, members))
+    group = file if members == 1 else file.create_group("members")
+    own = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
+    low = 0
+    for score, z in passed.chunks():
+        _put(own["score"], low, score)
+        _put(own["attention_scores"], low, z)
+        low += len(z)
+    if members > 1:
+        mixed = {name: file.create_dataset(name, shape, "f4") for name, shape in mean.items()}
+    for low in range(0, size, chunk_size):
+        score, z = (_get(own[name], low, chunk_size) for name in ("score", "attention_scores"))
+        averages = passed.average(score, z, first=low)
+        _put(own["weight"], low, averages.weights)
+        if members > 1:
+            _put(mixed["score"], low, averages.score)
+            _put(mixed["attention_scores"], low, averages.attention)
+            _put(mixed["weight"], low, averages.weight)
+
+
+def _put(dataset: Any, low: int, x: Tensor) -> None:
+    dataset[low : low + len(x)] = x.numpy().reshape(len(x), *dataset.shape[1:])
+
+
+def _get(dataset: Any, low: int, count: int) -> Tensor:
+    part = dataset[low : low + count]
+    return torch.from_numpy(part.reshape(len(part), -1))
+
+
+def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None:
+    if bags.coords is None:
+        return
+    start, size = int(bags.starts[index]), int(bags.sizes[index])
+    places = file.create_dataset("coords", (size, bags.coords.shape[1]), bags.coords.dtype)
+    for low in range(0, size, chunk_size):
+        high = min(low + chunk_size, size)
+        places[low:high] = bags.coords[start + low : start + high]
+
+
+@contextmanager
+def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
+    """A file that takes its name once it is whole and on the disk; `room` is more than its size in bytes."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as empty:
+            # HDF5 does not take a full disk well: it fails again when the file is closed, and when the process ends.
+            os.posix_fallocate(empty.fileno(), 0, room)
+        with _opened(h5py, temporary) as file:
+            yield file
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        if isinstance(error, MidamError):
+            raise
+        reason = error.strerror or error
+        raise MidamError(f"Expected to write {path}, got: {reason}; make room or grant access, and repeat.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+@contextmanager
+def _opened(h5py: Any, path: Path) -> Iterator[Any]:
+    file = h5py.File(path, "w")
+    try:
+        yield file
+    except BaseException:
+        # A full disk fails the closing as well; the first error is the one to tell.
+        with suppress(OSError, RuntimeError):
+            file.close()
+        raise
+    try:
+        file.close()
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+
+
+def _h5py() -> Any:
+    try:
+        import h5py  # noqa: PLC0415
+    except ImportError as error:
+        raise MidamError("Expected the package h5py to write HDF5, got none; install midam[hdf5].") from error
+    return h5py

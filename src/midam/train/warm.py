@@ -1,0 +1,69 @@
+"""A warm start of the tracked state: every bag's statistic, exact as of the weights of the moment."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from midam.data.batch import InstanceReader, WholeBatch
+from midam.evaluate.predict import evaluation
+from midam.evaluate.stream import stream_members
+from midam.nn.scorer import BagScorer
+from midam.train.config import FitConfig
+from midam.train.estimators import VarianceReduced
+from midam.train.exact import refuse_batch_statistics
+from midam.train.member import Member
+
+_BAGS_AT_A_TIME = 4096
+
+
+def check_warm_start(config: FitConfig, model: BagScorer) -> None:
+    """Refuse a scorer whose statistic cannot be streamed, where the settings ask for that.
+
+    Raises
+    ------
+    ConfigError
+        If the scorer normalises by the statistics of a batch.
+    """
+    if config.state_start == "exact" or config.state_refresh is not None:
+        refuse_batch_statistics(model, "state_start 'exact' and state_refresh")
+
+
+def warm_start_due(config: FitConfig, epoch: int) -> bool:
+    """Whether epoch `epoch` (from 0) begins with a warm start.
+
+    Examples
+    --------
+    >>> config = FitConfig(state_start="exact", state_refresh=2)
+    >>> [warm_start_due(config, epoch) for epoch in range(5)]
+    [True, False, True, False, True]
+    """
+    if epoch == 0:
+        return config.state_start == "exact"
+    return config.state_refresh is not None and epoch % config.state_refresh == 0
+
+
+def warm_start(members: Sequence[Member], reader: InstanceReader, *, chunk_size: int) -> None:
+    """Set the tracked state of each bag and member to the whole bag's statistic, streamed once for all members.
+
+    In evaluation mode, which without batch statistics is the training mode without its noise (dropout, augmentation).
+    A bag counts as visited from then on.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        All with the estimator vrsp.
+    reader : InstanceReader
+        Of the training bags, as the members are trained with.
+    chunk_size : int
+        Instances encoded at a time, >= 1.
+    """
+    models = [member.trained for member in members]
+    with evaluation(nn.ModuleList(models)):
+        for low in range(0, len(reader.sizes), _BAGS_AT_A_TIME):
+            index = torch.arange(low, min(low + _BAGS_AT_A_TIME, len(reader.sizes)))
+            batch = WholeBatch(reader, index, torch.zeros(len(index)))
+            outputs = stream_members(models, batch, chunk_size=chunk_size)
+            for member, output in zip(members, outputs):
+                if isinstance(member.estimator, VarianceReduced):
+                    member.estimator.set_state(index, output.l, output.r)

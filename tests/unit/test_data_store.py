@@ -1,0 +1,309 @@
+"""A store gives back what was written, whatever stopped the writing; what is damaged is named."""
+
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from midam.data import store_rows
+from midam.data.bags import Bags, bag_digests
+from midam.data.rows import RowFile
+from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
+from midam.data.store_journal import Journal
+from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
+
+TEXTS = ("ids", "groups", "splits", "sources", "attributes")
+
+
+def make(dtype="f4", shape=(6,), *, bags=7, seed=0, **columns):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 9, bags)
+    values = rng.integers(0, 200, (sizes.sum(), *shape)).astype(dtype)
+    return Bags(values, starts=np.cumsum(sizes) - sizes, sizes=sizes, **columns)
+
+
+def full(**changes):
+    return make(
+        **{
+            "labels": [0, 1, 0, 1, 1, 0, 0],
+            "ids": ["bäg", "b", "c d", "e", "f", "g", "h"],
+            "groups": ["p1", "p1", "p2", "p3", "p4", "p5", "p6"],
+            "splits": ["train"] * 4 + ["val", "test", "test"],
+            "sources": [f"/slides/{name}.h5" for name in "abcdefg"],
+            "attributes": [json.dumps({f"{name}.h5": {"coords": {"patch_size": 256}}}) for name in "abcdefg"],
+            "feature_names": list("uvwxyz"),
+            "source": "slides",
+            **changes,
+        }
+    )
+
+
+def with_coords(bags):
+    rows = np.arange(2 * len(bags.instances)).reshape(-1, 2)
+    columns = {name: getattr(bags, name) for name in (*TEXTS, "labels", "starts", "sizes", "feature_names", "source")}
+    return Bags(bags.instances, coords=rows, **columns)
+
+
+def on_file(tmp_path, **changes):
+    """Make bags whose instances lie in a file."""
+    bags = full(**changes)
+    rows = RowFile.of_array(tmp_path / "rows", bags.instances)
+    columns = {name: getattr(bags, name) for name in (*TEXTS, "labels", "starts", "sizes")}
+    return Bags(rows, **columns, source=str(tmp_path / "rows"))
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_same(found, expected):
+    for index in range(len(expected)):
+        np.testing.assert_array_equal(found[index], expected[index])
+    assert found.instances.dtype == expected.instances.dtype.newbyteorder("<")
+    for name in ("sizes", "labels", *TEXTS):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.feature_names == expected.feature_names
+
+
+@pytest.fixture
+def stored(tmp_path):
+    return write_store(with_coords(full()), tmp_path / "store")
+
+
+def flip(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("reads", ["mmap", "pread"])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("f2", (6,)), ("f4", (6,)), ("f8", (6,)), (">f4", (6,)), ("u1", (3, 32, 32)), ("?", (6,))]
+)
+def test_what_is_written_is_read(tmp_path, dtype, shape, reads):
+    names = list("uvwxyz") if len(shape) == 1 else None
+    bags = full(dtype=dtype, shape=shape, feature_names=names)
+    assert write_store(bags, tmp_path / "store") == tmp_path / "store"
+    found = open_store(tmp_path / "store", reads=reads)
+    assert_same(found, bags)
+    if not dtype.startswith(">"):
+        assert found.digests.tolist() == bag_digests(bags)
+        assert found.fingerprint() == bags.fingerprint()
+    assert found.source == str(tmp_path / "store")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+    assert verify_store(tmp_path / "store") == []
+
+
+def test_what_is_not_known_stays_unknown(tmp_path):
+    found = open_store(write_store(make(), tmp_path / "store"))
+    columns = ("labels", "groups", "splits", "sources", "coords", "feature_names")
+    assert [getattr(found, name) for name in columns] == [None] * 6
+    assert found.ids.tolist() == [str(number) for number in range(7)]
+
+
+def test_coordinates_go_with_their_instances(tmp_path):
+    bags = with_coords(full()).subset([5, 0, 3])
+    found = open_store(write_store(bags, tmp_path / "store"))
+    assert_same(found, bags)
+    for index in range(3):
+        np.testing.assert_array_equal(found.places(index), bags.places(index))
+    assert os.path.getsize(tmp_path / "store" / "instances.bin") == bags.num_instances * 6 * 4
+
+
+def test_the_bytes_do_not_depend_on_the_jobs(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
+    bags = with_coords(make(bags=60, groups=[f"g{i}" for i in range(60)]))
+    for jobs in (1, 2):
+        write_store(bags, tmp_path / str(jobs), jobs=jobs)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+
+
+def test_the_files_are_read_with_numpy_alone(stored):
+    facts = json.loads((stored / "store.json").read_text())["instances"]
+    rows = np.memmap(stored / "instances.bin", facts["dtype"], "r", shape=tuple(facts["shape"]))
+    table = np.load(stored / "bags.npz")
+    ends = table["sizes"].cumsum()
+    np.testing.assert_array_equal(rows[ends[2] : ends[3]], full()[3])
+    assert table["ids"][0].decode() == "bäg"
+
+
+@pytest.mark.parametrize("done", [1, 4, 7])
+def test_a_stopped_import_writes_only_what_is_left(tmp_path, monkeypatch, done):
+    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
+    bags = on_file(tmp_path)
+    whole = content(write_store(bags, tmp_path / "whole"))
+    seen, reads = [], []
+
+    def stop(number):
+        seen.append(number)
+        if len(seen) == done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(RunStoppedError, match=r"of 7 bags are written .* the same command goes on"):
+        write_store(bags, tmp_path / "out", on_bag=stop)
+    assert not (tmp_path / "out").exists()
+    assert not is_store(tmp_path / ".out.part")
+    journaled = (tmp_path / ".out.journal").read_text().count("\n") - 1
+    assert journaled >= done
+    read = RowFile.read
+    monkeypatch.setattr(RowFile, "read", lambda rows, low, high: reads.append(low) or read(rows, low, high))
+    again = []
+    write_store(bags, tmp_path / "out", on_bag=again.append)
+    assert sorted(again) == list(range(7))
+    assert len(reads) == 7 - journaled
+    assert content(tmp_path / "out") == whole
+    assert not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize("change", ["file", "labels", "content"])
+def test_an_import_of_other_data_starts_anew(tmp_path, change):
+    bags = full() if change == "content" else on_file(tmp_path)
+
+    def stop(number):
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunStoppedError):
+        write_store(bags, tmp_path / "out", on_bag=stop)
+    if change == "file":
+        os.utime(tmp_path / "rows", (1, 1))
+        other = bags
+    else:
+        other = full(seed=0, **({"dtype": "f8"} if change == "content" else {"labels": [1, 1, 0, 1, 1, 0, 0]}))
+    with pytest.warns(UserWarning, match="it starts anew"):
+        write_store(other, tmp_path / "out")
+    assert_same(open_store(tmp_path / "out"), other)
+    assert verify_store(tmp_path / "out") == []
+
+
+def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
+    with Journal(tmp_path / "j", owner="s") as journal:
+        journal.begin("plan")
+    (tmp_path / "j").write_text('plan\n[3, "ab", null]\n[4, "c')
+    with Journal(tmp_path / "j", owner="s") as journal:
+        assert [bag.number for bag in journal.read("plan")] == [3]
+        assert (tmp_path / "j").read_text() == 'plan\n[3, "ab", null]\n'
+        assert journal.read("another") is None
+
+
+def test_a_taken_place_is_refused(tmp_path, stored):
+    before = content(stored)
+    for place in (stored, stored / "store.json"):
+        with pytest.raises(StoreError, match="which exists; remove it"):
+            write_store(make(), place)
+    assert content(stored) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+    (tmp_path / "empty").mkdir()
+    assert is_store(write_store(make(), tmp_path / "empty"))
+
+
+def test_a_second_import_to_one_place_is_refused(tmp_path):
+    with (
+        Journal(tmp_path / ".out.journal", owner="out"),
+        pytest.raises(StoreError, match=r"Expected no other import to .*out, got one that is running"),
+    ):
+        write_store(make(), tmp_path / "out")
+    assert is_store(write_store(make(), tmp_path / "out"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_named(tmp_path, value):
+    bags = full(dtype="f2")
+    bags.instances[bags.starts[4], 3] = value
+    with pytest.raises(BagDataError, match=rf"got {value} at instance 0, column 3 \(in /slides/e.h5, bag f\)"):
+        write_store(bags, tmp_path / "out", jobs=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_system_that_allocates_nothing_is_written_all_the_same(tmp_path, monkeypatch):
+    def unsupported(handle, start, size):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(store_rows.os, "posix_fallocate", unsupported)
+    assert_same(open_store(write_store(full(), tmp_path / "out")), full())
+
+
+def test_a_flipped_byte_is_found(stored):
+    bags = open_store(stored)
+    width = bags.instances.row_bytes
+    for number in (0, 3, 6):
+        for file, size in (("instances.bin", width), ("coords.bin", 16)):
+            shutil.copytree(stored, stored.parent / "copy")
+            flip(stored.parent / "copy" / file, (bags.starts[number] + bags.sizes[number]) * size - 1)
+            assert verify_store(stored.parent / "copy", jobs=2) == [DamagedBag(bags.ids[number], file)]
+            shutil.rmtree(stored.parent / "copy")
+
+
+def test_no_byte_of_the_description_or_the_table_can_change(stored):
+    for file, step in (("store.json", 3), ("bags.npz", 499)):
+        good = (stored / file).read_bytes()
+        for offset in range(0, len(good), step):
+            flip(stored / file, offset)
+            with pytest.raises(BagDataError):
+                open_store(stored)
+            (stored / file).write_bytes(good)
+    assert len(open_store(stored)) == 7
+
+
+def test_half_a_store_is_no_store(stored):
+    good = (stored / "store.json").read_bytes()
+    for length in range(0, len(good) - 2, 7):
+        (stored / "store.json").write_bytes(good[:length])
+        assert not is_store(stored)
+        with pytest.raises(BagDataError, match=r"no whole store.json"):
+            open_store(stored)
+    (stored / "store.json").write_bytes(good)
+    assert is_store(stored)
+
+
+@pytest.mark.parametrize("file", ["instances.bin", "coords.bin"])
+@pytest.mark.parametrize("cut", ["short", "long", "gone"])
+def test_a_file_of_another_size_is_refused(stored, file, cut):
+    path = stored / file
+    size = path.stat().st_size
+    if cut == "gone":
+        path.unlink()
+    else:
+        os.truncate(path, size - 1 if cut == "short" else size + 1)
+    with pytest.raises(BagDataError, match=rf"Expected {size} bytes, got \d+ \(in .*{file}\)"):
+        open_store(stored)
+
+
+def test_a_missing_table_is_refused(stored):
+    (stored / "bags.npz").unlink()
+    with pytest.raises(BagDataError, match=r"bags\.npz"):
+        open_store(stored)
+
+
+def test_a_newer_store_is_refused(stored):
+    facts = json.loads((stored / "store.json").read_text())
+    (stored / "store.json").write_text(json.dumps({**facts, "version": 2, "novelty": 1}))
+    assert is_store(stored)
+    with pytest.raises(BagDataError, match=r"Expected a store of version 1, got 2 \(in .*store.json\)"):
+        open_store(stored)
+
+
+def test_what_is_no_store(tmp_path):
+    assert not is_store(tmp_path / "none")
+    with pytest.raises(DataNotFoundError, match="none"):
+        open_store(tmp_path / "none")
+    (tmp_path / "store.json").write_text('{"format": "another"}')
+    assert not is_store(tmp_path)
+    assert not is_store(tmp_path / "store.json")
+
+
+def _digests(bags):
+    return bag_digests(Bags(bags.instances, starts=bags.starts, sizes=bags.sizes))
+
+
+def test_processes_read_one_store_at_once(stored):
+    bags = open_store(stored, reads="pread")
+    np.asarray(bags[0])  # the file is open here, and must not travel
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["midam"])
+    with context.Pool(2) as pool:
+        for found in pool.map(_digests, [bags] * 4, chunksize=1):
+            assert found == bags.digests.tolist()

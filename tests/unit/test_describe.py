@@ -1,0 +1,116 @@
+"""A description warns of what was planted, and of nothing else."""
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from midam.data.bags import Bags
+from midam.data.store import open_store, write_store
+from midam.report import describe
+from midam.report.describe import bag_facts, describe_bags, format_bytes
+from midam.report.sizes import plot_sizes, size_edges
+
+
+def make(*, bags=80, seed=0, sizes=None, **columns):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(bags) % 2
+    sizes = rng.integers(5, 30, bags) if sizes is None else sizes(labels, rng)
+    values = rng.normal(size=(sizes.sum(), 4))
+    return Bags(values, starts=np.cumsum(sizes) - sizes, sizes=sizes, **{"labels": labels, **columns})
+
+
+def warned(bags, start):
+    return [text for text in describe_bags("x", bags).warnings if text.startswith(start)]
+
+
+def test_good_bags_raise_no_warning():
+    bags = make(groups=[f"g{i // 2}" for i in range(80)], splits=["train"] * 40 + ["val"] * 20 + ["test"] * 20)
+    found = describe_bags("x", bags)
+    assert (found.warnings, found.notes) == ([], [])
+    assert found.facts["splits"] == "train 40 (20 positive), val 20 (10 positive), test 20 (10 positive)"
+    assert found.facts["groups"] == 40
+    assert found.facts["dtype"] == "float64"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bag_sizes_that_tell_the_label(sign):
+    bags = make(sizes=lambda labels, rng: rng.integers(20, 30, 80) + sign * 6 * labels)
+    (text,) = warned(bags, "the bag size tells the label")
+    area = float(text.split("alone is ")[1].split()[0])
+    assert (area > 0.9) == (sign > 0)
+
+
+def test_duplicate_bags():
+    bags = make(splits=["train"] * 40 + ["test"] * 40, sizes=lambda labels, rng: np.full(80, 12))
+    bags.instances[bags.starts[3] : bags.starts[4]] = bags[1]
+    assert warned(bags, "duplicate") == ["duplicate bags: 2 bags have the content of another, such as 1, 3"]
+    bags.instances[bags.starts[50] : bags.starts[51]] = bags[1]
+    vars(bags)["digests"] = None
+    assert warned(bags, "duplicate") == [
+        "duplicate bags: 3 bags have the content of another, such as 1, 3, 50",
+        "duplicate bags that differ in label: 1 sets, such as 1, 3, 50",
+        "duplicate bags that stand in several splits: 1 sets, such as 1, 3, 50",
+    ]
+
+
+def test_constant_features():
+    bags = make(feature_names=["a", "b", "c", "d"])
+    bags.instances[:, [1, 3]] = 5.0
+    assert warned(bags, "constant") == ["constant features: 2 of 4 (b, d)"]
+
+
+def test_groups_that_cross_splits():
+    bags = make(groups=[f"g{i % 40}" for i in range(80)], splits=["train"] * 41 + ["test"] * 39)
+    (text,) = warned(bags, "groups that cross splits")
+    assert "39 of 40 groups in several" in text
+
+
+def test_missing_and_rare_classes():
+    assert warned(make(labels=[0] * 80), "no positive bags")
+    assert warned(make(labels=[1] * 5 + [0] * 75), "few bags of a class: 5 positive")
+    assert not warned(make(labels=None), "few")
+
+
+def test_near_empty_bags():
+    bags = make(sizes=lambda labels, rng: np.where(np.arange(80) == 7, 1, 25))
+    assert warned(bags, "near-empty bags: 1 of at most 1 instances, where the median is 25 (7)")
+    assert not warned(make(sizes=lambda labels, rng: rng.integers(1, 6, 80)), "near-empty")
+
+
+def test_large_data_is_looked_at_in_a_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(describe, "_EXACT_BYTES", 100)
+    monkeypatch.setattr(describe, "_SAMPLE_BAGS", 10)
+    monkeypatch.setattr(describe, "_SAMPLE_ROWS", 3)
+    bags = make()
+    bags.instances[:, 2] = 1.0
+    bags.instances[bags.starts[5] : bags.starts[6]] = 1.0
+    found = describe_bags("x", bags)
+    assert found.warnings == ["constant features in a sample of 30 instances: 1 of 4 (2)"]
+    assert [note.split()[0] for note in found.notes] == ["duplicate", "constant"]
+    stored = open_store(write_store(bags.subset([0, 1, 2]), tmp_path / "s"))
+    assert [note.split()[0] for note in describe_bags(str(tmp_path / "s"), stored).notes] == ["constant"]
+
+
+def test_facts_of_a_store(tmp_path):
+    write_store(make(labels=None), tmp_path / "s")
+    facts = bag_facts(str(tmp_path / "s"), open_store(tmp_path / "s"))
+    assert facts["bags"] == "80 (unlabelled)"
+    assert facts["on disk"] == format_bytes(sum(path.stat().st_size for path in (tmp_path / "s").iterdir()))
+    assert "in memory" not in facts
+
+
+@pytest.mark.parametrize("sizes", [[7], [1, 2, 3], [1, 10, 1000, 100_000], [5, 15]])
+def test_each_size_has_one_bin(sizes):
+    edges = size_edges(np.array(sizes), bins=8)
+    assert len(edges) <= 9
+    assert np.histogram(sizes, bins=edges)[0].sum() == len(sizes)
+    assert max(sizes) < edges[-1]
+
+
+def test_the_picture_shows_both_classes(tmp_path):
+    plot_sizes(tmp_path / "s.png", sizes=[1, 20, 300, 4000], labels=[0, 1, 0, 1], title="Bags")
+    plot_sizes(tmp_path / "u.png", sizes=[1, 20, 300, 4000], labels=None, title="Bags")
+    for name, present in (("s", ("0072B2", "D55E00")), ("u", ("6E6E6E",))):
+        image = np.rint(255 * matplotlib.image.imread(tmp_path / f"{name}.png")[..., :3]).astype(int)
+        for colour in present:
+            assert (image == list(bytes.fromhex(colour))).all(axis=-1).sum() > 500

@@ -1,0 +1,254 @@
+"""Training on instances that stay on disk: the same batches and weights however they are read, resumed or not."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from midam.data.bags import Bags
+from midam.data.batch import SampledBatch
+from midam.data.rows import RowFile
+from midam.errors import ConfigError
+from midam.train.config import FitConfig
+from midam.train.lockstep import Trial, train_trials
+from midam.train.standardise import distinct_sorted, fit_scalers
+from midam.train.trainer import Trainer
+
+ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
+
+
+@pytest.fixture
+def memory():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(5, 60, size=20)
+    labels = np.arange(20) % 2
+    x = rng.normal(size=(int(sizes.sum()), 5)).astype(np.float16)
+    starts = np.cumsum(sizes) - sizes
+    x[starts] += 2 * labels[:, None].astype(np.float16)
+    return Bags(x, starts=starts, sizes=sizes, labels=labels)
+
+
+@pytest.fixture
+def disk(memory, tmp_path):
+    rows = RowFile.of_array(tmp_path / "rows", memory.instances, reads="pread")
+    return Bags(rows, starts=memory.starts, sizes=memory.sizes, labels=memory.labels)
+
+
+def make_config(**settings):
+    small = {"epochs": 3, "num_positive": 4, "num_negative": 4, "num_instances": 4, "chunk_size": 64, "lr": 0.01}
+    return FitConfig(**{**small, **settings})
+
+
+def train(trainer, epochs=None):
+    while not trainer.finished and trainer.epoch != epochs:
+        trainer.train_epoch()
+    return trainer
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def states(trainer):
+    return torch.stack([member.estimator.bag_state for member in trainer.members])
+
+
+def batches(trainer, epochs=2):
+    member = trainer.members[0]
+    return [batch for _ in range(epochs) for batch in member.batches(trainer._reader, trainer._labels)]
+
+
+def content(batch):
+    x = batch.x if isinstance(batch, SampledBatch) else torch.cat([x for _, _, x in batch.read(16)])
+    return torch.cat([x.flatten(), batch.index, batch.labels, batch.sizes])
+
+
+@pytest.mark.parametrize("estimator", ["vrsp", "exact"])
+def test_batches_do_not_depend_on_the_workers(disk, estimator):
+    found = [
+        [content(batch) for batch in batches(Trainer(make_config(estimator=estimator, workers=workers), disk))]
+        for workers in (0, 1, 4)
+    ]
+    assert len(found[0]) == 6
+    for other in found[1:]:
+        assert all(torch.equal(mine, its) for mine, its in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_weights_do_not_depend_on_workers_and_residence(disk, estimator):
+    settings = {"estimator": estimator, "scaling": "linear"}
+    reference = train(Trainer(make_config(**settings, workers=0), disk))
+    ways = [{"workers": 1}, {"workers": 4}, {"resident": True}]
+    for way in ways:
+        other = train(Trainer(make_config(**settings, **way), disk))
+        assert torch.equal(weights(other), weights(reference))
+        assert [row["loss"] for row in other.history] == [row["loss"] for row in reference.history]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_resumed_training_on_disk_is_the_uninterrupted_one(disk, estimator, workers):
+    config = make_config(estimator=estimator, workers=workers, epochs=4)
+    whole = train(Trainer(config, disk, disk), 2)
+    state = copy.deepcopy(whole.state_dict())
+    train(whole)
+    resumed = Trainer(make_config(estimator=estimator, workers=3 - workers, epochs=4), disk, disk)
+    resumed.load_state_dict(state)
+    train(resumed)
+    assert resumed.history == whole.history
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_a_training_on_disk_is_that_in_memory(memory, disk):
+    settings = make_config(scaling="linear")
+    torch.testing.assert_close(
+        weights(train(Trainer(settings, disk))), weights(train(Trainer(settings, memory))), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_time_waited_for_reads_is_a_part_of_the_training(memory, disk):
+    trainer = train(Trainer(make_config(), disk))
+    assert 0 < trainer.waited_s < trainer.trained_s
+    assert train(Trainer(make_config(), memory)).waited_s == 0
+
+
+def plain_state(trainer, bags):
+    """Rows (l, r) of the state, from the definition."""
+    found = []
+    for member in trainer.members:
+        member.model.eval()
+        with torch.no_grad():
+            outputs = [member.model.instances(torch.from_numpy(np.array(bags[i]))) for i in range(len(bags))]
+        parts = [(z.double(), v.double()) for z, v in outputs]
+        member.model.train()
+        rows = []
+        for z, v in parts:
+            rows.append(torch.cat([torch.logsumexp(z, 0, keepdim=True) - np.log(len(z)), torch.softmax(z, 0) @ v]))
+        found.append(torch.stack(rows))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "smoothed-max", "embedding-attention"])
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_warm_start_is_the_streamed_statistic(pooling, where, request):
+    bags = request.getfixturevalue(where)
+    config = make_config(pooling=pooling, state_start="exact", lr=1e-12, state_rate=1e-6, dropout=0.3, members=2)
+    trainer = Trainer(config, bags)
+    expected = plain_state(trainer, bags)
+    assert (states(trainer) == 0).all()
+    trainer.train_epoch()  # neither the weights nor the state move at these rates, but the visits are counted
+    torch.testing.assert_close(states(trainer)[:, :, 1:].double(), expected, rtol=1e-3, atol=1e-4)
+    assert states(trainer)[:, :, 0].sum(dim=1).tolist() == [20 + 24, 20 + 24]
+    assert all(module.training for module in trainer.model.modules()), "dropout is on again"
+
+
+def test_dropout_is_off_in_a_warm_start(disk):
+    first, second = (
+        Trainer(make_config(state_start="exact", dropout=rate, hidden=[5], lr=1e-12, state_rate=1e-6), disk)
+        for rate in (0.0, 0.9)
+    )
+    torch.testing.assert_close(
+        states(first := train(first, 1))[..., 1:], states(train(second, 1))[..., 1:], rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
+    trainer = Trainer(make_config(epochs=5, state_refresh=2, state_start="exact"), disk)
+    plain = Trainer(make_config(epochs=5), disk)
+    for epoch in range(5):
+        before = plain_state(trainer, disk) if epoch in (2, 4) else None
+        trainer.config.lr, trainer.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+        trainer.train_epoch()
+        plain.train_epoch()
+        if before is not None:
+            torch.testing.assert_close(states(trainer)[..., 1:].double(), before, rtol=1e-3, atol=1e-4)
+    assert (states(trainer)[..., 0] == states(plain)[..., 0] + 1).all()
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_resume_between_refreshes_continues_bit_for_bit(disk, stop):
+    config = make_config(epochs=5, state_start="exact", state_refresh=2, workers=1)
+    whole = train(Trainer(config, disk), stop)
+    state = copy.deepcopy(whole.state_dict())
+    train(whole)
+    resumed = Trainer(config, disk)
+    resumed.load_state_dict(state)
+    train(resumed)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert torch.equal(states(resumed), states(whole))
+    assert not torch.equal(weights(whole), weights(train(Trainer(make_config(epochs=5), disk))))
+
+
+@pytest.mark.parametrize("settings", [{"state_start": "exact"}, {"state_refresh": 3}])
+def test_only_a_tracked_state_starts_warm(settings):
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        FitConfig(estimator="minibatch", **settings)
+
+
+@pytest.mark.filterwarnings("ignore:batch normalisation")
+def test_a_warm_start_refuses_batch_statistics():
+    images = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
+    bags = Bags(images, starts=[0, 3, 6, 9], sizes=[3] * 4, labels=[0, 1, 0, 1])
+    config = make_config(encoder="resnet20", norm="batch", state_start="exact", num_positive=2, num_negative=2)
+    with pytest.raises(ConfigError, match=r"state_start.*group normalisation"):
+        Trainer(config, bags)
+
+
+def test_trials_side_by_side_start_warm_too(memory):
+    trial = Trial(np.arange(16), np.arange(16, 20), seed=0)
+    config = make_config(state_start="exact", num_positive=2, num_negative=2)
+    found = train_trials(config, memory, [trial])[0]
+    alone = train(Trainer(config, memory.subset(trial.train)))
+    np.testing.assert_allclose(found.loss, [row["loss"] for row in alone.history], rtol=1e-5)
+
+
+def test_validation_every_few_epochs_and_at_the_end(memory):
+    trainer = train(Trainer(make_config(epochs=5, val_every=2), memory, memory))
+    scored = [row["epoch"] for row in trainer.history if row["val_auroc"] is not None]
+    assert scored == [2, 4, 5]
+    assert trainer.best_epoch in scored
+
+
+def test_patience_counts_epochs_between_validations(memory, monkeypatch):
+    values = iter([None, 0.7, None, 0.6, None, 0.9])
+    trainer = Trainer(make_config(epochs=20, patience=2, val_every=2), memory, memory)
+    monkeypatch.setattr(trainer, "_validate", lambda: next(values))
+    train(trainer)
+    assert (trainer.epoch, trainer.best_epoch) == (4, 2)
+
+
+@pytest.mark.parametrize(("total", "count"), [(1, 1), (9, 4), (9, 8), (9, 9), (9, 0), (10**12, 1000)])
+def test_distinct_numbers(total, count):
+    found = distinct_sorted(total, count, np.random.default_rng(0))
+    assert len(set(found.tolist())) == len(found) == count
+    assert (np.diff(found) > 0).all()
+    assert count == 0 or (found[0] >= 0 and found[-1] < total)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_distinct_numbers_are_uniform(count):
+    from scipy.stats import chisquare
+
+    rng = np.random.default_rng(0)
+    sets = [tuple(distinct_sorted(5, count, rng).tolist()) for _ in range(3000)]
+    counts = np.unique(sets, axis=0, return_counts=True)[1]
+    assert len(counts) == (10 if count == 2 else 5)
+    assert chisquare(counts).pvalue > 1e-3
+
+
+def test_the_sample_of_the_standardiser_is_bounded_and_near(tmp_path, monkeypatch):
+    monkeypatch.setattr("midam.train.standardise._MAX_VALUES_ON_DISK", 3000)
+    array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
+    rows = RowFile.of_array(tmp_path / "rows", array)
+    taken = []
+    monkeypatch.setattr(rows, "gather", lambda index, read=rows.gather: taken.append(len(index)) or read(index))
+    disk, memory = (Bags(x, starts=[10_000, 0], sizes=[10_000, 10_000], labels=[0, 1]) for x in (rows, array))
+    scalers = [Trainer(make_config(num_positive=1, num_negative=1, members=2), bags).members for bags in (disk, memory)]
+    assert taken == [1000]
+    few, all_rows = (members[1].model.scaler for members in scalers)
+    torch.testing.assert_close(few.center, all_rows.center, atol=0.15, rtol=0)
+    torch.testing.assert_close(few.scale, all_rows.scale, atol=0.1, rtol=0)
+    assert not torch.equal(few.center, all_rows.center)
+    fit_scalers([few], memory, seed=0)
+    assert torch.equal(few.center, all_rows.center)
