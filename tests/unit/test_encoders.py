@@ -339,6 +339,21 @@ def test_a_part_is_whole_names_only() -> None:
     assert [name for name, p in encoder.module.named_parameters() if not p.requires_grad] == ["1.weight"]
 
 
+def test_freezing_leaves_the_gradient_of_the_rest() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 1, 8, 8)
+    gradients = []
+    for freeze in ([], ["stem", "blocks.0", "blocks.8.conv1"]):
+        torch.manual_seed(1)
+        encoder = Encoder(ResNet20(1), instance_shape=(1, 8, 8), freeze=freeze)
+        encoder(x).square().sum().backward()
+        gradients.append({name: p.grad for name, p in encoder.module.named_parameters() if p.grad is not None})
+    assert set(gradients[0]) - set(gradients[1]) == {
+        name for name in gradients[0] if name.startswith(("stem.", "blocks.0.", "blocks.8.conv1."))
+    }
+    assert all(torch.allclose(gradients[0][name], grad, rtol=1e-5) for name, grad in gradients[1].items())
+
+
 def test_a_wholly_frozen_encoder_runs_without_a_graph_and_the_head_trains(own) -> None:
     config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2, "dropout": 0.9}, freeze=["*"], epochs=1)
     for estimator in ("vrsp", "exact"):
