@@ -29,7 +29,7 @@ from midam.nn.encoders import MLP
 from midam.nn.pooling import make_pooling
 from midam.nn.resnet import ResNet20
 from midam.nn.scorer import BagOutput, BagScorer
-from midam.train.exact import Exact, ExactPoint
+from midam.train.exact import Exact, ExactPoint, _Passes
 from midam.train.objective import OBJECTIVES
 
 OPTIONS = {
@@ -126,6 +126,16 @@ def test_dropout_is_replayed(pooling: str) -> None:
     torch.set_rng_state(state)
     torch.rand(3)
     assert torch.equal(between, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("dropout", "kept"), [(0.0, 1), (0.4, 5)])
+def test_random_states_take_memory_only_where_something_is_drawn(dropout: float, kept: int) -> None:
+    model = make_model("attention", encoder=MLP(4, hidden=(6, 4), dropout=dropout)).train()
+    passes = _Passes(model, whole_batch(make_bags()), CHUNK)
+    with torch.no_grad():
+        passes.first()
+    assert len(passes.random_states) == 5
+    assert len({id(state) for state in passes.random_states}) == kept
 
 
 def test_gradients_reach_the_weights_inside_one_autocast_region() -> None:

@@ -22,7 +22,8 @@ def read_ahead(
     read : callable
         Called in the threads; safe to call from several at once.
     workers : int
-        Threads, >= 0; 0 reads when asked. They end with the iterator: when it is exhausted, closed, or fails.
+        Threads, >= 0; 0 reads when asked. They end with the iterator: when it is exhausted, closed, or fails. What no
+        thread has begun when the caller asks for it, the caller reads itself.
 
     Raises
     ------
@@ -47,7 +48,8 @@ def read_ahead(
             if not pending:
                 return
             job, future = pending.popleft()
-            found = future.result()
+            # A read that no thread has begun is done sooner here than it would be waited for.
+            found = read(job) if future.cancel() else future.result()
             _raise_failed(later for _, later in pending)
             # Only the caller may hold it on: a chunk kept here would be one more in memory.
             del future

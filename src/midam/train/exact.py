@@ -145,10 +145,17 @@ class _Passes:
         with closing(self.batch.read(self.chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 if self.noisy:
-                    self.random_states.append(_random_state(self.device))
+                    self._note_random_state()
                 total.add(positions, segment.to(x.device), *self.model.instances(x))
         value = total.value()
         return value.l, value.r
+
+    def _note_random_state(self) -> None:
+        state = _random_state(self.device)
+        # An encoder that draws nothing leaves the state alone: one copy then serves all chunks of a bag of any size.
+        if self.random_states and all(map(torch.equal, state, self.random_states[-1])):
+            state = self.random_states[-1]
+        self.random_states.append(state)
 
     def second(self, l: Tensor, r: Tensor, grad_l: Tensor, grad_r: Tensor) -> list[Tensor | None]:  # noqa: E741
         total: list[Tensor | None] = [None] * len(self.parameters)

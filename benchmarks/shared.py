@@ -1,0 +1,130 @@
+"""What the benchmarks of large bags share: empty stores, memory of a process, the page cache, the words for a page."""
+
+import ctypes
+import datetime
+import hashlib
+import mmap
+import os
+import platform
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+
+import midam
+from midam.data.rows import physical_memory
+from midam.data.store_format import (
+    DESCRIPTION,
+    INSTANCES,
+    TABLE,
+    Description,
+    RowFacts,
+    table_bytes,
+    write_file,
+)
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+MIB = 1 << 20
+_PAGE = mmap.PAGESIZE
+
+
+def measured_on() -> str:
+    """Date, versions and machine, for a page."""
+    return (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, numpy "
+        f"{np.__version__}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}, "
+        f"{platform.machine()} CPU with {len(os.sched_getaffinity(0))} cores, {physical_memory() / 2**30:.0f} GiB of "
+        "memory"
+    )
+
+
+def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
+    """Make a store of float16 zeros that take no room on the disk: the format of a store, without its import.
+
+    Every second bag is positive. The digests of the bags are not those of their content, which nobody reads here.
+    """
+    folder.mkdir(parents=True)
+    facts = RowFacts.of(INSTANCES, bags * size, np.dtype(np.float16), (width,))
+    with (folder / INSTANCES).open("wb") as file:
+        file.truncate(facts.bytes)
+    table = table_bytes(
+        {
+            "ids": np.array([f"bag-{number:05d}" for number in range(bags)]),
+            "sizes": np.full(bags, size, dtype="<i8"),
+            "labels": (np.arange(bags) % 2).astype(np.int8),
+            "digests": np.array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)]),
+        }
+    )
+    write_file(folder / TABLE, table)
+    about = {"file": TABLE, "count": bags, "bytes": len(table), "sha256": hashlib.sha256(table).hexdigest()}
+    description = Description(facts, None, about, None, "zeros")
+    write_file(folder / DESCRIPTION, description.to_json().encode())
+    return folder
+
+
+def memory_mib(pid: int | str = "self") -> dict[str, float]:
+    """Memory of a process in MiB: RssAnon (anonymous), RssFile (mapped files), VmHWM (highest resident so far)."""
+    found = {}
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name in ("RssAnon", "RssFile", "RssShmem", "VmHWM"):
+            found[name] = int(value.split()[0]) / 1024
+    return found
+
+
+class AnonymousPeak:
+    """Highest anonymous memory of this process while the block runs, looked at each few milliseconds by a thread."""
+
+    def __init__(self, *, every_s: float = 0.005) -> None:
+        self.mib = 0.0
+        self._every_s = every_s
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.mib = max(self.mib, memory_mib()["RssAnon"])
+            if self._end.wait(self._every_s):
+                return
+
+
+def forget(paths: Iterable[Path]) -> None:
+    """Drop files from the page cache. Pages that some process maps stay: unmap them first."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+
+
+def resident_share(paths: Iterable[Path]) -> float:
+    """Share of the pages of files that the page cache holds, as the system call mincore says."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    held = total = 0
+    for path in paths:
+        size = path.stat().st_size
+        if not size:
+            continue
+        with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as mapped:
+            pages = np.frombuffer(mapped, dtype=np.uint8)
+            vector = np.zeros(-(-size // _PAGE), dtype=np.uint8)
+            address = ctypes.c_void_p(pages.ctypes.data)
+            failed = libc.mincore(address, ctypes.c_size_t(size), ctypes.c_void_p(vector.ctypes.data))
+            number = ctypes.get_errno()
+            del pages
+        if failed:
+            raise OSError(number, os.strerror(number), str(path))
+        held, total = held + int((vector & 1).sum()), total + len(vector)
+    return held / max(total, 1)
