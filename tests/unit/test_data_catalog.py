@@ -286,7 +286,7 @@ def test_an_unwritable_cache_is_named(home):
 
 
 def test_names_and_descriptions(home):
-    assert catalog.names() == ["digits", *CLASSICAL]
+    assert catalog.names() == ["digits", *CLASSICAL, "breast", "colon", "adrenal", "pdgm", "oct"]
     assert catalog.describe("musk2")["location"] is None
     assert catalog.describe("musk2")["bags"] == 102
     with pytest.raises(ConfigError, match="got 'tigr'; names in the catalogue: tiger"):

@@ -8,6 +8,7 @@ from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 from midam.train.method import build_method
 from midam.train.objective import BCE, MinMaxAUC, PairwiseAUC
+from midam.train.stacked_objective import make_stacked_objective
 
 
 def build(**settings):
@@ -73,3 +74,22 @@ def test_images_need_their_encoder():
 def test_what_makes_no_sense_is_refused(settings, text):
     with pytest.raises(ConfigError, match=text):
         build(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "start"),
+    [
+        ({}, (3,), 0.0),
+        ({"encoder": "resnet20"}, (3, 8, 8), 0.5),
+        ({"encoder": "resnet20", "center_start": 0.2}, (3, 8, 8), 0.2),
+        ({"center_start": 0.4}, (3,), 0.4),
+    ],
+)
+def test_where_the_centres_start(settings, shape, start):
+    config = FitConfig(**settings)
+    objective = build_method(config, instance_shape=shape, num_bags=4).objective
+    stacked = make_stacked_objective(config, 3)
+    for centre in (objective.positive_center, objective.negative_center):
+        assert centre.item() == pytest.approx(start)
+    for centres in (stacked.positive_center, stacked.negative_center):
+        assert centres.tolist() == pytest.approx([start] * 3)

@@ -233,7 +233,7 @@ def test_other_content_of_a_tensor_file_is_refused(tmp_path):
     with pytest.raises(DataNotFoundError, match="absent"):
         probe(tmp_path / "absent.pt")
     with pytest.raises(BagDataError, match="another suffix"):
-        probe(tmp_path / "a.tif")
+        probe(tmp_path / "a.doc")
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ from midam.train.names import method_names
 
 _TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
-bag-statistics-extratrees, bag-statistics-logistic, mi-kernel-svm and instance-logistic-max; peers are libauc-midam-att,
-libauc-midam-smx and torchmil-abmil. Learning rate, margin and epoch are chosen on validation bags inside the training
-bags. Differences are to the first method. A stopped command goes on where it was."""
+bag-statistics-extratrees, bag-statistics-logistic, mi-kernel-svm and instance-logistic-max, for images also
+rgb-logistic, rgb-trees and voxel-logistic; peers are libauc-midam-att, libauc-midam-smx and torchmil-abmil. Learning
+rate, margin and epoch are chosen on validation bags inside the training bags. Differences are to the first method. A
+stopped command goes on where it was."""
 
 # What the folds, the names of the methods or the options above decide.
 _NOT_HERE = {

@@ -76,12 +76,16 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _fetch(name: str) -> int:
-    if name not in catalog.CATALOG:
+    if not catalog.is_name(name):
         raise DataNotFoundError(
             f"Expected a name of the catalogue, got {name!r}; known are {', '.join(catalog.names())}."
         )
-    bundled = catalog.CATALOG[name].url is None
-    where = "comes with scikit-learn, nothing to fetch" if bundled else catalog.fetch(name)
+    here = catalog.describe(name)["location"]
+    if here == "bundled":
+        where = "comes with scikit-learn, nothing to fetch"
+    else:
+        # A set that is fetched by hand and lies here needs no advice.
+        where = here if here is not None and "obtain" in catalog.describe(name) else str(catalog.fetch(name))
     stdout_console().print(escape(f"{name}: {where}"))
     return 0
 

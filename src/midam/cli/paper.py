@@ -30,6 +30,8 @@ def parser() -> ArgumentParser:
     paper.add_argument("--margin", type=float | None, default=None, help="margin c of the AUC objectives (table2, ...)")
     paper.add_argument("--splits", type=int | None, default=None, help="random splits (table2)")
     paper.add_argument("--protocol", type=str | None, default=None, help="protocol: splits or cv (table2)")
+    paper.add_argument("--size", type=str | None, default=None, help="size: full, small or paper (table3, ...)")
+    paper.add_argument("--device", type=str | None, default=None, help="device: auto, cpu or cuda (table3, ...)")
     return paper
 
 
@@ -43,6 +45,8 @@ def run(options: Namespace, console: Console) -> int:
         margin=options.margin,
         splits=options.splits,
         protocol=options.protocol,
+        size=options.size,
+        device=options.device,
         console=console,
     )
     run_study(options.name, settings)

@@ -15,8 +15,8 @@ from midam.errors import ConfigError
 from midam.train.config import FitConfig, read_yaml, unknown_key
 
 DATA = (
-    "catalogue name (see `midam data list`), store, folder of feature files, manifest, or .npz, .csv, .tsv or .parquet "
-    "file"
+    "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
+    ".npz, .csv, .tsv or .parquet file"
 )
 SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
 _FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]

@@ -5,6 +5,8 @@
 - `bag-statistics-logistic`: the same statistics, standardised; logistic regression, C by inner cross-validation.
 - `mi-kernel-svm`: the normalised set kernel with RBF (Gartner et al. 2002) on standardised instances; gamma and C by
   inner cross-validation.
+- `rgb-logistic`, `rgb-trees`: mean and standard deviation of each channel of an image; logistic regression and trees as
+  above. `voxel-logistic`: the number of voxels of a volume above its least intensity; logistic regression.
 - `instance-logistic-max`: logistic regression on standardised instances with the label of their bag, C = 1; a bag's
   score is its largest.
 
@@ -12,7 +14,8 @@ Inner cross-validation has five folds (fewer where a class is rare), stratified 
 mean AUROC.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +26,23 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from midam.compare.folds import Positions, inner_folds
+from midam.compare.image_statistics import colour_statistics, voxel_counts
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
+from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
 Runner = Callable[[Bags, Trial], Scores]
+Statistics = Callable[[Bags, Positions], Scores]
 
 _TREES = 500
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAX_ITERATIONS = 5000
+_MOST_NUMBERS = 2**27  # 1 GiB as float64
 
 
 def bag_statistics(bags: Bags, index: Positions) -> Scores:
@@ -61,28 +68,30 @@ def bag_statistics(bags: Bags, index: Positions) -> Scores:
     return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in flat_bags(bags, index)])
 
 
-def flat_bags(bags: Bags, index: Positions) -> list[Scores]:
-    """Instances of each bag as float64 rows [n_i, D]."""
-    return [np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1) for i in index]
+def flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
+    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
+    for i in index:
+        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
 
 
 def standardised_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
     """Training and scored bags as rows, by mean and deviation of the training instances."""
-    train = flat_bags(bags, trial.train)
+    _require_small(bags)
+    train = list(flat_bags(bags, trial.train))
     scaler = StandardScaler().fit(np.concatenate(train))
     return [scaler.transform(x) for x in train], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
 
 
-def extra_trees(bags: Bags, trial: Trial) -> Scores:
-    """Scores of `bag-statistics-extratrees`."""
+def extra_trees(bags: Bags, trial: Trial, *, statistics: Statistics = bag_statistics) -> Scores:
+    """Scores of `bag-statistics-extratrees`, or of trees on other statistics of bags."""
     forest = ExtraTreesClassifier(_TREES, random_state=trial.seed)
-    forest.fit(bag_statistics(bags, trial.train), bags.require_labels()[trial.train])
-    return np.asarray(forest.predict_proba(bag_statistics(bags, trial.score))[:, 1])
+    forest.fit(statistics(bags, trial.train), bags.require_labels()[trial.train])
+    return np.asarray(forest.predict_proba(statistics(bags, trial.score))[:, 1])
 
 
-def statistics_logistic(bags: Bags, trial: Trial) -> Scores:
-    """Scores of `bag-statistics-logistic`."""
-    x, y = bag_statistics(bags, trial.train), bags.require_labels()[trial.train]
+def statistics_logistic(bags: Bags, trial: Trial, *, statistics: Statistics = bag_statistics) -> Scores:
+    """Scores of `bag-statistics-logistic`, or of logistic regression on other statistics of bags."""
+    x, y = statistics(bags, trial.train), bags.require_labels()[trial.train]
     folds = inner_folds(y, None if bags.groups is None else bags.groups[trial.train], seed=trial.seed)
 
     def mean_auroc(c: float) -> float:
@@ -93,7 +102,7 @@ def statistics_logistic(bags: Bags, trial: Trial) -> Scores:
         return float(np.mean(areas))
 
     best = max(_LOGISTIC_C, key=mean_auroc) if folds else 1.0
-    return np.asarray(_logistic(best).fit(x, y).decision_function(bag_statistics(bags, trial.score)))
+    return np.asarray(_logistic(best).fit(x, y).decision_function(statistics(bags, trial.score)))
 
 
 def kernel_svm(bags: Bags, trial: Trial) -> Scores:
@@ -128,7 +137,19 @@ BASELINES: dict[str, Runner] = {
     "bag-statistics-logistic": statistics_logistic,
     "mi-kernel-svm": kernel_svm,
     "instance-logistic-max": instance_logistic,
+    "rgb-logistic": partial(statistics_logistic, statistics=colour_statistics),
+    "rgb-trees": partial(extra_trees, statistics=colour_statistics),
+    "voxel-logistic": partial(statistics_logistic, statistics=voxel_counts),
 }
+
+
+def _require_small(bags: Bags) -> None:
+    if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
+        raise ConfigError(
+            f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
+            f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees or "
+            "voxel-logistic."
+        )
 
 
 def _logistic(c: float) -> "LogisticRegression":

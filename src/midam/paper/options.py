@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from midam.errors import ConfigError
@@ -34,6 +35,10 @@ class StudyOptions:
         Number of random splits, where the study takes one.
     protocol : str, optional
         Protocol, where the study has several.
+    size : str, optional
+        Size of the study, where it comes in several.
+    device : {"auto", "cpu", "cuda"}, optional
+        Where scorers are trained, where the study can use a GPU.
     console : rich.console.Console, optional
         Where progress is drawn. Default: nowhere.
 
@@ -56,6 +61,8 @@ class StudyOptions:
     margin: float | None = None
     splits: int | None = None
     protocol: str | None = None
+    size: str | None = None
+    device: str | None = None
     console: Console | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +72,21 @@ class StudyOptions:
             raise ConfigError(f"Expected margin > 0, got {self.margin}; choose another margin.")
         if self.splits is not None and self.splits < 2:
             raise ConfigError(f"Expected splits >= 2, got {self.splits}; an interval needs two splits.")
+        if self.device not in (None, "auto", "cpu", "cuda"):
+            raise ConfigError(f"Expected device auto, cpu or cuda, got {self.device!r}; choose one.")
+
+    def use_cuda(self) -> bool:
+        """Return whether scorers are trained on a GPU.
+
+        Raises
+        ------
+        ConfigError
+            If one is asked for and there is none.
+        """
+        found = torch.cuda.is_available()
+        if self.device == "cuda" and not found:
+            raise ConfigError("Expected a CUDA device for --device cuda, got none; use auto or cpu.")
+        return found and self.device != "cpu"
 
     def command(self, name: str) -> str:
         """Return the command that repeats the study."""
@@ -73,6 +95,8 @@ class StudyOptions:
         words += ["--protocol", self.protocol] if self.protocol is not None else []
         words += ["--margin", f"{self.margin:g}"] if self.margin is not None else []
         words += ["--splits", str(self.splits)] if self.splits is not None else []
+        words += ["--size", self.size] if self.size is not None else []
+        words += ["--device", self.device] if self.device is not None else []
         words += ["--jobs", str(self.jobs)] if self.jobs != 1 else []
         words += ["--out", str(self.out)] if self.out != OUT else []
         words += ["--cache", str(self.cache)] if self.cache != CACHE else []

@@ -36,11 +36,31 @@ STUDIES: dict[str, Study] = {
         "midam.paper.table2:run",
         takes=("margin", "splits", "protocol"),
     ),
+    "table3": Study(
+        "test AUROC on the image sets, beside the paper's Table 3",
+        "midam.paper.table3:run",
+        takes=("size", "device"),
+    ),
     "figure-generalization": Study(
         "training and test AUROC along the epochs, MIDAM and DAM", "midam.paper.generalization:run", takes=("margin",)
     ),
     "figure-instances": Study(
         "MIDAM with 1, 2, 4, 8 or all instances a bag", "midam.paper.instances:run", takes=("margin",)
+    ),
+    "figure-convergence": Study(
+        "validation and test AUROC along the epochs on images, MIDAM and DAM (MB)",
+        "midam.paper.convergence:run",
+        takes=("size", "device"),
+    ),
+    "figure-budget": Study(
+        "MIDAM on images at one budget of patches a step: few bags with many, or many bags with few",
+        "midam.paper.budget:run",
+        takes=("size", "device"),
+    ),
+    "figure-attention": Study(
+        "a positive and a negative image with the scores and weights of their patches",
+        "midam.paper.attention:run",
+        takes=("size", "device"),
     ),
     "tracking": Study("error of the tracked state as the step sizes shrink", "midam.paper.tracking:run"),
     "complexity": Study("cost of a step, and steps to a stationary point", "midam.paper.complexity:run"),
@@ -48,7 +68,7 @@ STUDIES: dict[str, Study] = {
     "defaults": Study("the defaults, chosen leave-one-set-out, beside bag statistics", "midam.paper.defaults:run"),
     "regime": Study("which estimator to take: bag size, witness rate, instances, steps", "midam.paper.regime:run"),
 }
-_OPTIONAL = ("margin", "splits", "protocol")
+_OPTIONAL = ("margin", "splits", "protocol", "size", "device")
 
 
 def run_study(name: str, options: StudyOptions) -> None:

@@ -21,11 +21,11 @@ Key = tuple[Any, ...]
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
 # Settings that are older than the first trials; a later one counts where it is not left at its default, so that
 # trials that were finished before there was such a setting stay valid.
-_FIRST = frozenset(
+_FIRST = (
     "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
     "num_instances state_rate state_schedule lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
     "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
-    "label_column groups split coords ignore allow_leakage precision".split()
+    "label_column groups split coords ignore allow_leakage precision"
 )
 
 
@@ -95,7 +95,7 @@ def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
     values = {
         name: value
         for name, value in to_dict(config).items()
-        if name not in _NAMED and (name in _FIRST or value != usual[name])
+        if name not in _NAMED and (name in _FIRST.split() or value != usual[name])
     }
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     if bags is not None:

@@ -81,7 +81,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     """Facts about bags, and about their data set where `name` is in the catalogue."""
     labels, sizes = bags.labels, bags.sizes
     facts: dict[str, Any] = {}
-    if name in catalog.CATALOG:
+    if catalog.is_name(name):
         entry = catalog.describe(name)
         facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
     facts |= {
@@ -102,7 +102,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
     place = Path(name)
-    if name not in catalog.CATALOG and place.exists():
+    if not catalog.is_name(name) and place.exists():
         facts["on disk"] = format_bytes(stored_bytes(place))
     if not on_disk(bags.instances):
         facts["in memory"] = format_bytes(bags.instances.nbytes)

@@ -177,10 +177,13 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
             f"{entry['bags']} ({entry['positives']})",
             str(entry["instances"]),
             str(entry["features"]),
-            escape(entry["location"] or "to fetch"),
+            escape(entry["location"] or ("to fetch" if entry.get("archive", entry["url"]) else "by hand")),
             entry["description"],
         )
     console.print(table)
+    for entry in entries:
+        if entry.get("obtain") and not entry["location"]:
+            console.print(escape(f"{entry['name']}: {entry['obtain']}"))
 
 
 def print_description(

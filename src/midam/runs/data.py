@@ -50,6 +50,7 @@ def read_data(data: str, config: FitConfig, *, require_labels: bool = True) -> B
         split_file=config.split_file,
         fold=config.fold,
         missing=config.missing,
+        images=config.image_options(),
         reads=config.reads,
         require_labels=require_labels,
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def write_instance_scores(
     MidamError
         If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
     """
-    h5py = _h5py()
+    _h5py()
     paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
     taken = [path for path in paths if path.exists()]
     if taken:
@@ -79,18 +79,47 @@ def write_instance_scores(
         for i, path in enumerate(paths):
             batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
             passed = InstancePass(scorers, batch, chunk_size=chunk_size)
-            places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
-            width = places + 12 * (len(scorers) + (len(scorers) > 1))
-            with _new_file(h5py, path, room=_HEAD + width * int(bags.sizes[i])) as file:
-                _write_passes(file, passed, size=int(bags.sizes[i]), members=len(scorers), chunk_size=chunk_size)
-                _write_coords(file, bags, i, chunk_size=chunk_size)
-                scores = np.array(passed.bag_scores())
-                found[i] = scores.mean()
-                about = {"bag": str(bags.ids[i]), "bag_score": found[i], "member_scores": scores}
-                file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
+            found[i] = write_bag(path, passed, bags, i, scorers=scorers, chunk_size=chunk_size)
             if on_bag is not None:
                 on_bag(i)
     return found
+
+
+def write_bag(
+    path: Path, passed: InstancePass, bags: Bags, index: int, *, scorers: Sequence[BagScorer], chunk_size: int
+) -> float:
+    """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
+
+    Parameters
+    ----------
+    path : Path
+        File to write; it appears once it is whole.
+    passed : InstancePass
+        Of the bag; its first pass is taken here.
+    bags : Bags
+        Hold the bag.
+    index : int
+        Position of the bag.
+    scorers : sequence of BagScorer
+        Those of `passed`.
+    chunk_size : int
+        Instances normalised at a time, >= 1.
+
+    Raises
+    ------
+    MidamError
+        If the file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
+    """
+    h5py, size = _h5py(), int(bags.sizes[index])
+    places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
+    width = places + 12 * (len(scorers) + (len(scorers) > 1))
+    with _new_file(h5py, path, room=_HEAD + width * size) as file:
+        _write_passes(file, passed, size=size, members=len(scorers), chunk_size=chunk_size)
+        _write_coords(file, bags, index, chunk_size=chunk_size)
+        scores = np.array(passed.bag_scores())
+        about = {"bag": str(bags.ids[index]), "bag_score": scores.mean(), "member_scores": scores}
+        file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
+    return float(scores.mean())
 
 
 def file_name(bag: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import yaml
 
+from midam.data.sources.imageoptions import ImageOptions
 from midam.errors import ConfigError
 from midam.train.augment import check_names
 
@@ -32,10 +33,16 @@ ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 
 ENCODERS = ("mlp", "resnet20", "resnet20-3d")
 
+# The settings that say how images, slides and volumes are cut; they are those of ImageOptions.
+IMAGE_FIELDS = (
+    *("patch_size", "stride", "magnification", "tissue", "axis", "spacing", "window", "drop_empty"),
+    *("slice_size", "volume", "volume_size"),
+)
 # The settings that say how data is read.
 DATA_FIELDS = (
     *("bag_column", "label_column", "groups", "split", "coords", "ignore"),
     *("labels", "slides", "positive", "bag_by", "split_file", "fold", "missing"),
+    *IMAGE_FIELDS,
 )
 
 # Settings, what holds for their values, and how a message says it. None is always allowed where the type allows it.
@@ -59,6 +66,7 @@ _RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
     (("lr", "margin", "clip"), lambda value: 0 < value < math.inf, "> 0"),
     (("weight_decay", "seed", "workers", "fold"), lambda value: 0 <= value < math.inf, ">= 0"),
     (("state_rate", "dual_lr"), lambda value: 0 < value <= 1, "in (0, 1]"),
+    (("center_start",), lambda value: 0 <= value <= 1, "in [0, 1]"),
     (("momentum", "dropout", "val_fraction", "test_fraction"), lambda value: 0 <= value < 1, "in [0, 1)"),
     (("hidden",), lambda widths: all(width >= 1 for width in widths), "as widths >= 1, such as [64, 32]"),
     (("decay_at",), lambda marks: all(0 < at < 1 for at in marks), "as fractions of the epochs in (0, 1)"),
@@ -121,6 +129,9 @@ class FitConfig:
         F3 of minmax-auc as printed ("paper"), or doubled ("pairwise").
     dual_domain
         Domain of the dual variable.
+    center_start
+        Where the centres a and b of minmax-auc start, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5, the
+        score of an untrained network, without which a deep one can collapse in its first steps.
     temperature
         tau of smoothed-max; default 0.1.
     pooling_args
@@ -201,6 +212,29 @@ class FitConfig:
         Which of the splits.
     missing
         What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
+    patch_size
+        Side of the patches that images and slides are cut into, in pixels.
+    stride
+        Pixels from one patch to the next; default: the patch size.
+    magnification
+        At which slides are read, such as 20; default: the pixels of level 0.
+    tissue
+        Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
+    axis
+        Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM; default: axial slices
+        of NIfTI, those that were acquired of DICOM. Of arrays the axis itself; default: the first.
+    spacing
+        Millimetres between pixels to which volumes are resampled.
+    window
+        Two intensities of volumes that become 0 and 1; default: intensities as they are.
+    drop_empty
+        Leave out slices that show nothing.
+    slice_size
+        Side of the square to which slices are resized; with `spacing`, cropped or padded.
+    volume
+        Take a volume as one instance, for resnet20-3d, rather than as slices.
+    volume_size
+        Slices, rows and columns to which such volumes are resized; with `spacing`, cropped or padded.
     allow_leakage
         Accept a split in which a group stands on both sides.
     accelerator
@@ -239,6 +273,7 @@ class FitConfig:
     dual_lr: float = 1.0
     objective_weight: Literal["paper", "pairwise"] = "paper"
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
+    center_start: float | None = None
     temperature: float | None = None
     pooling_args: dict[str, Any] = field(default_factory=dict)
     encoder: str = "mlp"
@@ -275,6 +310,17 @@ class FitConfig:
     split_file: str | None = None
     fold: int | None = None
     missing: Literal["error", "skip"] = "error"
+    patch_size: int = 32
+    stride: int | None = None
+    magnification: float | None = None
+    tissue: float | None = None
+    axis: int | None = None
+    spacing: float | None = None
+    window: list[float] = field(default_factory=list)
+    drop_empty: bool = True
+    slice_size: int | None = None
+    volume: bool = False
+    volume_size: list[int] = field(default_factory=list)
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
@@ -301,6 +347,7 @@ class FitConfig:
                 f"Expected encoder as one of {', '.join(ENCODERS)} or a class path, got {self.encoder!r}; {hint}"
             )
         check_names(self.augment)
+        self.image_options()
         if self.temperature is not None and self.pooling != "smoothed-max":
             raise ConfigError(
                 f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
@@ -314,11 +361,23 @@ class FitConfig:
                 "tracks a state."
             )
 
+    def image_options(self) -> ImageOptions:
+        """How images, slides and volumes are cut."""
+        values = {name: getattr(self, name) for name in IMAGE_FIELDS}
+        lists = {name: tuple(values[name]) or None for name in ("window", "volume_size")}
+        return ImageOptions(**(values | lists))
+
     def num_members(self) -> int:
         """Scorers that are trained and averaged."""
         if self.members is not None:
             return self.members
         return 3 if self.encoder == "mlp" else 1
+
+    def first_center(self) -> float:
+        """Where the centres of minmax-auc start."""
+        if self.center_start is not None:
+            return self.center_start
+        return 0.0 if self.encoder == "mlp" else 0.5
 
     def cpu_threads(self) -> int | None:
         """CPU threads of the training; None: as many as torch takes."""

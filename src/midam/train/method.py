@@ -102,6 +102,10 @@ def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int) -> Es
 def _build_objective(config: FitConfig) -> Objective:
     if config.objective == "minmax-auc":
         return MinMaxAUC(
-            margin=config.margin, dual_lr=config.dual_lr, weight=config.objective_weight, domain=config.dual_domain
+            margin=config.margin,
+            dual_lr=config.dual_lr,
+            weight=config.objective_weight,
+            domain=config.dual_domain,
+            center_start=config.first_center(),
         )
     return PairwiseAUC(margin=config.margin) if config.objective == "pairwise" else BCE()

@@ -41,6 +41,9 @@ class MinMaxAUC(Objective):
         F3 as printed, or doubled so that the saddle value is the pairwise square loss.
     domain : {"nonnegative", "real"}
         Omega, the domain of the dual variable.
+    center_start : float
+        Where a and b start. 0 is the paper's; a network whose first scores are near 0.5 is then first pulled towards
+        0, where the sigmoid of a deep one has lost its gradient.
 
     Attributes
     ----------
@@ -60,6 +63,7 @@ class MinMaxAUC(Objective):
         dual_lr: float = 1.0,
         weight: f.Weight = "paper",
         domain: f.Domain = "nonnegative",
+        center_start: float = 0.0,
     ) -> None:
         super().__init__()
         if not 0 < dual_lr <= 1:
@@ -68,8 +72,8 @@ class MinMaxAUC(Objective):
         self.dual_lr = dual_lr
         self.weight = weight
         self.domain = domain
-        self.positive_center = nn.Parameter(torch.zeros(()))
-        self.negative_center = nn.Parameter(torch.zeros(()))
+        self.positive_center = nn.Parameter(torch.tensor(float(center_start)))
+        self.negative_center = nn.Parameter(torch.tensor(float(center_start)))
         self.register_buffer("dual", torch.zeros(()))
         self._proposed: tuple[Tensor, Tensor] | None = None
 

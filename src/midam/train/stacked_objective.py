@@ -41,8 +41,8 @@ class StackedMinMaxAUC(StackedObjective):
         super().__init__(num_trainings)
         self.margin, self.dual_lr = config.margin, config.dual_lr
         self.weight, self.domain = config.objective_weight, config.dual_domain
-        self.positive_center = nn.Parameter(torch.zeros(num_trainings))
-        self.negative_center = nn.Parameter(torch.zeros(num_trainings))
+        self.positive_center = nn.Parameter(torch.full((num_trainings,), config.first_center()))
+        self.negative_center = nn.Parameter(torch.full((num_trainings,), config.first_center()))
         self.register_buffer("dual", torch.zeros(num_trainings))
         self._gap: Tensor | None = None
 

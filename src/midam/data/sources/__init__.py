@@ -1,4 +1,4 @@
-"""Readers of bags: by catalogue name, from a store, a file, a manifest or a folder of feature files."""
+"""Readers of bags: by catalogue name, from a store, a file, a manifest or a folder of files."""
 
 import difflib
 import warnings
@@ -14,6 +14,7 @@ from midam.data.bags import Bags
 from midam.data.rows import ReadsName
 from midam.data.sources.files import OnFile
 from midam.data.sources.folder import read_folder, read_manifest
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.labels import LabelTable, MissingName, read_labels
 from midam.data.sources.names import first_names
 from midam.data.sources.npz import read_npz
@@ -44,19 +45,21 @@ def read_bags(
     split_file: str | Path | None = None,
     fold: int | None = None,
     missing: MissingName = "error",
+    images: ImageOptions = DEFAULTS,
     reads: ReadsName = "auto",
     require_labels: bool = True,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Read bags from the catalogue, a store, a file, a manifest or a folder of feature files.
+    """Read bags from the catalogue, a store, a file, a manifest or a folder of files.
 
     Parameters
     ----------
     path_or_name : str or Path
         A catalogue name (`midam.data.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
-        feature file for each slide (`midam.data.sources.folder.read_folder`); a manifest, which is a ``.csv`` or
-        ``.tsv`` file with a column ``path`` (`midam.data.sources.folder.read_manifest`); or an ``.npz``, ``.csv``,
-        ``.tsv`` or ``.parquet`` file of instances.
+        file for each bag, of features or an image, slide or volume (`midam.data.sources.folder.read_folder`); a
+        manifest, which is a ``.csv`` or ``.tsv`` file with a column ``path``
+        (`midam.data.sources.folder.read_manifest`); or an ``.npz``, ``.csv``, ``.tsv`` or ``.parquet`` file of
+        instances.
     bag_column, label_column, group_column, split_column
         Columns of a table of instances (`midam.data.sources.table.read_table`), of a manifest, or of the label table,
         where the column that names the files is found if none is given.
@@ -69,6 +72,8 @@ def read_bags(
     split_file, fold
         Table of splits for any data; see `midam.data.sources.splitfile.read_splits`. Bags that it does not name are
         left out, with a warning.
+    images : ImageOptions
+        How images, slides and volumes are cut into instances; `midam.data.sources.imageoptions`.
     reads : {"auto", "mmap", "pread"}
         How a store is read; see `midam.data.rows.RowFile`.
     require_labels : bool, default True
@@ -110,6 +115,7 @@ def read_bags(
         split_file=split_file,
         fold=fold,
         missing=missing,
+        images=images,
     )
     kind = _kind(path_or_name, how)
     _check_applies(kind, str(path_or_name), how, strict=require_labels)
@@ -134,6 +140,7 @@ class _Reading:
     split_file: str | Path | None = None
     fold: int | None = None
     missing: MissingName = "error"
+    images: ImageOptions = DEFAULTS
 
     def table(self) -> LabelTable | None:
         """The label table, if there is one."""
@@ -154,6 +161,7 @@ class _Reading:
 _COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
 _LABELS = ("labels", "slides", "positive", "missing")
 _ANY = ("split_file", "fold")
+_CUT = ("name", "manifest", "folder")  # kinds that may be cut into instances; their readers look closer
 _APPLY: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": ("a set of the catalogue, which is no table", (*_ANY, "missing")),
     "npz": ("an npz file, whose groups and splits are its keys group and split", (*_ANY, "missing")),
@@ -171,7 +179,7 @@ _GIVEN_HERE = ("labels", "slides", "split_file", "fold")
 def _kind(path_or_name: str | Path, how: _Reading) -> str:
     name, path = str(path_or_name), Path(path_or_name)
     suffix = path.suffix.lower()
-    if name in catalog.CATALOG:
+    if catalog.is_name(name):
         return "name"
     if path.is_dir():
         # instances.bin alone is a damaged store, which says so itself.
@@ -200,11 +208,13 @@ def _has_paths(path: Path) -> bool:
 def _check_applies(kind: str, name: str, how: _Reading, *, strict: bool) -> None:
     text, allowed = _APPLY[kind]
     for setting in fields(how):
-        if setting.name in allowed or getattr(how, setting.name) == setting.default:
+        if setting.name in (*allowed, "images") or getattr(how, setting.name) == setting.default:
             continue
         if strict or setting.name in _GIVEN_HERE:
             flag = _FLAGS.get(setting.name, setting.name).replace("_", "-")
             raise ConfigError(f"Expected no --{flag} with {text}, got some for {name}; leave it out.")
+    if strict and kind not in _CUT:
+        refuse_unused(how.images, (), where=f"{name}, {text}")
     if how.fold is not None and how.split_file is None:
         raise ConfigError(f"Expected --split-file with --fold, got --fold {how.fold} alone; name the split table.")
     if how.slides is not None and how.labels is None:
@@ -224,9 +234,18 @@ def _read(
 ) -> Bags:
     path = Path(path_or_name)
     if kind in ("name", "npz"):
-        return catalog.load(str(path_or_name)) if kind == "name" else read_npz(path, require_labels=require_labels)
+        if kind == "name":
+            return catalog.load(str(path_or_name), images=how.images, on_file=on_file)
+        return read_npz(path, require_labels=require_labels)
     if kind == "folder":
-        return read_folder(path, how.table(), bag_by=how.bag_by, require_labels=require_labels, on_file=on_file)
+        return read_folder(
+            path,
+            how.table(),
+            bag_by=how.bag_by,
+            options=how.images,
+            require_labels=require_labels,
+            on_file=on_file,
+        )
     columns: dict[str, Any] = {name: getattr(how, name) for name in _COLUMNS}
     if kind == "manifest":
         return read_manifest(
@@ -234,6 +253,7 @@ def _read(
             **columns,
             positive=how.positive,
             skip_missing=how.missing == "skip",
+            options=how.images,
             require_labels=require_labels,
             on_file=on_file,
         )

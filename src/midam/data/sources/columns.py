@@ -15,18 +15,17 @@ COORDS = "coords"
 
 
 class Column(Protocol):
-    """Rows of one array of a file.
+    """Rows of one array of a file."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        [n, ...].
-    dtype : numpy.dtype
-        In the byte order of the machine.
-    """
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, ...]."""
+        ...
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """In the byte order of the machine."""
+        ...
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the rows low, ..., high - 1."""
@@ -105,6 +104,8 @@ class OpenFile:
         Bytes that it keeps in memory.
     serial : bool
         Whether one thread at a time may read.
+    handle : bool
+        Whether it holds a file of the system open.
     close : callable
         Closes it.
     """
@@ -114,6 +115,7 @@ class OpenFile:
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     held: int = 0
     serial: bool = False
+    handle: bool = True
     close: Callable[[], None] = lambda: None
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from midam.data.rows import Rows
 from midam.data.sources.columns import Column, OpenFile
 from midam.data.sources.files import FileFacts, OnFile, open_file, probe_files
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.errors import BagDataError
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
@@ -32,25 +33,30 @@ class FileSet:
         The files.
     facts : sequence of FileFacts
         What each holds, see `midam.data.sources.files.probe_files`.
+    options : ImageOptions
+        How images, slides and volumes are cut.
 
     Attributes
     ----------
-    paths, facts
+    paths, facts, options
         The parameters.
     offsets : array of int64, shape [files + 1]
         Rows before each file, and in all.
     """
 
-    def __init__(self, paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    def __init__(self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions = DEFAULTS) -> None:
         self.paths = list(paths)
         self.facts = list(facts)
+        self.options = options
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
         self._forget()
 
     @classmethod
-    def probed(cls, paths: Sequence[Path], *, on_file: OnFile | None = None) -> "FileSet":
+    def probed(
+        cls, paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
+    ) -> "FileSet":
         """Probe files and put them together; parameters and errors as of `midam.data.sources.files.probe_files`."""
-        return cls(paths, probe_files(paths, on_file=on_file))
+        return cls(paths, probe_files(paths, options, on_file=on_file), options)
 
     @property
     def num_open(self) -> int:
@@ -88,25 +94,32 @@ class FileSet:
             for opened in self._open.values():
                 opened.close()
             self._open.clear()
+            self._handles = self._held = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileSet, (self.paths, self.facts)
+        return FileSet, (self.paths, self.facts, self.options)
 
     def _opened(self, number: int) -> OpenFile:
         opened = self._open.get(number)
         if opened is None:
-            opened = self._open[number] = open_file(self.paths[number])
+            opened = self._open[number] = open_file(self.paths[number], self.options, self.facts[number].places)
+            self._count(opened, 1)
         self._open.move_to_end(number)
-        while len(self._open) > 1 and (
-            len(self._open) > _HANDLES or sum(entry.held for entry in self._open.values()) > _HELD_BYTES
-        ):
-            self._open.popitem(last=False)[1].close()
+        while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
+            _, oldest = self._open.popitem(last=False)
+            self._count(oldest, -1)
+            oldest.close()
         return opened
+
+    def _count(self, opened: OpenFile, sign: int) -> None:
+        self._handles += sign * opened.handle
+        self._held += sign * opened.held
 
     def _forget(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._handles = self._held = 0
 
     def _leave_inherited(self) -> None:
         # The lock may have been held by a thread that does not exist here.

@@ -1,5 +1,6 @@
 """Files of instances, one or several a bag: which formats there are, and what a file holds."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from midam.data.sources.columns import OpenFile
+from midam.data.sources.dicom import open_dicom
 from midam.data.sources.hdf5 import open_hdf5, open_zarr
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Kind, Places
+from midam.data.sources.images import open_image
+from midam.data.sources.names import file_suffix, first_names
+from midam.data.sources.nifti import open_nifti
 from midam.data.sources.plain import open_csv, open_npy, open_npz, open_tensor
+from midam.data.sources.slides import SLIDE_SUFFIXES, open_slide, open_tiff
 from midam.errors import BagDataError, DataNotFoundError
 
 OnFile = Callable[[int, int], None]
@@ -24,6 +31,17 @@ OPENERS: dict[str, Callable[[Path], OpenFile]] = {
     ".npz": open_npz,
     ".csv": open_csv,
 }
+# Those of files that are cut into instances.
+IMAGE_OPENERS: dict[str, Callable[[Path, ImageOptions, Places | None], OpenFile]] = {
+    ".npy": open_npy,
+    ".npz": open_npz,
+    **dict.fromkeys((".png", ".jpg", ".jpeg"), open_image),
+    **dict.fromkeys((".tif", ".tiff"), open_tiff),
+    **dict.fromkeys(SLIDE_SUFFIXES, open_slide),
+    **dict.fromkeys((".nii", ".nii.gz"), open_nifti),
+}
+SUFFIXES = tuple(dict.fromkeys((*OPENERS, *IMAGE_OPENERS)))
+_LISTED = 10  # files at fault that a message names
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -45,6 +63,8 @@ class FileFacts:
         Of the places.
     attributes : dict
         See `midam.data.sources.columns.OpenFile`.
+    places : array of int64 [rows, C] or None
+        Of the patches or slices of an image, slide or volume.
     """
 
     rows: int
@@ -53,10 +73,20 @@ class FileFacts:
     coords_width: int | None
     coords_dtype: np.dtype[Any] | None
     attributes: Mapping[str, Mapping[str, Any]]
+    places: Places | None = None
 
 
-def open_file(path: Path) -> OpenFile:
-    """Open a file of instances; its suffix tells the format.
+def open_file(path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None) -> OpenFile:
+    """Open a file of instances, or the folder of a DICOM series; its suffix tells the format.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    options : ImageOptions
+        How images, slides and volumes are cut.
+    places : array of int64 [n, C], optional
+        The places that an earlier opening found, so that tissue and empty slices are not looked for again.
 
     Raises
     ------
@@ -65,18 +95,42 @@ def open_file(path: Path) -> OpenFile:
     BagDataError
         If the suffix is unknown or the file cannot be used.
     """
-    opener = OPENERS.get(path.suffix.lower())
-    if opener is None:
+    suffix = file_suffix(path)
+    if suffix not in SUFFIXES and not path.is_dir():
         raise BagDataError(
-            f"Expected a file of instances ({', '.join(OPENERS)}), got another suffix (in {path}); convert the file."
+            f"Expected a file of instances ({', '.join(SUFFIXES)}), got another suffix (in {path}); convert the file."
         )
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-    return opener(path)
+    if suffix in IMAGE_OPENERS:
+        return IMAGE_OPENERS[suffix](path, options, places)
+    return OPENERS[suffix](path) if suffix in OPENERS else open_dicom(path, options, places)
 
 
-def probe(path: Path) -> FileFacts:
+def kinds_of(path: Path) -> tuple[Kind, ...]:
+    """What a file may hold, by its suffix; a TIFF is an image or a slide.
+
+    Examples
+    --------
+    >>> kinds_of(Path("scan.nii.gz")), kinds_of(Path("a.tif"))
+    (('volumes',), ('images', 'slides'))
+    """
+    suffix = file_suffix(path)
+    if suffix in (".npy", ".npz"):
+        return ("arrays",)
+    if suffix in OPENERS:
+        return ("features",)
+    if suffix in SLIDE_SUFFIXES:
+        return ("slides",)
+    if suffix in (".tif", ".tiff"):
+        return ("images", "slides")
+    return ("images",) if suffix in (".png", ".jpg", ".jpeg") else ("volumes",)
+
+
+def probe(path: Path, options: ImageOptions = DEFAULTS) -> FileFacts:
     """Open a file and say what it holds; the features are read only where the format knows no other way.
+
+    Images and volumes are read as a whole, so that a damaged one is found now.
 
     Raises
     ------
@@ -91,7 +145,7 @@ def probe(path: Path) -> FileFacts:
     >>> probe(path).rows, probe(path).instance_shape
     (5, (3,))
     """
-    opened = open_file(path)
+    opened = open_file(path, options)
     try:
         features, coords = opened.features, opened.coords
         if len(features.shape) < 2 or features.dtype.kind not in "biuf":
@@ -111,6 +165,8 @@ def probe(path: Path) -> FileFacts:
                 f"Expected coordinates [{features.shape[0]}, 2], one row for each instance, got {coords.dtype} "
                 f"{list(coords.shape)} (in {path}); extract the slide anew."
             )
+        if "slides" in kinds_of(path):
+            features.read(features.shape[0] - 1, features.shape[0])  # a copy that broke off lacks its end
         return FileFacts(
             rows=features.shape[0],
             instance_shape=features.shape[1:],
@@ -118,48 +174,93 @@ def probe(path: Path) -> FileFacts:
             coords_width=None if coords is None else coords.shape[1],
             coords_dtype=None if coords is None else coords.dtype,
             attributes=opened.attributes,
+            places=None if coords is None or kinds_of(path) == ("features",) else coords.read(0, coords.shape[0]),
         )
     finally:
         opened.close()
 
 
-def probe_files(paths: Sequence[Path], *, on_file: OnFile | None = None) -> list[FileFacts]:
+def probe_files(
+    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
+) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances.
 
     Parameters
     ----------
     paths : sequence of Path
         The files.
+    options : ImageOptions
+        How images, slides and volumes are cut.
     on_file : callable, optional
         Called with the number of files that are done and the number of all, after each.
 
     Raises
     ------
     BagDataError
-        As `probe`; or if shapes or dtypes differ, or only some files have coordinates: naming two files.
+        As `probe`, of each file that cannot be used, the first ten by name; or if shapes or dtypes differ, or only some
+        files have coordinates: naming the files.
     """
-    facts = []
+    facts: list[FileFacts] = []
+    wrong: list[BagDataError] = []
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
-        futures = [pool.submit(probe, path) for path in paths]
+        futures = [pool.submit(probe, path, options) for path in paths]
         try:
             for number, future in enumerate(futures, start=1):
-                facts.append(future.result())
+                try:
+                    facts.append(future.result())
+                except BagDataError as error:
+                    wrong.append(error)
                 if on_file is not None:
                     on_file(number, len(paths))
         finally:
             for future in futures:
                 future.cancel()
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        more = "" if len(wrong) <= _LISTED else f"\n- and {len(wrong) - _LISTED} more"
+        listed = "".join(f"\n- {error}" for error in wrong[:_LISTED])
+        raise BagDataError(
+            f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:{listed}{more}"
+        )
     _check_same(paths, facts)
     return facts
 
 
 def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    for path, fact in zip(paths, facts, strict=True):
-        first = facts[0]
-        for what, one, other, advice in (
-            ("instances of shape", first.instance_shape, fact.instance_shape, "use features of one encoder"),
-            ("features of type", first.dtype, fact.dtype, "convert the files to one type"),
-            ("coordinates of width", first.coords_width, fact.coords_width, "write them to all files or to none"),
-        ):
-            if one != other:
-                raise BagDataError(f"Expected {what} {one} as in {paths[0]}, got {other} (in {path}); {advice}.")
+    for what, values, advice in (
+        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(paths[0])),
+        ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
+        ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
+    ):
+        other = [place for place, value in enumerate(values) if value != values[0]]
+        if other:
+            named = first_names([str(paths[place]) for place in other], limit=_LISTED)
+            raise BagDataError(
+                f"Expected {what} {values[0]} as in {paths[0]}, got {values[other[0]]} (in {named}); {advice}."
+            )
+    scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
+    if len(scales) > 1 and "slides" in kinds_of(paths[0]):
+        _warn_of_scales(facts)
+
+
+def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
+    """Patches of slides that were read at level 0 show areas of several sizes."""
+    said = [fact.attributes.get("coords", {}) for fact in facts]
+    if any(one.get("target_magnification") != one.get("level0_magnification") for one in said):
+        return
+    scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
+    warnings.warn(
+        f"slides of several magnifications ({first_names(scales)}) are read at level 0: give --magnification to read "
+        "them at one",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+def _same_shape(path: Path) -> str:
+    if kinds_of(path)[0] in ("volumes", "arrays"):
+        return "resize them, such as with --slice-size 64, or --volume-size with --volume"
+    return (
+        "use features of one encoder" if kinds_of(path) == ("features",) else "convert the images to colour, or to grey"
+    )

@@ -10,19 +10,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.dicom import is_dicom_folder
 from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import OPENERS, OnFile
+from midam.data.sources.files import OPENERS, SUFFIXES, OnFile, kinds_of
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
+from midam.data.sources.images import IMAGE_SUFFIXES
 from midam.data.sources.labels import LabelTable, read_labels
-from midam.data.sources.names import first_names
+from midam.data.sources.names import file_name, file_suffix, first_names
 from midam.data.sources.nametable import binary_labels, read_names_table, require_columns, split_names
+from midam.data.sources.nifti import NIFTI_SUFFIXES
+from midam.data.sources.slides import SLIDE_SUFFIXES
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
-_KINDS = ((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), (".csv",))
+_SERIES = ("DICOM series",)
+_KINDS = (
+    *((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), SLIDE_SUFFIXES, IMAGE_SUFFIXES, NIFTI_SUFFIXES),
+    *(_SERIES, (".csv",)),
+)
 _KNOWN_FOLDERS = ("h5_files", "pt_files", "features_*")
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[Path]:
-    """Files of one format in a folder, by name.
+    """Files of one format in a folder, by name; a DICOM series is a folder itself.
 
     They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
     (one a class, as DSMIL has them). Where there are several formats, HDF5 comes first.
@@ -61,8 +70,14 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[
         here = _by_kind(below, tables)
     if not here:
         inside = [path.name for path in sorted(folder.iterdir())]
+        if is_dicom_folder(folder):
+            raise BagDataError(
+                f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
+                "the folder above it."
+            )
         raise BagDataError(
-            f"Expected feature files ({', '.join(OPENERS)}), got {first_names(inside) or 'an empty folder'} (in "
+            f"Expected feature files, images, slides or volumes ({', '.join(SUFFIXES)}), got "
+            f"{first_names(inside) or 'an empty folder'} (in "
             f"{folder}); name the folder that holds them."
         )
     # A CSV beside features of another format is a table of labels or splits.
@@ -81,10 +96,11 @@ def read_folder(
     table: LabelTable | None,
     *,
     bag_by: str = "slide",
+    options: ImageOptions = DEFAULTS,
     require_labels: bool = True,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Read bags from a folder with one feature file for each slide.
+    """Read bags from a folder with one file for each slide, image or volume: of features, or that itself.
 
     Parameters
     ----------
@@ -94,6 +110,8 @@ def read_folder(
         Labels, patients, splits; files that it does not name are left out, with a warning.
     bag_by : {"slide", "patient"}
         One bag for each file, grouped by patient; or one for each patient, its files in the order of their names.
+    options : ImageOptions
+        How images, slides and volumes are cut; refused where they do not apply, unless `require_labels` is False.
     require_labels : bool, default True
         Refuse to read without labels.
     on_file : callable, optional
@@ -114,13 +132,15 @@ def read_folder(
             f"Expected --labels FILE for a folder of features, got none (in {folder}); name the label table."
         )
     paths = find_files(folder, leave=[] if table is None else [p for p in (table.path, table.slides) if p is not None])
-    names = [path.stem for path in paths]
+    names = [file_name(path) for path in paths]
+    if require_labels:
+        refuse_unused(options, [kind for path in paths for kind in kinds_of(path)], where=str(folder))
     if table is None:
         if bag_by == "patient":
             raise ConfigError(
                 f"Expected --labels FILE with bags by patient, got none (in {folder}); name a table of patients."
             )
-        return assemble(paths, names, source=str(folder), on_file=on_file)
+        return assemble(paths, names, options=options, source=str(folder), on_file=on_file)
     said = read_labels(table, names, source=str(folder), require_labels=require_labels)
     paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
     bags, groups = np.array(names), said.groups
@@ -139,6 +159,7 @@ def read_folder(
         labels=None if said.labels is None else said.labels[order],
         groups=None if groups is None else groups[order],
         splits=None if said.splits is None else said.splits[order],
+        options=options,
         source=str(folder),
         on_file=on_file,
     )
@@ -153,6 +174,7 @@ def read_manifest(
     split_column: str | None = None,
     positive: str | None = None,
     skip_missing: bool = False,
+    options: ImageOptions = DEFAULTS,
     require_labels: bool = True,
     on_file: OnFile | None = None,
 ) -> Bags:
@@ -184,13 +206,17 @@ def read_manifest(
             )
         warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
         frame = frame[found]
+    paths = [path.parent / name for name in frame["path"]]
+    if require_labels:
+        refuse_unused(options, [kind for file in paths for kind in kinds_of(file)], where=where)
     splits = None if split_column is None else split_names(frame[split_column].to_numpy(dtype=np.str_), where)
     return assemble(
-        [path.parent / name for name in frame["path"]],
+        paths,
         frame[bag_column].to_numpy(dtype=np.str_),
         labels=binary_labels(frame, label_column, positive, where=where) if labelled else None,
         groups=None if group_column is None else frame[group_column].to_numpy(dtype=np.str_),
         splits=splits,
+        options=options,
         source=where,
         on_file=on_file,
     )
@@ -203,6 +229,7 @@ def assemble(
     labels: NDArray[np.int64] | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,
+    options: ImageOptions = DEFAULTS,
     source: str,
     on_file: OnFile | None = None,
 ) -> Bags:
@@ -234,7 +261,7 @@ def assemble(
         return own
 
     own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
-    files = FileSet.probed(paths, on_file=on_file)
+    files = FileSet.probed(paths, options, on_file=on_file)
     ends = np.append(opens[1:], len(paths))
     return Bags(
         FileRows(files),
@@ -262,5 +289,11 @@ def _by_kind(folders: Sequence[Path], leave: set[Path]) -> dict[tuple[str, ...],
     """Files of each format in these folders, the preferred format first."""
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
     inside = [path for path in inside if not path.name.startswith(".") and path.resolve() not in leave]
-    found = {kind: [path for path in inside if path.suffix.lower() in kind] for kind in _KINDS}
+    found = {kind: [path for path in inside if _is_kind(path, kind)] for kind in _KINDS}
     return {kind: paths for kind, paths in found.items() if paths}
+
+
+def _is_kind(path: Path, kind: tuple[str, ...]) -> bool:
+    if kind is _SERIES:
+        return file_suffix(path) not in SUFFIXES and is_dicom_folder(path)
+    return file_suffix(path) in kind and (not path.is_dir() or kind == (".zarr",))

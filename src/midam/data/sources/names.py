@@ -1,15 +1,41 @@
 """Match the names that tables use for slides with the names of files."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from midam.errors import BagDataError
 
 _SUFFIXES = (
     *(".h5", ".hdf5", ".pt", ".npy", ".npz", ".zarr", ".csv"),
     *(".svs", ".ome.tiff", ".ome.tif", ".tiff", ".tif", ".ndpi", ".mrxs", ".scn", ".bif", ".czi", ".vms", ".vmu"),
-    *(".dcm", ".png", ".jpeg", ".jpg"),
+    *(".dcm", ".nii.gz", ".nii", ".png", ".jpeg", ".jpg"),
 )
+
+
+def file_suffix(path: Path) -> str:
+    """Suffix of a file in lower case; of NIfTI that is compressed, both.
+
+    Examples
+    --------
+    >>> file_suffix(Path("a.B.PNG")), file_suffix(Path("scan.nii.gz"))
+    ('.png', '.nii.gz')
+    """
+    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+
+
+def file_name(path: Path) -> str:
+    """Name of a file without suffix, or of a folder.
+
+    Examples
+    --------
+    >>> file_name(Path("scan.1.nii.gz"))
+    'scan.1'
+    """
+    return (
+        path.name
+        if path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
+        else path.name[: -len(file_suffix(path))]
+    )
 
 
 def strip_suffix(name: str) -> str:

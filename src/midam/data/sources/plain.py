@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.sources.columns import COORDS, FEATURES, ArrayColumn, OpenFile, pick_features, squeezed
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.nametable import first_line
+from midam.data.sources.volumes import open_array
 from midam.errors import BagDataError
 
 
@@ -70,8 +72,8 @@ def open_tensor(path: Path) -> OpenFile:
     return OpenFile(TensorColumn(features), None if coords is None else TensorColumn(coords))
 
 
-def open_npy(path: Path) -> OpenFile:
-    """Open a ``.npy`` file [n, ...] as a memory map.
+def open_npy(path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None) -> OpenFile:
+    """Open a ``.npy`` file [n, ...] as a memory map; three axes are a volume.
 
     Raises
     ------
@@ -84,11 +86,14 @@ def open_npy(path: Path) -> OpenFile:
         raise BagDataError(
             f"Expected a whole .npy file of plain numbers, got: {error} (in {path}); write it anew with numpy.save."
         ) from error
-    return OpenFile(ArrayColumn(squeezed(array)))
+    rows = squeezed(array)
+    return open_array(rows, path, options, held=0, places=places) if rows.ndim == 3 else OpenFile(ArrayColumn(rows))
 
 
-def open_npz(path: Path) -> OpenFile:
+def open_npz(path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None) -> OpenFile:
     """Read a ``.npz`` file of one bag: a single array [n, ...], or ``features`` or ``feats`` and ``coords``.
+
+    A single array of three axes is a volume.
 
     Raises
     ------
@@ -109,9 +114,11 @@ def open_npz(path: Path) -> OpenFile:
         raise BagDataError(
             f"Expected a sound npz archive of plain numbers, got: {error} (in {path}); write it anew with numpy.savez."
         ) from error
-    features, coords = pick_features(arrays or others, path), arrays.get(COORDS)
+    features, coords = squeezed(pick_features(arrays or others, path)), arrays.get(COORDS)
+    if features.ndim == 3 and coords is None:
+        return open_array(features, path, options, held=features.nbytes, places=places)
     return OpenFile(
-        ArrayColumn(squeezed(features)),
+        ArrayColumn(features),
         None if coords is None else ArrayColumn(coords),
         held=features.nbytes + (0 if coords is None else coords.nbytes),
     )

@@ -1,0 +1,94 @@
+"""What an image says before anything is learned from it: colours, and the size of what a volume shows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.folds import Positions
+from midam.data._checks import row_chunks
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+
+_STACKED = 2  # axes of an instance, channel and place, from which it is an image
+
+
+def colour_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
+    """Mean and standard deviation of each channel over all pixels of each bag, read a chunk at a time.
+
+    Parameters
+    ----------
+    bags : Bags
+        Instances [C, H, W] or [C, D, H, W].
+    index : int64 array [n]
+        Positions of the bags.
+
+    Returns
+    -------
+    float64 array [n, 2 C]
+        Means, deviations.
+
+    Raises
+    ------
+    ConfigError
+        If the instances are feature vectors.
+
+    Examples
+    --------
+    >>> image = np.array([0, 2], dtype=np.uint8).reshape(1, 1, 1, 2)
+    >>> colour_statistics(Bags.from_list([image]), np.array([0]))
+    array([[1., 1.]])
+    """
+    _require_images(bags)
+    found = []
+    for number in index.tolist():
+        count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
+        for chunk in _chunks(bags, number):
+            pixels = chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
+            count += pixels.shape[0] * pixels.shape[2]
+            total += pixels.sum(axis=(0, 2))
+            squares += (pixels**2).sum(axis=(0, 2))
+        mean = total / count
+        found.append(np.concatenate([mean, np.sqrt(np.maximum(squares / count - mean**2, 0))]))
+    return np.stack(found)
+
+
+def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
+    """Voxels of each bag above its least intensity, which is the ground of a scan: float64 [n, 1], read by chunks.
+
+    Raises
+    ------
+    ConfigError
+        If the instances are feature vectors.
+
+    Examples
+    --------
+    >>> voxel_counts(Bags.from_list([np.array([0, 7, 9, 0]).reshape(2, 1, 1, 2)]), np.array([0]))
+    array([[2.]])
+    """
+    _require_images(bags)
+    found = []
+    for number in index.tolist():
+        least, voxels, ground = np.inf, 0, 0
+        for chunk in _chunks(bags, number):
+            # What was the ground of the chunks so far is none beside a lower one.
+            ground = ground if least <= chunk.min() else 0
+            least = min(least, float(chunk.min()))
+            ground += int((chunk == least).sum())
+            voxels += chunk.size
+        found.append([float(voxels - ground)])
+    return np.array(found)
+
+
+def _require_images(bags: Bags) -> None:
+    if len(bags.instance_shape) < _STACKED:
+        raise ConfigError(
+            f"Expected images for this baseline, got instances of shape {list(bags.instance_shape)} (in "
+            f"{bags.source}); name a baseline of feature vectors, such as bag-statistics-logistic."
+        )
+
+
+def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
+    for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
+        yield np.asarray(bags.instances[low:high])

@@ -1,0 +1,198 @@
+"""One image a file, cut into patches: PNG, JPEG and TIFF through Pillow."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.columns import ArrayColumn, Column, OpenFile
+from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.lazy import Lazy, LazyColumn
+from midam.data.sources.tissue import covered, tissue_mask
+from midam.errors import BagDataError, MidamError
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error)
+_GREY = ("1", "L", "LA", "La")
+_ORIENTATION = 274  # the tag of EXIF and TIFF
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+
+
+def open_image(path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+    """Open an image as its patches [n, C, P, P] and their places [n, 2].
+
+    Grey images have one channel, all others three: red, green, blue. Transparency is laid on white, the orientation
+    that the file notes is applied, and grey images of 16 bits stay uint16. The image is decoded when it is first read,
+    and kept.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    options : ImageOptions
+        Size, stride and tissue of the patches.
+    places : array of int64 [n, 2], optional
+        The patches, where they are known.
+
+    Returns
+    -------
+    OpenFile
+        `features` of uint8, uint16 or float32; `coords` are x and y of a patch's top left corner in pixels, row by row.
+
+    Raises
+    ------
+    BagDataError
+        When it is read: if the image is damaged, too large, smaller than a patch, or shows no tissue.
+    MidamError
+        If the package pillow is missing.
+    """
+    with _open(path) as image:
+        width, height = image.size
+        # A PNG without a note would be decoded in search of one.
+        noted = image.format != "PNG" or "exif" in image.info
+        if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
+            width, height = height, width
+        numbers = 1 if image.mode in (*_GREY, *_DEEP, "F") else 3
+        held = width * height * numbers * (1 if image.mode not in (*_DEEP, "F") else 4)
+    cut = Lazy(lambda: _cut(path, options, places))
+    size = options.patch_size
+    said = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
+    return OpenFile(
+        LazyColumn(lambda: cut()[0]),
+        LazyColumn(lambda: cut()[1]),
+        attributes={"features": {"kind": "patches"}, "coords": said},
+        held=held,
+        handle=False,
+    )
+
+
+def read_pixels(path: Path) -> NDArray[Any]:
+    """Decode an image [C, H, W]; types and errors as of `open_image`."""
+    from PIL import Image, ImageOps  # noqa: PLC0415
+
+    with _open(path) as opened:
+        if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
+            raise BagDataError(
+                f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
+                "file for each, or a volume as .npy."
+            )
+        try:
+            image = ImageOps.exif_transpose(opened)
+            if image.mode in _DEEP:
+                return _deep(np.asarray(image), path)
+            if image.mode == "F":
+                return np.asarray(image, dtype=np.float32)[None]
+            grey = image.mode in _GREY
+            if image.has_transparency_data:
+                layer = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+            array = np.asarray(image.convert("L" if grey else "RGB"))
+        except _DAMAGE as error:
+            raise _damaged(path, error) from error
+    return array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def grid(width: int, height: int, *, size: int, stride: int) -> Places:
+    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row.
+
+    Examples
+    --------
+    >>> grid(5, 4, size=2, stride=2).tolist()
+    [[0, 0], [2, 0], [0, 2], [2, 2]]
+    """
+    x = np.arange(0, width - size + 1, stride)
+    y = np.arange(0, height - size + 1, stride)
+    return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
+
+
+def need_pillow(path: Path) -> None:
+    """Refuse to go on without Pillow."""
+    try:
+        import PIL.Image  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise MidamError(
+            f"Expected the package pillow to read images, got none (in {path}); install midam[images]."
+        ) from error
+
+
+class _Patches:
+    """Patches of an image in memory."""
+
+    def __init__(self, pixels: NDArray[Any], places: Places, size: int) -> None:
+        self._pixels, self._places, self._size = pixels, places, size
+        self.shape = (len(places), len(pixels), size, size)
+        self.dtype = pixels.dtype
+
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        """Copy the patches low, ..., high - 1."""
+        return self.gather(np.arange(low, high))
+
+    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Copy the patches [m]."""
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for number, (x, y) in enumerate(self._places[rows].tolist()):
+            found[number] = self._pixels[:, y : y + self._size, x : x + self._size]
+        return found
+
+
+def _cut(path: Path, options: ImageOptions, known: Places | None) -> tuple[Column, Column]:
+    pixels = read_pixels(path)
+    places = _places(pixels, options, path) if known is None else known
+    return _Patches(pixels, places, options.patch_size), ArrayColumn(places)
+
+
+def _open(path: Path) -> Any:
+    need_pillow(path)
+    from PIL import Image  # noqa: PLC0415
+
+    try:
+        return Image.open(path)
+    except Image.DecompressionBombError as error:
+        raise BagDataError(
+            f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, which is "
+            "read as a slide (midam[wsi])."
+        ) from error
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> BagDataError:
+    if isinstance(error, BagDataError):
+        return error
+    return BagDataError(f"Expected a whole image, got: {error} (in {path}); copy or write the file anew.")
+
+
+def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    if array.min() < 0 or array.max() > np.iinfo(np.uint16).max:
+        raise BagDataError(
+            f"Expected grey values from 0 to 65535, got {array.min()} to {array.max()} (in {path}); write it as .npy."
+        )
+    return array.astype(np.uint16)[None]
+
+
+def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
+    channels, height, width = pixels.shape
+    size = options.patch_size
+    if width < size or height < size:
+        raise BagDataError(
+            f"Expected an image of at least {size}x{size} pixels, one patch, got {width}x{height} (in {path}); choose "
+            "a smaller --patch-size, or leave the image out."
+        )
+    places = grid(width, height, size=size, stride=options.step)
+    if not options.tissue:
+        return places
+    if channels != 3 or pixels.dtype != np.uint8:
+        raise BagDataError(
+            f"Expected a colour image where tissue is asked for, got {channels} channel of {pixels.dtype} (in {path}); "
+            "leave out --tissue."
+        )
+    kept = places[covered(tissue_mask(pixels), places, size) >= options.tissue]
+    if not len(kept):
+        raise BagDataError(
+            f"Expected a patch that is tissue to {options.tissue:g}, got none of {len(places)} (in {path}); lower "
+            "--tissue, or leave the image out."
+        )
+    return kept

@@ -1,0 +1,105 @@
+"""`midam paper figure-convergence`: validation and test AUROC along the epochs on images, MIDAM and DAM (MB)."""
+
+from collections.abc import Mapping
+
+from midam.data.bags import Bags
+from midam.paper.image_curves import ImageArm, curve_table, draw_curves, find_curve, run_curves
+from midam.paper.image_design import Recipe, choose_design, fixed_settings
+from midam.paper.image_sets import load_set
+from midam.paper.options import StudyOptions
+from midam.paper.page import figure_path, write_page
+from midam.paper.printed import label
+from midam.paper.store import Store
+from midam.paper.work import wall_time
+
+NAME = "figure-convergence"
+STORE = "image-curves.jsonl"
+METHODS = ("midam-smx", "dam-mb-smx", "midam-att", "dam-mb-att")
+SETS = ("breast", "colon")
+_SHOWS = (
+    "AUROC of validation and of test images (whole bags) along the training: MIDAM, which tracks the pooling of each "
+    "bag, beside DAM (MB), which pools the sampled patches alone; both draw the same patches in the same order. The "
+    "paper shows training and test AUROC and reads off that MIDAM converges faster and higher."
+)
+
+
+def recipes(options: StudyOptions) -> dict[str, Recipe]:
+    """Return how each set is run in the size of the options."""
+    size = choose_design(options).name
+    if size in ("quick", "smaller"):
+        tiny = Recipe(METHODS, (), epochs=2, instances=4, folds=1, lrs=(0.01,), margins=(0.1,), search=1.0, bags=2)
+        return dict.fromkeys(SETS, tiny)
+    if size == "small":
+        fixed = fixed_settings(search=1.0, folds=1)
+        return {
+            "breast": Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **fixed),
+            "colon": Recipe(METHODS, (), epochs=16, instances=4, score_every=2, **fixed),
+        }
+    colon = 60 if size == "full" else 100
+    return {
+        "breast": Recipe(METHODS, (), epochs=100, instances=16, margins=(0.1,), folds=3, search=1.0, score_every=5),
+        "colon": Recipe(METHODS, (), epochs=colon, instances=4, margins=(0.1,), folds=3, search=1.0, score_every=5),
+    }
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study, and write its page."""
+    design = choose_design(options)
+    study(options, {name: load_set(name, design, cache=options.cache).bags for name in SETS})
+
+
+def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
+    """Run the study on these sets."""
+    own = recipes(options)
+    arms = {name: [ImageArm(label(method), method, own[name]) for method in METHODS] for name in sets}
+    store, size = Store(options.cache / STORE), choose_design(options).name
+    section = f"{NAME}, {size}"
+    run_curves(arms, sets, store=store, options=options, section=section)
+    found = {
+        (name, arm.label): find_curve(name, arm, sets[name], store=store, options=options)
+        for name in sets
+        for arm in arms[name]
+    }
+    panels = {
+        f"{name}, {pooling}": {
+            label(method): found[name, label(method)] for method in METHODS if method.endswith(pooling)
+        }
+        for name in sets
+        for pooling in ("smx", "att")
+    }
+    path = figure_path(options, NAME)
+    draw_curves(path, panels, xlabel="Epoch", order=[label(method) for method in METHODS])
+    write_page(
+        options,
+        NAME,
+        title="Convergence on images: MIDAM and DAM (MB)",
+        shows=_SHOWS,
+        seeds="0, 1, ... of weights and sampling, one a fold",
+        seconds=wall_time(store, section),
+        body=[
+            f"- Size: {size}",
+            "",
+            f"![Validation and test AUROC along the epochs]({path.name})",
+            "",
+            _note({name: own[name] for name in sets}),
+            "",
+            *curve_table(found),
+            "",
+        ],
+    )
+
+
+def _note(own: Mapping[str, Recipe]) -> str:
+    folds = ", ".join(f"{name}: {recipe.folds}" for name, recipe in own.items())
+    settings = "; ".join(_setting(name, recipe) for name, recipe in own.items())
+    return (
+        f"Each curve is the mean over the folds that were run ({folds}), disjoint by group. {settings}. Differences "
+        "are not tested here: `midam paper table3` compares the methods in pairs."
+    )
+
+
+def _setting(name: str, recipe: Recipe) -> str:
+    rates = f"learning rate {recipe.lrs[0]:g}"
+    if len(recipe.lrs) > 1:
+        rates = f"learning rate chosen by validation AUROC at the end among {', '.join(f'{lr:g}' for lr in recipe.lrs)}"
+    return f"{name}: {recipe.bags} + {recipe.bags} bags, B = {recipe.instances}, margin {recipe.margins[0]:g}, {rates}"

@@ -1,0 +1,278 @@
+"""Images as bags of patches: what is read, what is kept, and what is refused before training starts."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from midam.data.sources import read_bags
+from midam.data.sources.filerows import FileRows, FileSet
+from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.images import grid, read_pixels
+from midam.data.sources.tissue import covered, otsu, saturation, tissue_mask
+from midam.data.store import open_store, write_store
+from midam.errors import BagDataError, ConfigError
+from midam.train.config import from_dict
+
+EIGHT = ImageOptions(patch_size=8)
+
+
+def noise(height=20, width=27, channels=3, seed=0):
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save(path, array, **options):
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+def patches_of(array, size, stride):
+    """The patches [n, C, P, P] of an array [H, W, C], one by one."""
+    found = []
+    for y in range(0, array.shape[0] - size + 1, stride):
+        for x in range(0, array.shape[1] - size + 1, stride):
+            found.append(array[y : y + size, x : x + size].transpose(2, 0, 1))
+    return np.stack(found)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Six images and their labels; a positive one is red."""
+    (tmp_path / "images").mkdir()
+    lines = ["file,label,patient"]
+    for number in range(6):
+        array = noise(seed=number)
+        array[..., 0] = 255 * (number % 2)
+        save(tmp_path / "images" / f"case.{number}.png", array)
+        lines.append(f"case.{number}.png,{number % 2},p{number // 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "tiff"])
+@pytest.mark.parametrize("stride", [None, 5])
+def test_patches_and_their_places(tmp_path, suffix, stride):
+    array = noise()
+    opened = open_file(save(tmp_path / f"a.{suffix}", array), ImageOptions(patch_size=8, stride=stride))
+    expected = patches_of(array, 8, stride or 8)
+    n = len(expected)
+    assert opened.features.shape == (n, 3, 8, 8)
+    assert opened.features.dtype == np.uint8
+    np.testing.assert_array_equal(opened.features.read(0, n), expected)
+    np.testing.assert_array_equal(opened.features.gather(np.array([1, n - 1])), expected[[1, n - 1]])
+    for (x, y), patch in zip(opened.coords.read(0, n), expected):
+        np.testing.assert_array_equal(array[y : y + 8, x : x + 8].transpose(2, 0, 1), patch)
+    assert opened.attributes["coords"] == {
+        "patch_size": 8,
+        "patch_size_level0": 8,
+        "level0_width": 27,
+        "level0_height": 20,
+    }
+
+
+def test_jpeg_in_tiff_and_jpeg_are_decoded(tmp_path):
+    smooth = np.add.outer(np.arange(32), np.arange(32)).astype(np.uint8)[..., None].repeat(3, axis=2) * 2
+    for name, options in (("a.tif", {"compression": "jpeg"}), ("a.jpg", {"quality": 95}), ("b.JPEG", {"quality": 95})):
+        pixels = read_pixels(save(tmp_path / name, smooth, **options))
+        assert np.abs(pixels.astype(int) - smooth.transpose(2, 0, 1)).max() <= 8
+
+
+def test_grey_deep_indexed_and_transparent_images(tmp_path):
+    grey, deep = noise(channels=1), noise(channels=1).astype(np.uint16) * 257
+    assert read_pixels(save(tmp_path / "grey.png", grey)).tolist() == [grey.tolist()]
+    for name in ("deep.png", "deep.tif"):
+        found = read_pixels(save(tmp_path / name, deep))
+        assert found.dtype == np.uint16
+        assert found.tolist() == [deep.tolist()]
+    clear = np.dstack([noise(), np.full((20, 27), 255, np.uint8)])
+    clear[:10, :, 3] = 0
+    found = read_pixels(save(tmp_path / "clear.png", clear))
+    assert (found[:, :10] == 255).all()
+    np.testing.assert_array_equal(found[:, 10:], clear[10:, :, :3].transpose(2, 0, 1))
+    Image.fromarray(noise()).convert("P").save(tmp_path / "indexed.png")
+    assert read_pixels(tmp_path / "indexed.png").shape == (3, 20, 27)
+    Image.fromarray(grey > 99).save(tmp_path / "bits.png")
+    assert np.unique(read_pixels(tmp_path / "bits.png")).tolist() == [0, 255]
+
+
+def test_the_orientation_of_a_photograph_is_applied(tmp_path):
+    array = np.zeros((16, 24, 3), dtype=np.uint8)
+    array[:8, :8] = 255  # top left; turned by 90 degrees clockwise it is top right
+    exif = Image.Exif()
+    exif[274] = 6
+    opened = open_file(save(tmp_path / "a.png", array, exif=exif), EIGHT)
+    bright = opened.coords.read(0, 6)[opened.features.read(0, 6).reshape(6, -1).min(axis=1) == 255]
+    assert bright.tolist() == [[8, 0]]
+    assert opened.attributes["coords"]["level0_width"] == 16
+
+
+def test_only_patches_of_tissue_are_kept(tmp_path):
+    array = np.full((40, 40, 3), 245, dtype=np.uint8)
+    array[:20, :20] = (180, 60, 140)
+    path = save(tmp_path / "a.png", array)
+    opened = open_file(path, ImageOptions(patch_size=10, tissue=0.5))
+    assert opened.coords.read(0, opened.coords.shape[0]).tolist() == [[0, 0], [10, 0], [0, 10], [10, 10]]
+    half = open_file(path, ImageOptions(patch_size=40, tissue=0.25))
+    assert half.features.shape[0] == 1
+    with pytest.raises(BagDataError, match=r"none of 1 .*lower --tissue"):
+        probe(path, ImageOptions(patch_size=40, tissue=0.26))
+    with pytest.raises(BagDataError, match="leave out --tissue"):
+        probe(save(tmp_path / "grey.png", array[..., 0]), ImageOptions(patch_size=10, tissue=0.5))
+
+
+def test_tissue_is_saturated_colour():
+    assert saturation(np.array([[[0]], [[0]], [[0]]], dtype=np.uint8)).tolist() == [[0]]
+    values = np.r_[np.full(50, 20), np.full(50, 220)].astype(np.uint8)
+    # Otsu by its definition: the threshold with the largest variance between the classes.
+    spread = [
+        (values <= t).mean() * (values > t).mean() * (values[values <= t].mean() - values[values > t].mean()) ** 2
+        for t in range(20, 220)
+    ]
+    assert otsu(values) == 20 + int(np.argmax(spread))
+    # A picture that is all tissue, darker here and there, is all tissue.
+    stain = np.array([[[190, 150]], [[90, 10]], [[150, 120]]], dtype=np.uint8)
+    assert tissue_mask(stain).all()
+    mask = np.random.default_rng(0).random((9, 11)) > 0.5
+    corners = grid(11, 9, size=3, stride=2)
+    expected = [mask[y : y + 3, x : x + 3].mean() for x, y in corners]
+    np.testing.assert_allclose(covered(mask, corners, 3), expected)
+    assert covered(mask, np.array([[4.6, 2.2]]), 0.1).tolist() == [float(mask[2, 4])]
+
+
+def test_a_folder_with_labels_becomes_bags(folder):
+    bags = read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+    assert bags.ids.tolist() == [f"case.{number}" for number in range(6)]
+    assert bags.labels.tolist() == [0, 1] * 3
+    assert bags.groups.tolist() == ["p0", "p0", "p1", "p1", "p2", "p2"]
+    assert bags.sizes.tolist() == [6] * 6
+    assert bags.instance_shape == (3, 8, 8)
+    assert [int(bags[i][:, 0].max()) for i in range(6)] == [0, 255] * 3
+    assert bags.places(0).tolist() == grid(27, 20, size=8, stride=8).tolist()
+    assert bags.sources[2].endswith("case.2.png")
+    assert bags.described(1)["case.1.png"]["coords"]["patch_size_level0"] == 8
+
+
+def test_by_patient_by_manifest_and_from_a_store_bags_are_the_same(folder):
+    bags = read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+    table = folder / "by_patient.csv"
+    table.write_text((folder / "labels.csv").read_text().replace(",0,", ",1,"))
+    merged = read_bags(folder / "images", labels=table, bag_by="patient", images=EIGHT)
+    assert merged.sizes.tolist() == [12] * 3
+    np.testing.assert_array_equal(merged[1], np.concatenate([bags[2], bags[3]]))
+    lines = [f"{number},images/case.{number}.png,{number % 2}" for number in range(6)]
+    (folder / "manifest.csv").write_text("\n".join(["bag,path,label", *lines]))
+    listed = read_bags(folder / "manifest.csv", images=EIGHT)
+    write_store(bags, folder / "store")
+    stored = open_store(folder / "store")
+    for other in (listed, stored):
+        np.testing.assert_array_equal(other[3], bags[3])
+        np.testing.assert_array_equal(other.places(3), bags.places(3))
+    assert stored.fingerprint() == bags.fingerprint()
+
+
+def test_a_pickled_copy_carries_paths_and_reads_the_same_patches(folder):
+    rows = read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT).instances
+    expected = rows.take([35, 0, 7])
+    pickled = pickle.dumps(rows)
+    assert len(pickled) < 10_000
+    np.testing.assert_array_equal(pickle.loads(pickled).take([35, 0, 7]), expected)
+
+
+def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monkeypatch):
+    paths = sorted((folder / "images").iterdir())
+    rows = FileRows(FileSet.probed(paths, EIGHT))
+    expected = rows.take(np.arange(36))
+    rows.close()
+    decoded = []
+    monkeypatch.setattr("midam.data.sources.images.read_pixels", lambda path: decoded.append(path) or read_pixels(path))
+    found = {}
+
+    def read(seed):
+        order = np.random.default_rng(seed).permutation(36)
+        found[seed] = rows.take(order)[np.argsort(order)]
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(decoded) == paths
+    for seed in range(8):
+        np.testing.assert_array_equal(found[seed], expected)
+
+
+def test_decoded_images_are_let_go_at_a_bound(folder, monkeypatch):
+    rows = FileRows(FileSet.probed(sorted((folder / "images").iterdir()), EIGHT))
+    expected = rows.take(np.arange(36))
+    assert rows.files.num_open == 6
+    monkeypatch.setattr("midam.data.sources.filerows._HELD_BYTES", 2 * 20 * 27 * 3)
+    np.testing.assert_array_equal(rows.take(np.arange(36)), expected)
+    assert rows.files.num_open == 2
+
+
+def test_all_unusable_images_are_named_at_once(folder):
+    images = folder / "images"
+    whole = (images / "case.1.png").read_bytes()
+    (images / "case.1.png").write_bytes(whole[: len(whole) // 2])
+    (images / "case.2.png").write_bytes(b"no image")
+    save(images / "case.4.png", noise(height=7))
+    with pytest.raises(BagDataError) as caught:
+        read_bags(images, labels=folder / "labels.csv", images=EIGHT)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "Expected files that can be used, got 3 of 6 that cannot:"
+    for line, name, words in zip(lines[1:], ("case.1", "case.2", "case.4"), ("whole image", "whole image", "27x7")):
+        assert name in line
+        assert words in line
+
+
+@pytest.mark.parametrize(
+    ("array", "words"), [(noise(channels=1), r"\(1, 8, 8\)"), (noise(channels=1).astype(np.uint16), r"\(1, 8, 8\)")]
+)
+def test_a_grey_image_among_coloured_ones_is_named(folder, array, words):
+    save(folder / "images" / "case.3.png", array)
+    with pytest.raises(BagDataError, match=rf"\(3, 8, 8\).*{words}.*case.3.png.*convert the images"):
+        read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+
+
+def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
+    pages = [Image.fromarray(noise(seed=seed)) for seed in range(3)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(BagDataError, match="3 pages"):
+        probe(tmp_path / "pages.tif", EIGHT)
+    save(tmp_path / "large.png", noise())
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(BagDataError, match="read as a slide"):
+        probe(tmp_path / "large.png", EIGHT)
+
+
+def test_settings_are_checked_and_must_apply(folder):
+    for values, words in (
+        ({"patch_size": 0}, "patch_size >= 1"),
+        ({"tissue": 1.5}, r"tissue in \[0, 1\]"),
+        ({"axis": 3}, "axis 0, 1 or 2"),
+        ({"window": [400, 0]}, "window as two ascending"),
+        ({"volume_size": [8, 8, 8]}, "--volume"),
+        ({"volume": True, "slice_size": 8}, "volume_size with whole volumes"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            from_dict(values)
+    assert from_dict({"window": [0, 400]}).image_options() == ImageOptions(window=(0, 400))
+    for data, labels in ((folder / "images", folder / "labels.csv"), ("digits", None)):
+        with pytest.raises(ConfigError, match="--window"):
+            read_bags(data, labels=labels, images=ImageOptions(window=(0, 1)))
+    np.save(folder / "features.npy", np.ones((3, 4)))
+    write_store(read_bags("digits"), folder / "store")
+    with pytest.raises(ConfigError, match="--patch-size"):
+        read_bags(folder / "store", images=EIGHT)
+    assert len(read_bags(folder / "store", images=EIGHT, require_labels=False)) == 360
+
+
+def test_probing_reports_each_file(folder):
+    seen = []
+    paths = sorted((folder / "images").iterdir())
+    probe_files(paths, EIGHT, on_file=lambda done, of: seen.append((done, of)))
+    assert seen == [(n, 6) for n in range(1, 7)]

@@ -1,0 +1,340 @@
+"""Volumes as bags of slices, or whole: order against nibabel's and pydicom's own geometry, and what is refused."""
+
+import pickle
+
+import nibabel
+import numpy as np
+import pydicom
+import pytest
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
+
+from midam.data.sources import read_bags
+from midam.data.sources.dicom import read_series
+from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.resampling import resized
+from midam.errors import BagDataError
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.train.config import FitConfig
+
+SHAPE = (5, 6, 7)  # to the right, the front, the head
+SPACING = (2.0, 1.5, 3.0)
+
+
+def body(shape=SHAPE, seed=0):
+    """A volume of which each voxel is another, none the least."""
+    return np.random.default_rng(seed).permutation(np.arange(1, np.prod(shape) + 1)).reshape(shape).astype(np.int16)
+
+
+def save_nifti(path, data, codes="RAS", spacing=SPACING):
+    """Store a volume [right, front, head] along other axes, with the affine that says so."""
+    affine = np.diag([*spacing, 1.0])
+    affine[:3, 3] = (-10, 4, 30)
+    image = nibabel.Nifti1Image(data, affine)
+    turn = nibabel.orientations.ornt_transform(nibabel.io_orientation(affine), nibabel.orientations.axcodes2ornt(codes))
+    nibabel.save(image.as_reoriented(turn), path)
+    return path
+
+
+def save_series(folder, data, *, names=None, spacing=SPACING, direction=((1, 0, 0), (0, 1, 0)), **changes):
+    """Store [slice, row, column] as one DICOM file a slice, named against their order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    uid, across, down = generate_uid(), *np.array(direction, dtype=float)
+    normal = np.cross(across, down)
+    for number, pixels in enumerate(data):
+        meta = FileMetaDataset()
+        meta.TransferSyntaxUID, meta.MediaStorageSOPClassUID = ExplicitVRLittleEndian, MRImageStorage
+        meta.MediaStorageSOPInstanceUID = generate_uid()
+        path = folder / (names[number] if names else f"{len(data) - number:03d}.dcm")
+        file = FileDataset(path, {}, file_meta=meta, preamble=b"\0" * 128)
+        file.SOPClassUID, file.SOPInstanceUID = MRImageStorage, meta.MediaStorageSOPInstanceUID
+        file.SeriesInstanceUID, file.Modality = uid, "MR"
+        file.Rows, file.Columns = pixels.shape
+        file.PixelSpacing, file.SliceThickness = list(spacing[1:]), spacing[0]
+        file.ImageOrientationPatient = [*across, *down]
+        file.ImagePositionPatient = [float(v) for v in np.array([-20.0, 7.0, 11.0]) + number * spacing[0] * normal]
+        file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME2"
+        file.BitsAllocated = file.BitsStored = 16
+        file.HighBit, file.PixelRepresentation = 15, 0
+        for name, value in changes.items():
+            setattr(file, name, value[number] if isinstance(value, list) else value)
+        file.PixelData = pixels.astype(np.uint16).tobytes()
+        file.save_as(path, enforce_file_format=True)
+    return folder
+
+
+def features(path, **options):
+    opened = open_file(path, ImageOptions(**options))
+    return opened.features.read(0, opened.features.shape[0])
+
+
+def numbers(path, **options):
+    opened = open_file(path, ImageOptions(**options))
+    return opened.coords.read(0, opened.coords.shape[0])[:, 0].tolist()
+
+
+@pytest.mark.parametrize("codes", ["RAS", "LPS", "SPR", "AIL", "IRP"])
+@pytest.mark.parametrize("suffix", ["nii", "nii.gz"])
+def test_slices_follow_the_patient_whatever_the_file_says(tmp_path, codes, suffix):
+    data = body()
+    path = save_nifti(tmp_path / f"a.{suffix}", data, codes)
+    axial = features(path)
+    assert axial.shape == (7, 1, 6, 5)
+    assert axial.dtype == np.float32
+    for k, part in enumerate(axial[:, 0]):  # rows to the back, columns to the left
+        np.testing.assert_array_equal(part, data[::-1, ::-1, k].T)
+    for i, part in enumerate(features(path, axis=0)[:, 0]):  # rows to the feet, columns to the back
+        np.testing.assert_array_equal(part, data[i, ::-1, ::-1].T)
+    for j, part in enumerate(features(path, axis=1)[:, 0]):
+        np.testing.assert_array_equal(part, data[::-1, j, ::-1].T)
+    assert numbers(path) == list(range(7))
+
+
+def test_slices_rise_by_nibabels_own_affine(tmp_path):
+    path = save_nifti(tmp_path / "a.nii.gz", body(), "SPR")
+    image = nibabel.load(path)
+    stored, slices = np.asarray(image.dataobj), features(path)
+    heights = []
+    for part in slices[:, 0]:
+        voxel = np.argwhere(stored == part[2, 3])[0]
+        heights.append(nibabel.affines.apply_affine(image.affine, voxel)[2])
+    np.testing.assert_allclose(np.diff(heights), SPACING[2])
+
+
+def test_a_series_is_ordered_by_position_not_by_name_or_number(tmp_path):
+    data = body((6, 4, 5))
+    folder = save_series(tmp_path / "scan", data, InstanceNumber=[4, 1, 6, 2, 5, 3])
+    np.testing.assert_array_equal(features(folder)[:, 0], data)
+    assert numbers(folder) == list(range(6))
+    files = [pydicom.dcmread(path) for path in folder.iterdir()]
+    files.sort(key=lambda file: float(file.ImagePositionPatient[2]))
+    np.testing.assert_array_equal(features(folder)[:, 0], [file.pixel_array for file in files])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_series_and_the_same_scan_as_nifti_give_the_same_slices(tmp_path, axis):
+    data = body()
+    nifti = save_nifti(tmp_path / "a.nii.gz", data)
+    # Sagittal slices from left to right, of which rows go to the feet and columns to the back.
+    sagittal = data[:, ::-1, ::-1].transpose(0, 2, 1)
+    # The normal of such slices points to the right of the patient, which is against DICOM's first axis.
+    folder = save_series(tmp_path / "scan", sagittal, spacing=(2.0, 3.0, 1.5), direction=((0, 1, 0), (0, 0, -1)))
+    np.testing.assert_array_equal(features(folder, axis=axis), features(nifti, axis=axis))
+
+
+def test_oblique_slices_keep_their_order(tmp_path):
+    data = body((5, 4, 4))
+    turn = np.deg2rad(25)
+    direction = ((1, 0, 0), (0, np.cos(turn), np.sin(turn)))
+    folder = save_series(tmp_path / "scan", data, direction=direction)
+    np.testing.assert_array_equal(features(folder)[:, 0], data)
+    volume = read_series(sorted(folder.iterdir()), None)
+    np.testing.assert_allclose(volume.spacing, SPACING)
+
+
+def test_slope_intercept_and_inversion(tmp_path):
+    data = body((3, 4, 5))
+    folder = save_series(tmp_path / "ct", data, RescaleSlope="2", RescaleIntercept=["-1000", "-1000", "-900"])
+    expected = 2.0 * data - np.array([1000, 1000, 900])[:, None, None]
+    np.testing.assert_array_equal(features(folder)[:, 0], expected)
+    folder = save_series(
+        tmp_path / "inverted", data, PhotometricInterpretation="MONOCHROME1", BitsStored=12, HighBit=11
+    )
+    np.testing.assert_array_equal(features(folder)[:, 0], 4095 - data)
+    image = nibabel.Nifti1Image(body(), np.eye(4))
+    image.header.set_slope_inter(0.5, 3)
+    nibabel.save(image, tmp_path / "scaled.nii")
+    stored = np.asarray(nibabel.load(tmp_path / "scaled.nii").dataobj)
+    assert np.sort(features(tmp_path / "scaled.nii").ravel()).tolist() == np.sort(stored.ravel()).tolist()
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_arrays_are_sliced_along_their_own_axes_and_empty_slices_dropped(tmp_path, suffix, axis):
+    data = np.zeros(SHAPE, dtype=np.uint8)
+    data[1:4, 2:4, 3:6] = 200
+    path = tmp_path / f"a.{suffix}"
+    (np.save if suffix == "npy" else np.savez)(path, data)
+    kept = [[1, 2, 3], [2, 3], [3, 4, 5]][axis]
+    assert numbers(path, axis=axis) == kept
+    assert numbers(path, axis=axis, drop_empty=False) == list(range(SHAPE[axis]))
+    found = features(path, axis=axis)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found[:, 0], np.moveaxis(data, axis, 0)[kept])
+    known = open_file(path, ImageOptions(axis=axis), np.array([[2]]))
+    np.testing.assert_array_equal(known.features.read(0, 1)[0, 0], np.moveaxis(data, axis, 0)[2])
+
+
+def test_window_spacing_and_size(tmp_path):
+    path = save_nifti(tmp_path / "a.nii.gz", body())
+    plain = features(path)
+    window = features(path, window=(50, 150))
+    np.testing.assert_allclose(window, np.clip((plain - 50) / 100, 0, 1), rtol=1e-6)
+    assert features(path, slice_size=12).shape == (7, 1, 12, 12)
+    # 6 rows of 1.5 mm are 9 mm, 5 columns of 2 mm are 10 mm.
+    assert features(path, spacing=1.0).shape == (7, 1, 9, 10)
+    fitted = features(path, spacing=1.0, slice_size=12)
+    np.testing.assert_array_equal(fitted[:, 0, 1:10, 1:11], features(path, spacing=1.0)[:, 0])
+    assert (fitted[:, 0, 0] == 1).all()  # the least intensity of the volume
+    np.testing.assert_array_equal(
+        features(path, spacing=1.0, slice_size=4), features(path, spacing=1.0)[:, :, 2:6, 3:7]
+    )
+    ones = np.full((4, 4, 4), 7.0)
+    np.testing.assert_allclose(resized(ones, (2, 8, 3)), 7.0)
+    ramp = np.arange(8.0)[None, None] * np.ones((2, 3, 1))
+    np.testing.assert_allclose(resized(ramp, (2, 3, 4))[0, 0, 1:3], [2.5, 4.5])
+
+
+def test_a_slice_is_the_same_alone_and_in_a_run(tmp_path):
+    path = save_nifti(tmp_path / "a.nii.gz", body((30, 40, 20)))
+    for options in ({"slice_size": 16}, {"spacing": 1.3, "slice_size": 16}, {"window": (0, 900), "slice_size": 48}):
+        opened = open_file(path, ImageOptions(**options))
+        run = opened.features.read(0, 20)
+        for row in (0, 7, 19):
+            np.testing.assert_array_equal(opened.features.gather(np.array([row]))[0], run[row])
+
+
+def test_a_whole_volume_is_one_instance(tmp_path):
+    path = save_nifti(tmp_path / "a.nii.gz", body())
+    whole = features(path, volume=True)
+    np.testing.assert_array_equal(whole[0], features(path).swapaxes(0, 1))
+    assert open_file(path, ImageOptions(volume=True)).coords is None
+    assert features(path, volume=True, volume_size=(4, 8, 8)).shape == (1, 1, 4, 8, 8)
+    # 7 slices of 3 mm are 21 mm.
+    assert features(path, volume=True, spacing=1.5).shape == (1, 1, 14, 6, 7)
+    assert features(path, volume=True, spacing=1.5, volume_size=(8, 8, 8)).shape == (1, 1, 8, 8, 8)
+
+
+def test_folders_of_scans_become_bags(tmp_path):
+    (tmp_path / "nifti").mkdir()
+    for number in range(4):
+        data = body((6, 6, 6), seed=number)
+        save_nifti(tmp_path / "nifti" / f"scan.{number}.nii.gz", data)
+        save_series(tmp_path / "dicom" / f"scan.{number}", data, names=[f"{n}" for n in range(6)])
+    rows = [f"scan.{number},{number % 2}" for number in range(4)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    for kind in ("nifti", "dicom"):
+        bags = read_bags(tmp_path / kind, labels=tmp_path / "labels.csv")
+        assert bags.ids.tolist() == [f"scan.{number}" for number in range(4)]
+        assert bags.labels.tolist() == [0, 1, 0, 1]
+        assert bags.sizes.tolist() == [6] * 4
+        assert bags.instance_shape == (1, 6, 6)
+        np.testing.assert_array_equal(bags.places(2), np.arange(6)[:, None])
+        copy = pickle.loads(pickle.dumps(bags.instances))
+        np.testing.assert_array_equal(copy.take([13, 2]), bags.gather([13, 2]))
+    with pytest.raises(BagDataError, match="name the folder above"):
+        read_bags(tmp_path / "dicom" / "scan.0", labels=tmp_path / "labels.csv")
+    listed = ["bag,path,label", *(f"{n},dicom/scan.{n},{n % 2}" for n in range(4))]
+    (tmp_path / "manifest.csv").write_text("\n".join(listed))
+    np.testing.assert_array_equal(read_bags(tmp_path / "manifest.csv")[1], bags[1])
+
+
+def remove(folder, number):
+    sorted(folder.iterdir())[number].unlink()
+
+
+def double(folder):
+    path = sorted(folder.iterdir())[2]
+    (folder / "again.dcm").write_bytes(path.read_bytes())
+
+
+def cut(folder):
+    path = sorted(folder.iterdir())[2]
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+BROKEN = {
+    "missing": (lambda folder: remove(folder, 2), "slices are missing"),
+    "double": (double, "one slice at each place, got 1 doubles"),
+    "mixed": (lambda folder: save_series(folder, body((2, 4, 5)), names=["x.dcm", "y.dcm"]), "one series, got 2"),
+    "cut": (cut, "003.dcm"),
+    "no place": (lambda folder: change(folder, ImagePositionPatient=None), "no ImagePositionPatient"),
+    "localizer": (
+        lambda folder: change(folder, ImageOrientationPatient=[0, 1, 0, 0, 0, 1]),
+        "localizer",
+    ),
+    "frames": (lambda folder: change(folder, NumberOfFrames=2), "several frames"),
+}
+
+
+def change(folder, **values):
+    path = sorted(folder.iterdir())[1]
+    file = pydicom.dcmread(path)
+    for name, value in values.items():
+        if value is None:
+            delattr(file, name)
+        else:
+            setattr(file, name, value)
+    file.save_as(path)
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_series_that_is_no_whole_one_is_named(tmp_path, case):
+    folder = save_series(tmp_path / "scan", body((6, 4, 5)))
+    spoil, words = BROKEN[case]
+    spoil(folder)
+    with pytest.raises(BagDataError, match=words) as caught:
+        probe(folder)
+    assert "scan" in str(caught.value)
+
+
+def test_unusable_volumes_are_all_named_before_training_starts(tmp_path):
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    rows = ["file,label"]
+    for number in range(8):
+        data = body((6, 6, 6), seed=number).astype(np.float32)
+        if number == 3:
+            data[2, 2, 4] = np.nan
+        if number == 5:
+            data[:] = 4
+        save_nifti(folder / f"s{number}.nii.gz", data)
+        rows.append(f"s{number},{number % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    config = FitConfig(labels=str(tmp_path / "labels.csv"), epochs=1)
+    with pytest.raises(BagDataError) as caught:
+        fit_run(str(folder), config, RunFolder(tmp_path / "run"))
+    assert "NaN or infinity in slice 4 of 6" in str(caught.value)
+    assert "s3.nii.gz" in str(caught.value)
+    assert "4 in every voxel" in str(caught.value)
+    assert "s5.nii.gz" in str(caught.value)
+    assert not list(tmp_path.glob("run/*.pt"))
+
+
+def test_volumes_that_do_not_fit_together_are_refused(tmp_path):
+    one = save_nifti(tmp_path / "a.nii.gz", body())
+    two = save_nifti(tmp_path / "b.nii.gz", body((8, 6, 7)))
+    with pytest.raises(BagDataError, match=r"b\.nii\.gz.*--slice-size"):
+        probe_files([one, two])
+    assert len(probe_files([one, two], ImageOptions(slice_size=8))) == 2
+    four = nibabel.Nifti1Image(np.ones((4, 4, 4, 3)), np.eye(4))
+    nibabel.save(four, tmp_path / "four.nii")
+    with pytest.raises(BagDataError, match="one file for each sequence"):
+        probe(tmp_path / "four.nii")
+    (tmp_path / "text.nii.gz").write_text("no volume")
+    with pytest.raises(BagDataError, match="whole NIfTI"):
+        probe(tmp_path / "text.nii.gz")
+    whole = one.read_bytes()
+    (tmp_path / "cut.nii.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BagDataError, match=r"cut\.nii\.gz"):
+        probe(tmp_path / "cut.nii.gz")
+    np.save(tmp_path / "a.npy", np.ones((3, 4, 5)))
+    with pytest.raises(BagDataError, match="--spacing"):
+        probe(tmp_path / "a.npy", ImageOptions(spacing=1.0))
+
+
+@pytest.mark.data
+def test_a_real_series_and_real_volumes(data_root):
+    folder = data_root / "volumes" / "dicom_t1post"
+    slices = features(folder)
+    files = sorted((pydicom.dcmread(path) for path in folder.iterdir()), key=lambda file: float(file.SliceLocation))
+    assert slices.shape == (22, 1, 320, 280)
+    found = [file.pixel_array for file in files]
+    # SliceLocation may count against the normal; the order is one or the other, never a third.
+    assert np.array_equal(slices[:, 0], found) or np.array_equal(slices[:, 0], found[::-1])
+    for path in sorted((data_root / "volumes" / "nifti").iterdir()):
+        image = nibabel.as_closest_canonical(nibabel.load(path))
+        expected = np.asarray(image.dataobj)[::-1, ::-1].transpose(2, 1, 0)
+        np.testing.assert_array_equal(features(path, drop_empty=False)[:, 0], expected)
