@@ -7,10 +7,10 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from tests.integration.commands import finish, start
 
 from midam.runs.apply import load_run
 from midam.runs.folder import RunFolder
-from tests.integration.commands import finish, start
 
 D = 5
 

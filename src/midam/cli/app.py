@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam import __version__
-from midam.cli import compare, data, evaluate, fit, paper, predict
+from midam.cli import compare, data, evaluate, explain, fit, paper, predict
 from midam.cli.parser import SETTINGS, Parser, normalise
 from midam.errors import MidamError, RunStoppedError
 
@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "fit": (fit, "train a bag classifier and test it"),
     "predict": (predict, "score bags"),
     "evaluate": (evaluate, "test a run on labelled bags"),
+    "explain": (explain, "show which instances decided"),
     "compare": (compare, "compare methods on the same folds"),
     "data": (data, "describe data, import it into a store, verify a store"),
     "paper": (paper, "run one of the paper's studies"),

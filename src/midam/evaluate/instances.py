@@ -5,7 +5,7 @@ logits into weights, chunk by chunk, wherever they have been put meanwhile.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -37,12 +37,22 @@ class InstancePass:
         One bag.
     chunk_size : int
         Instances encoded at a time, >= 1.
+    keep : callable, optional
+        Called in the first pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer.
     """
 
-    def __init__(self, scorers: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> None:
+    def __init__(
+        self,
+        scorers: Sequence[BagScorer],
+        batch: WholeBatch,
+        *,
+        chunk_size: int,
+        keep: Callable[[Sequence[tuple[Tensor, Tensor]]], None] | None = None,
+    ) -> None:
         self._scorers = scorers
         self._batch = batch
         self._chunk_size = chunk_size
+        self._keep = keep
         self._totals = [make_total(scorer, 1) for scorer in scorers]
 
     @torch.no_grad()
@@ -50,13 +60,17 @@ class InstancePass:
         """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                scores, logits = [], []
+                scores, logits, pairs = [], [], []
                 of = segment.to(x.device)
                 for scorer, total in zip(self._scorers, self._totals):
                     z, v = scorer.instances(x)
                     total.add(positions, of, z, v)
+                    if self._keep is not None:
+                        pairs.append((z, v))
                     scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
                     logits.append(z.cpu())
+                if self._keep is not None:
+                    self._keep(pairs)
                 yield torch.stack(scores, dim=1), torch.stack(logits, dim=1)
 
     @torch.no_grad()

@@ -1,0 +1,103 @@
+"""`midam explain`: which instances decided the score of a bag."""
+
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.markup import escape
+
+from midam.cli.parser import DATA, Parser
+from midam.cli.predict import TABLES, add_tables
+from midam.errors import ConfigError
+from midam.explain.run import ExplainOptions, explain_bags, extreme_bags, find_bags
+from midam.report.terminal import BagProgress, stdout_console
+from midam.runs.apply import load_run, read_for
+from midam.runs.folder import RunFolder, free_folder
+
+_VERDICTS = {
+    "lowers": "removing the top instances first lowers the score faster than any random order",
+    "raises": "removing the top instances first keeps the score higher than any random order",
+    "neither": "the order by rank is not told apart from random ones",
+}
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    explain = Parser(
+        prog="midam explain",
+        allow_abbrev=False,
+        description="Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map.",
+    )
+    explain.add_argument("run", type=str, help="run folder")
+    explain.add_argument("data", type=str, help=DATA)
+    explain.add_argument(
+        "--bags",
+        type=str,
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="bags to explain; default: the highest and the lowest scored test bag (of other data: bag)",
+    )
+    explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
+    explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
+    explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
+    explain.add_argument(
+        "--out", type=str | None, default=None, metavar="DIR", help="folder for the files; default: explain in the run"
+    )
+    add_tables(explain)
+    return explain
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Explain bags; returns the exit code."""
+    if options.top < 1:
+        raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
+    root = Path(options.run)
+    folder = free_folder(root, "explain").root if options.out is None else Path(options.out)
+    data = Path(options.data).resolve()
+    if folder.resolve() == data or data in folder.resolve().parents:
+        raise ConfigError(f"Expected another folder than the data for --out, got {folder}; choose a new name.")
+    trained = load_run(RunFolder(root))
+    bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
+    out = stdout_console()
+    if options.bags:
+        index = find_bags(bags, options.bags)
+    else:
+        index, among = extreme_bags(trained, bags, options.data)
+        out.print(f"the highest and the lowest scored of the {among}; name others with --bags")
+    with BagProgress("explaining", bags.sizes[index], console=console) as progress:
+        entries = explain_bags(
+            trained,
+            bags,
+            index,
+            folder,
+            options=ExplainOptions(top=options.top, faithful=not options.no_faithful, everything=options.all),
+            on_bag=lambda bag: progress.update(index.index(bag)),
+        )
+    for entry in entries:
+        _print_bag(out, entry)
+    out.print(f"{len(entries)} bags explained: {escape(str(folder / 'index.html'))}")
+    return 0
+
+
+def _print_bag(console: Console, entry: dict[str, Any]) -> None:
+    best = entry["top"][0]
+    label = "" if entry["label"] is None else f" (label {entry['label']})"
+    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")
+    console.print(
+        f"  top instance #{best['instance']}: {best['relative_weight']:.3g} x the uniform weight, score "
+        f"{best['score']:.4f}"
+    )
+    if entry.get("polygons", entry["instances"]) < entry["instances"]:
+        console.print(f"  GeoJSON of the {entry['polygons']} top patches of {entry['instances']}")
+    tested = entry["faithfulness"]
+    if tested is not None:
+        for name in ("deletion", "insertion"):
+            part = tested[name]
+            low, high = part["random_area_range"]
+            console.print(
+                f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {part['random_area']:.3f} "
+                f"({low:.3f} to {high:.3f})"
+            )
+        console.print(f"  {_VERDICTS[tested['verdict']]}")

@@ -1,0 +1,49 @@
+"""One self-contained HTML page of all pictures of a call."""
+
+import base64
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .8rem;"
+    "text-align:left}img{max-width:100%;height:auto;margin:1rem 0;border:1px solid #ddd}"
+)
+_COLUMNS = ("bag", "label", "split", "score", "probability", "instances", "top instance", "deletion area (random)")
+
+
+def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it."""
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(entry))}</tr>" for entry in entries
+    )
+    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    pictures = "".join(_picture(entry, folder) for entry in entries)
+    name = html.escape(title)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{name}</h1>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{pictures}</body></html>\n"
+    )
+
+
+def _cells(entry: Mapping[str, Any]) -> list[str]:
+    tested = entry["faithfulness"]
+    deletion = None if tested is None else tested["deletion"]
+    return [
+        entry["bag"],
+        *("-" if entry[key] is None else str(entry[key]) for key in ("label", "split")),
+        f"{entry['score']:.4f}",
+        "-" if entry["probability"] is None else f"{entry['probability']:.4f}",
+        str(entry["instances"]),
+        f"#{entry['top'][0]['instance']}",
+        "-" if deletion is None else f"{deletion['area']:.3f} ({deletion['random_area']:.3f})",
+    ]
+
+
+def _picture(entry: Mapping[str, Any], folder: Path) -> str:
+    bag = html.escape(entry["bag"])
+    data = base64.b64encode((folder / entry["files"]["picture"]).read_bytes()).decode()
+    return f'<h2>{bag}</h2><img alt="Explanation of bag {bag}" src="data:image/png;base64,{data}">'

@@ -1,0 +1,163 @@
+"""Where the instances of a bag lie: the size of a patch at level 0, and maps of them, rasterised."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+
+_SPACING_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Patches of one image.
+
+    Attributes
+    ----------
+    corners : float64 array [n, 2]
+        x and y of the upper left corners, in pixels of level 0.
+    width, height : float
+        Size of a patch, in the same pixels.
+    estimated : bool
+        Whether nothing states the size: it is then the smallest distance of two patches in a row.
+    """
+
+    corners: NDArray[np.float64]
+    width: float
+    height: float
+    estimated: bool
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Largest x and y that a patch covers."""
+        right, low = self.corners.max(axis=0)
+        return float(right + self.width), float(low + self.height)
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """Whether an instance can be looked at: [H, W], [C, H, W] or [C, D, H, W], and no side of 1.
+
+    Examples
+    --------
+    >>> is_picture((3, 32, 32)), is_picture((64,)), is_picture((1, 1, 64))
+    (True, False, False)
+    """
+    return len(shape) in (2, 3, 4) and min(shape[-2:]) > 1
+
+
+def has_pixels(bags: Bags) -> bool:
+    """Whether the coordinates are x and y in pixels: two or more whole numbers. A slice of a volume has one index."""
+    return bags.coords is not None and bags.coords.shape[1] >= 2 and bags.coords.dtype.kind in "iu"
+
+
+def files_of(bags: Bags, index: int) -> list[Path]:
+    """Files that a bag was read from; none where that is unknown."""
+    return [] if bags.sources is None else [Path(part) for part in str(bags.sources[index]).split("; ")]
+
+
+def patches_of(bags: Bags, index: int) -> Patches | None:
+    """Patches of a bag whose coordinates are pixels of one image; None for any other.
+
+    The size is `patch_size_level0`, else `patch_size` times `downsample`, of what the file says of itself; else that of
+    the instances; else an estimate. Coordinates that a table gives as fractions are not taken for pixels.
+    """
+    if not has_pixels(bags) or len(files_of(bags, index)) > 1:
+        return None
+    places = bags.places(index)
+    if places is None:
+        return None
+    corners = places[:, :2].astype(np.float64)
+    stated = _stated_size(bags.described(index))
+    if stated is not None:
+        return Patches(corners, *stated, estimated=False)
+    if is_picture(bags.instance_shape):
+        height, width = bags.instance_shape[-2:]
+        return Patches(corners, float(width), float(height), estimated=False)
+    size = _spacing(corners)
+    return Patches(corners, size, size, estimated=True)
+
+
+def rasterise(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
+    """Map of values, [rows, columns]: the mean over the patches that cover a pixel, NaN where there is none.
+
+    Parameters
+    ----------
+    patches : Patches
+        Of one image.
+    values : array [n]
+        One a patch.
+    shape : (int, int)
+        Rows and columns of the map.
+    scale : float
+        Pixels of the map for a pixel of level 0.
+
+    Examples
+    --------
+    >>> patches = Patches(np.array([[0.0, 0.0], [4.0, 0.0]]), 4.0, 4.0, False)
+    >>> rasterise(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
+    array([[1., 3.]])
+    """
+    rows, columns = shape
+    # A patch is at least one pixel of the map: rounding must not lose it.
+    left = np.clip(np.rint(patches.corners[:, 0] * scale), 0, columns - 1).astype(np.int64)
+    top = np.clip(np.rint(patches.corners[:, 1] * scale), 0, rows - 1).astype(np.int64)
+    right = np.clip(np.rint((patches.corners[:, 0] + patches.width) * scale), left + 1, columns).astype(np.int64)
+    low = np.clip(np.rint((patches.corners[:, 1] + patches.height) * scale), top + 1, rows).astype(np.int64)
+    # Each patch as its four corners, then summed up along both axes: no loop over patches or their pixels.
+    sums, counts = np.zeros((rows + 1, columns + 1)), np.zeros((rows + 1, columns + 1))
+    for y, x, sign in ((top, left, 1.0), (top, right, -1.0), (low, left, -1.0), (low, right, 1.0)):
+        np.add.at(sums, (y, x), sign * values.astype(np.float64))
+        np.add.at(counts, (y, x), sign)
+    total, count = (x.cumsum(axis=0).cumsum(axis=1)[:-1, :-1] for x in (sums, counts))
+    covered = np.rint(count)
+    return np.where(covered > 0, total / np.maximum(covered, 1), np.nan)
+
+
+def warn_of_estimate(patches: Patches, bag: str) -> None:
+    """Say that nothing states the size of the patches."""
+    if patches.estimated:
+        warnings.warn(
+            f"nothing states the size of the patches (bag {bag}): {patches.width:g} pixels, the smallest distance "
+            "between two, is taken",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
+    found: dict[str, Any] = {}
+    for values in _levels(described):
+        found = {**values, **found}
+    if "patch_size_level0" in found:
+        return _pair(found["patch_size_level0"])
+    if "patch_size" in found and "downsample" in found:
+        size, factor = _pair(found["patch_size"]), _pair(found["downsample"])
+        return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
+    return None
+
+
+def _levels(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield node
+    for value in node.values():
+        if isinstance(value, Mapping):
+            yield from _levels(value)
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    """One number for both sides, or two: width, height."""
+    numbers = list(value) if isinstance(value, list | tuple) else [value, value]
+    good = len(numbers) == 2 and all(isinstance(x, int | float) and x > 0 for x in numbers)
+    return (float(numbers[0]), float(numbers[1])) if good else None
+
+
+def _spacing(corners: NDArray[np.float64]) -> float:
+    """Smallest distance of different x, or of different y; 1 for a single patch."""
+    gaps = [np.diff(np.unique(corners[:_SPACING_SAMPLE, axis])) for axis in (0, 1)]
+    found = [gap.min() for gap in gaps if len(gap)]
+    return float(max(found)) if found else 1.0

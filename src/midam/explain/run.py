@@ -1,0 +1,219 @@
+"""Explain bags with a trained run: which ones, and the files of each."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, RunExistsError
+from midam.explain.geojson import MOST, TOP, geojson_text
+from midam.explain.page import page_text
+from midam.explain.picture import draw_explanation
+from midam.explain.places import patches_of, warn_of_estimate
+from midam.explain.scores import Explanation, explain_bag
+from midam.runs.apply import LoadedRun, predict_run
+from midam.runs.folder import csv_text, write_json, write_text
+from midam.runs.instances import file_name
+
+SUMMARY, PAGE = "explain.json", "index.html"
+_SUFFIXES = (".png", ".h5", ".geojson", ".csv")
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """What is written of each bag.
+
+    Parameters
+    ----------
+    top : int
+        Instances that are shown one by one, >= 1.
+    faithful : bool
+        Measure deletion and insertion curves.
+    everything : bool
+        Write up to 100 000 polygons of a bag, not the 1000 top ones.
+    """
+
+    top: int = 8
+    faithful: bool = True
+    everything: bool = False
+
+
+def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
+    """Positions of bags by id, each once.
+
+    Raises
+    ------
+    BagDataError
+        For an id that is none, with the nearest ones.
+
+    Examples
+    --------
+    >>> find_bags(Bags.from_list([[[1.0]], [[2.0]]], ids=["a", "b"]), ["b", "a", "b"])
+    [1, 0]
+    """
+    known = {str(bag): i for i, bag in enumerate(bags.ids)}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3) or list(known)[:3]
+            raise BagDataError(
+                f"Expected the id of a bag, got {name!r} (in {bags.source}); take one of the {len(known)}, such as "
+                f"{', '.join(near)}."
+            )
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def extreme_bags(run: LoadedRun, bags: Bags, data: str) -> tuple[list[int], str]:
+    """Positions of the highest and the lowest scored bag, and among which: the run's test bags, else all.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        Which knows its test bags where `bags` are its own data.
+    bags : Bags
+        All of them are scored where there are no test bags.
+    data : str
+        Name or path of the data.
+    """
+    own = Path(data).resolve() == Path(run.data["source"]).resolve()
+    test = [i for i, bag in enumerate(bags.ids) if own and run.splits.get(str(bag)) == "test"]
+    among = np.array(test or range(len(bags)))
+    scores, _ = predict_run(run, bags.subset(among))
+    found = [int(among[scores.argmax()]), int(among[scores.argmin()])]
+    return list(dict.fromkeys(found)), "test bags" if test else "bags"
+
+
+def explain_bags(
+    run: LoadedRun,
+    bags: Bags,
+    index: Sequence[int],
+    folder: Path,
+    *,
+    options: ExplainOptions,
+    on_bag: Callable[[int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        The model and what belongs to it.
+    bags : Bags
+        Hold the bags.
+    index : sequence of int
+        Positions of the bags.
+    folder : Path
+        Made if missing.
+    options : ExplainOptions
+        What is written.
+    on_bag : callable, optional
+        Called with the position of each bag that is done.
+
+    Returns
+    -------
+    list of dict
+        An entry a bag, as in explain.json.
+
+    Raises
+    ------
+    RunExistsError
+        If one of the files is there already; nothing has then been written.
+    """
+    names = [file_name(str(bags.ids[i])) for i in index]
+    wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
+    taken = [path for path in (*wanted, folder / SUMMARY, folder / PAGE) if path.exists()]
+    if taken:
+        raise RunExistsError(
+            f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, first "
+            f"{taken[0].name}); choose another --out, or remove them."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for i, name in zip(index, names):
+        entries.append(_explain(run, bags, i, folder / name, options))
+        if on_bag is not None:
+            on_bag(i)
+    write_json(folder / SUMMARY, {"bags": entries})
+    write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
+    return entries
+
+
+def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions) -> dict[str, Any]:
+    files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in zip(_KINDS, _SUFFIXES)}
+    found = explain_bag(
+        run.model,
+        bags,
+        index,
+        chunk_size=run.config.chunk_size,
+        faithful=options.faithful,
+        write_to=files["instances"],
+    )
+    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
+    entry = _entry(run, bags, found, probability, options.top)
+    entry["picture"] = draw_explanation(
+        files["picture"], found, bags, top=options.top, heading=heading(entry, members=len(run.model.members))
+    )
+    patches = patches_of(bags, index)
+    if patches is None:
+        del files["polygons"]
+    else:
+        warn_of_estimate(patches, found.bag)
+        limit = MOST if options.everything else TOP
+        entry["polygons"] = min(limit, len(found))
+        write_text(files["polygons"], geojson_text(found, patches, limit=limit))
+    write_text(files["table"], csv_text(list(entry["top"][0]), entry["top"]))
+    return entry | {"files": {kind: path.name for kind, path in files.items()}}
+
+
+_KINDS = ("picture", "instances", "polygons", "table")
+
+
+def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
+    threshold = run.threshold
+    return {
+        "bag": found.bag,
+        "label": None if bags.labels is None else int(bags.labels[found.index]),
+        "split": run.splits.get(found.bag) if bags.source == run.data["source"] else None,
+        "score": found.score,
+        "probability": probability,
+        "threshold": threshold,
+        "called": None if threshold is None else "positive" if found.score >= threshold else "negative",
+        "instances": len(found),
+        "pooling": found.pooling,
+        "ranked_by": found.ranked_by,
+        "faithfulness": None if found.faithfulness is None else found.faithfulness.as_dict(),
+        "top": [_row(found, rank, int(i)) for rank, i in enumerate(found.order[:top], start=1)],
+    }
+
+
+def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
+    places: NDArray[Any] = np.empty(0) if found.coords is None else found.coords[instance]
+    return {
+        "rank": rank,
+        "instance": instance,
+        **{f"coord_{axis}": value.item() for axis, value in enumerate(places)},
+        "score": float(found.instances.score[instance]),
+        "weight": float(found.instances.weight[instance]),
+        "relative_weight": float(found.relative_weight[instance]),
+        "percentile": float(found.percentile[instance]),
+    }
+
+
+def heading(entry: dict[str, Any], *, members: int) -> str:
+    """Second line of a picture."""
+    parts = []
+    if entry["probability"] is not None:
+        parts.append(f"probability {entry['probability']:.3f}")
+    if entry["called"] is not None:
+        parts.append(f"called {entry['called']} (threshold {entry['threshold']:.3f})")
+    if entry["label"] is not None:
+        parts.append(f"label {entry['label']}")
+    if entry["split"] is not None:
+        parts.append(f"{entry['split']} bag")
+    parts.append(f"n = {entry['instances']} instances")
+    scorers = f", mean of {members} scorers" if members > 1 else ""
+    return ";  ".join([*parts, f"{entry['pooling']} pooling{scorers}"])

@@ -1,0 +1,179 @@
+"""The instances of a bag, ranked by what they contribute to its score."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.data.bags import Bags
+from midam.data.batch import WholeBatch
+from midam.errors import BagDataError
+from midam.evaluate.instances import InstancePass
+from midam.evaluate.predict import InstanceScores, evaluation, reader_of
+from midam.explain.faithful import Faithfulness, Spool, measure
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.scorer import BagScorer
+from midam.runs.instances import write_bag
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the instances of a bag contribute to its score.
+
+    Attributes
+    ----------
+    bag : str
+        Id of the bag.
+    index : int
+        Its position in the bags.
+    score : float
+        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it.
+    pooling : str
+        Name of the pooling.
+    instances : InstanceScores
+        Score, attention logit and weight of each instance, the very ones that were pooled.
+    coords : array [n, C] or None
+        Places of the instances.
+    ranked_by : {"weight", "score"}
+        What ranks the instances: their weight, or their score where a pooling weighs all alike.
+    order : int64 array [n]
+        Positions of the instances, top rank first.
+    faithfulness : Faithfulness or None
+        Test of the ranking; None where it was not asked for, or the bag holds one instance.
+    """
+
+    bag: str
+    index: int
+    score: float
+    pooling: str
+    instances: InstanceScores
+    coords: NDArray[Any] | None
+    ranked_by: Literal["weight", "score"]
+    order: NDArray[np.int64]
+    faithfulness: Faithfulness | None
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def relative_weight(self) -> NDArray[np.float32]:
+        """Weights as multiples of the uniform weight 1/n, [n]; their mean is 1."""
+        return self.instances.weight * np.float32(len(self))
+
+    @property
+    def percentile(self) -> NDArray[np.float64]:
+        """Share in percent of the instances that rank no higher, [n]: 100 for the top one."""
+        found = np.empty(len(self))
+        found[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
+        return found
+
+
+def explain_bag(
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    index: int,
+    *,
+    chunk_size: int = 4096,
+    faithful: bool = True,
+    write_to: Path | None = None,
+) -> Explanation:
+    """Explain the score of one bag; its instances are encoded once, a chunk at a time.
+
+    Parameters
+    ----------
+    model : BagScorer or BagEnsemble
+        Put into evaluation mode for the call.
+    bags : Bags
+        Holds the bag.
+    index : int
+        Position of the bag, 0 to N - 1.
+    chunk_size : int
+        Instances encoded at a time, >= 1.
+    faithful : bool
+        Measure deletion and insertion curves.
+    write_to : Path, optional
+        Also write the HDF5 file of the bag, see `midam.runs.instances.write_instance_scores`; replaced if there.
+
+    Raises
+    ------
+    BagDataError
+        If there is no such bag.
+    MidamError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> from midam.nn.attention import AttentionPooling
+    >>> bags = Bags.from_list([np.eye(4, dtype=np.float32)])
+    >>> found = explain_bag(BagScorer(torch.nn.Identity(), AttentionPooling(4)), bags, 0)
+    >>> len(found), found.ranked_by, bool(found.instances.weight[found.order[0]] == found.instances.weight.max())
+    (4, 'weight', True)
+    """
+    if not 0 <= index < len(bags):
+        raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
+    scorers = scorers_of(model)
+    batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
+    with ExitStack() as stack:
+        spool = stack.enter_context(Spool(scorers)) if faithful else None
+        passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
+        stack.enter_context(evaluation(model))
+        if write_to is None:
+            for _ in passed.chunks():
+                pass
+        else:
+            write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
+        instances = _instances(passed)
+        pooling = scorers[0].pooling
+        by_weight = pooling.weighted or not pooling.smooth
+        order = _order(instances, by_weight=by_weight)
+        return Explanation(
+            bag=str(bags.ids[index]),
+            index=index,
+            score=float(np.mean(passed.bag_scores())),
+            pooling=pooling.name,
+            instances=instances,
+            coords=bags.places(index),
+            ranked_by="weight" if by_weight else "score",
+            order=order,
+            faithfulness=None if spool is None else measure(spool, order),
+        )
+
+
+class _Recorded(InstancePass):
+    """A pass that keeps the scores and logits it gives, whoever takes them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in super().chunks():
+            self.seen.append(chunk)
+            yield chunk
+
+
+def _instances(passed: _Recorded) -> InstanceScores:
+    score, z = (torch.cat(column) for column in zip(*passed.seen))
+    found = passed.average(score, z, first=0)
+    members = tuple(_arrays(columns) for columns in zip(score.T, z.T, found.weights.T))
+    if len(members) == 1:
+        return members[0]
+    return _arrays((found.score, found.attention, found.weight), members)
+
+
+def _arrays(columns: Sequence[Tensor], members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
+    score, attention, weight = (x.to(torch.float32).numpy().copy() for x in columns)
+    return InstanceScores(score, attention, weight, members)
+
+
+def _order(instances: InstanceScores, *, by_weight: bool) -> NDArray[np.int64]:
+    """Top rank first; the first of equals. A weight too small for a float is still ranked by its logit."""
+    if not by_weight:
+        return np.argsort(-instances.score, kind="stable")
+    return np.lexsort((-instances.attention, -instances.weight)).astype(np.int64)

@@ -1,0 +1,192 @@
+"""`midam explain`: its files agree with `midam predict`, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from tests.integration.commands import table
+
+from midam.cli import main
+
+h5py = pytest.importorskip("h5py")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explain")
+    data = table(folder / "bags.csv")
+    assert main(["fit", str(data), "--epochs", "4", "--lr", "0.01", "--out", str(folder / "run")]) == 0
+    return data, folder / "run"
+
+
+@pytest.fixture(scope="module")
+def explained(made, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / "new"
+    assert main(["explain", *_order(made, out)]) == 0
+    return out
+
+
+def _order(made, out):
+    data, run = made
+    return [str(run), str(data), "--bags", "b01", "b02", "--out", str(out)]
+
+
+def logit(p):
+    return np.log(p) - np.log1p(-p)
+
+
+def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
+    scores = pd.read_csv(made[1] / "predictions.csv").set_index("bag")
+    entries = json.loads((explained / "explain.json").read_text())["bags"]
+    assert [entry["bag"] for entry in entries] == ["b01", "b02"]
+    for entry in entries:
+        row = scores.loc[entry["bag"]]
+        with h5py.File(explained / f"{entry['bag']}.h5") as file:
+            members = {name: file[f"members/{name}"][:].astype(float) for name in ("score", "weight")}
+            weight = file["weight"][:]
+        pooled = 1 / (1 + np.exp(-(members["weight"] * logit(members["score"])).sum(axis=0)))
+        np.testing.assert_allclose([pooled.mean(), entry["score"]], row["score"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(entry["probability"], row["probability"], rtol=0, atol=1e-4)
+        assert (entry["label"], entry["split"]) == (row["label"], row["split"])
+        top = pd.read_csv(explained / f"{entry['bag']}.csv")
+        assert top["instance"].tolist() == [one["instance"] for one in entry["top"]]
+        assert top["instance"][0] == weight.argmax()
+        np.testing.assert_allclose(top["weight"], weight[top["instance"]], rtol=1e-6)
+        np.testing.assert_allclose(entry["faithfulness"]["deletion"]["score"][0], row["score"], rtol=0, atol=1e-6)
+
+
+def test_predict_writes_the_same_instances(made, explained, tmp_path):
+    data, run = made
+    assert main(["predict", str(run), str(data), "--out", str(tmp_path / "p.csv"), "--instances", str(tmp_path)]) == 0
+    for bag in ("b01", "b02"):
+        with h5py.File(explained / f"{bag}.h5") as mine, h5py.File(tmp_path / f"{bag}.h5") as its:
+            assert set(mine) == set(its)
+            for name in ("attention_scores", "score", "weight", "members/weight"):
+                np.testing.assert_allclose(mine[name][:], its[name][:], rtol=1e-5, atol=1e-7)
+            assert dict(mine.attrs).keys() == dict(its.attrs).keys()
+
+
+def test_the_page_holds_its_pictures(explained):
+    page = (explained / "index.html").read_text()
+    assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    with Image.open(explained / "b01.png") as image:
+        assert image.size[0] == 1500
+
+
+def test_without_names_the_extremes_of_the_test_bags_are_taken(made, tmp_path, capsys):
+    data, run = made
+    assert main(["explain", str(run), str(data), "--no-faithful", "--out", str(tmp_path / "o")]) == 0
+    scores = pd.read_csv(run / "predictions.csv").query("split == 'test'").set_index("bag")["score"]
+    entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
+    assert [entry["bag"] for entry in entries] == [scores.idxmax(), scores.idxmin()]
+    assert [entry["faithfulness"] for entry in entries] == [None, None]
+    assert "lowest scored of the test bags" in capsys.readouterr().out
+
+
+def test_the_default_folder_is_a_free_one_in_the_run(made):
+    data, run = made
+    for name in ("explain", "explain-2"):
+        assert main(["explain", str(run), str(data), "--bags", "b03"]) == 0
+        assert (run / name / "b03.png").exists()
+
+
+def test_other_data_without_labels_and_splits(made, tmp_path, capsys):
+    frame = pd.read_csv(made[0]).drop(columns="label")
+    frame[frame["bag"] < "b05"].to_csv(tmp_path / "n.csv", index=False)
+    assert main(["explain", str(made[1]), str(tmp_path / "n.csv"), "--out", str(tmp_path / "o")]) == 0
+    entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
+    assert {(entry["label"], entry["split"]) for entry in entries} == {(None, None)}
+    assert "lowest scored of the bags" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--bags", "b99"], ["'b99'", "one of the 40, such as b"]),
+        (["--top", "0"], ["--top >= 1"]),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_anything_is_written(options, words, made, tmp_path, capsys):
+    data, run = made
+    assert main(["explain", str(run), str(data), *options, "--out", str(tmp_path / "o")]) == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words)
+    assert not (tmp_path / "o").exists()
+
+
+def test_nothing_is_written_over(made, explained, capsys):
+    before = {path.name: path.read_bytes() for path in explained.iterdir()}
+    assert main(["explain", *_order(made, explained)]) == 2
+    assert "without explanations of these bags" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in explained.iterdir()} == before
+
+
+def test_the_data_folder_is_not_written_to(made, capsys):
+    data, run = made
+    assert main(["explain", str(run), str(data), "--bags", "b01", "--out", str(data)]) == 2
+    assert "another folder than the data" in capsys.readouterr().err
+
+
+def feature_files(folder, count=20):
+    """Slides of patch features with places, as CLAM writes them."""
+    rng = np.random.default_rng(7)
+    labels = []
+    for slide in range(count):
+        x = rng.normal(size=(12, 4)).astype(np.float32)
+        x[0] += 2.0 * (slide % 2)
+        with h5py.File(folder / f"s{slide:02d}.h5", "w") as file:
+            file["features"] = x
+            file["coords"] = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 512
+            file["coords"].attrs.update({"patch_size": 256, "patch_size_level0": 512})
+        labels.append(f"s{slide:02d},{slide % 2}\n")
+    (folder.parent / "labels.csv").write_text("slide_id,label\n" + "".join(labels))
+
+
+def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
+    (tmp_path / "slides").mkdir()
+    feature_files(tmp_path / "slides")
+    data = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")]
+    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "run"), *data, "--bags", "s01", "--out", str(tmp_path / "o")]) == 0
+    features = json.loads((tmp_path / "o" / "s01.geojson").read_text())["features"]
+    with h5py.File(tmp_path / "o" / "s01.h5") as file:
+        weight, coords = file["weight"][:], file["coords"][:]
+    assert len(features) == 12
+    first = features[0]["properties"]
+    assert first["instance"] == weight.argmax()
+    assert features[0]["geometry"]["coordinates"][0][0] == coords[first["instance"]].tolist()
+    assert features[0]["geometry"]["coordinates"][0][2] == (coords[first["instance"]] + 512).tolist()
+    entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
+    assert entry["picture"] == "map"
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_images_are_drawn_on_and_a_moved_one_is_named(tmp_path, capsys):
+    (tmp_path / "images").mkdir()
+    rng, labels = np.random.default_rng(8), []
+    for number in range(20):
+        pixels = rng.integers(0, 100 + 100 * (number % 2), (24, 32, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"i{number:02d}.png")
+        labels.append(f"i{number:02d},{number % 2}\n")
+    (tmp_path / "labels.csv").write_text("slide_id,label\n" + "".join(labels))
+    tables, run, store = ["--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run"), str(tmp_path / "store")
+    data = [str(tmp_path / "images"), *tables]
+    assert main(["fit", *data, "--patch-size", "8", "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["explain", run, *data, "--bags", "i01", "--out", str(tmp_path / "o")]) == 0
+    entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
+    assert (entry["picture"], entry["instances"]) == ("overlay", 12)
+    ring = json.loads((tmp_path / "o" / "i01.geojson").read_text())["features"][0]["geometry"]["coordinates"][0]
+    assert (ring[2][0] - ring[0][0], ring[2][1] - ring[0][1]) == (8, 8)
+    assert main(["data", "import", *data, "--patch-size", "8", "--out", store]) == 0
+    (tmp_path / "images" / "i01.png").unlink()
+    capsys.readouterr()
+    assert main(["explain", run, store, "--bags", "i01", "--out", str(tmp_path / "s")]) == 0
+    assert "i01.png is left out of the picture: it is not there any more" in capsys.readouterr().err
+    again = json.loads((tmp_path / "s" / "explain.json").read_text())["bags"][0]
+    assert again["picture"] == "sheet"
+    np.testing.assert_allclose(again["score"], entry["score"], rtol=0, atol=1e-6)

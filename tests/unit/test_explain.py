@@ -1,0 +1,344 @@
+"""Explanations: the numbers are those that were pooled, the curves those of real parts of a bag, the maps in place."""
+
+import json
+import uuid
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.evaluate.predict import instance_scores, predict
+from midam.explain import explain_bag, faithful
+from midam.explain.backdrop import MAX_SIDE, read_backdrop
+from midam.explain.geojson import geojson_text
+from midam.explain.overlay import Map
+from midam.explain.picture import draw_explanation
+from midam.explain.places import Patches, patches_of, rasterise, warn_of_estimate
+from midam.explain.run import find_bags
+from midam.explain.sheet import pictures_of, shown
+from midam.explain.strip import SLICES, strip_instances
+from midam.nn.attention import AttentionPooling
+from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagScorer
+from midam.train.config import FitConfig
+from midam.train.method import build_method
+
+POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalised-mean"]
+SIZES = np.array([47, 1, 7])
+
+
+def make_model(pooling, members=1, shape=(4,), **settings):
+    configs = [
+        FitConfig(pooling=pooling, estimator="exact", standardize=False, seed=seed, **settings)
+        for seed in range(members)
+    ]
+    return BagEnsemble([build_method(config, instance_shape=shape, num_bags=1).model for config in configs])
+
+
+def make_bags(shape=(4,), sizes=SIZES, dtype=np.float32, **columns):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(sizes.sum(), *shape)) if dtype == np.float32 else rng.integers(0, 256, (sizes.sum(), *shape))
+    return Bags(x.astype(dtype), starts=np.cumsum(sizes) - sizes, sizes=sizes, **columns)
+
+
+def grid(columns, rows, side):
+    return np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2) * side
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_numbers_are_those_that_predict_pools(pooling, members):
+    model, bags = make_model(pooling, members), make_bags()
+    scores = predict(model, bags)
+    for index in range(len(bags)):
+        found, expected = explain_bag(model, bags, index, chunk_size=10), instance_scores(model, bags, index)
+        np.testing.assert_allclose(found.score, scores[index], rtol=0, atol=1e-6)
+        assert len(found.instances.members) == len(expected.members)
+        pairs = [(found.instances, expected), *zip(found.instances.members, expected.members, strict=True)]
+        for mine, its in pairs:
+            for name in ("score", "attention", "weight"):
+                np.testing.assert_allclose(getattr(mine, name), getattr(its, name), rtol=1e-5, atol=1e-7)
+        ranked = found.instances.weight if found.ranked_by == "weight" else found.instances.score
+        assert sorted(found.order) == list(range(SIZES[index]))
+        assert found.order[0] == np.argmax(ranked)
+        assert (np.diff(ranked[found.order]) <= 0).all()
+
+
+def test_poolings_that_weigh_all_alike_are_ranked_by_score():
+    ranked = {pooling: explain_bag(make_model(pooling), make_bags(), 0).ranked_by for pooling in POOLINGS}
+    assert {pooling for pooling, by in ranked.items() if by == "score"} == {"mean", "noisy-or"}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
+    monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
+    model, bags = make_model(pooling, 2), make_bags()
+    found = explain_bag(model, bags, 0, chunk_size=9)
+    curves, n = found.faithfulness, SIZES[0]
+    bins = faithful._bins(found.order, 20, 0)
+    assert len(curves.removed) == len(curves.inserted) == faithful.STEPS
+    assert (curves.removed[0], curves.inserted[-1]) == (0, 1)
+    np.testing.assert_allclose([curves.deletion[0], curves.insertion[-1]], found.score, rtol=0, atol=1e-6)
+    for order in (0, 1, 20):
+        deletion = curves.deletion if order == 0 else curves.random_deletion[order - 1]
+        insertion = curves.insertion if order == 0 else curves.random_insertion[order - 1]
+        left = [bags[0][bins[order] >= step] for step in range(20)]
+        entered = [bags[0][bins[order] <= step] for step in range(20)]
+        np.testing.assert_allclose(curves.removed, [1 - len(part) / n for part in left], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(curves.inserted, [len(part) / n for part in entered], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(deletion, predict(model, Bags.from_list(left)), rtol=0, atol=2e-6)
+        np.testing.assert_allclose(insertion, predict(model, Bags.from_list(entered)), rtol=0, atol=2e-6)
+    assert list(found.order[: (bins[0] == 0).sum()]) == list(found.order[bins[0][found.order] == 0])
+
+
+def test_random_orders_are_seeded_and_differ():
+    found = [explain_bag(make_model("attention"), make_bags(), 0).faithfulness for _ in range(2)]
+    np.testing.assert_array_equal(found[0].random_deletion, found[1].random_deletion)
+    assert len(np.unique(found[0].random_deletion_areas)) == faithful.ORDERS
+
+
+class Direct(AttentionPooling):
+    """Attention whose logit is the first feature, and whose value is the second."""
+
+    def __init__(self):
+        super().__init__(2)
+
+    def forward(self, e):
+        return e[:, 0], e[:, 1:]
+
+
+@pytest.mark.parametrize(("evidence", "verdict"), [(8.0, "lowers"), (-8.0, "raises")])
+def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence, verdict):
+    x = np.zeros((60, 2), dtype=np.float32)
+    x[:3] = (4, evidence)
+    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
+    assert set(found.order[:3]) == {0, 1, 2}
+    tested = found.faithfulness
+    assert tested.verdict == verdict
+    lower = evidence > 0
+    assert (tested.deletion_area < tested.random_deletion_areas.min()) == lower
+    assert (tested.insertion_area > tested.random_insertion_areas.max()) == lower
+
+
+def test_a_map_beside_the_evidence_is_not():
+    x = np.random.default_rng(1).normal(size=(60, 2)).astype(np.float32)
+    x[:, 1] = 1.0
+    tested = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0).faithfulness
+    assert tested.verdict == "neither"
+    np.testing.assert_allclose(tested.deletion, tested.deletion[0], rtol=1e-6)
+
+
+def test_small_bags_have_as_many_steps_as_instances_and_one_instance_has_no_curve():
+    model, bags = make_model("attention"), make_bags()
+    assert explain_bag(model, bags, 1).faithfulness is None
+    assert len(explain_bag(model, bags, 2).faithfulness.deletion) == SIZES[2]
+    assert explain_bag(model, bags, 2, faithful=False).faithfulness is None
+    with pytest.raises(BagDataError, match="from 0 to 2, got 3"):
+        explain_bag(model, bags, 3)
+
+
+def test_max_pooling_gives_all_weight_to_the_first_maximum():
+    found = explain_bag(make_model("max"), make_bags(), 0)
+    assert found.relative_weight[found.order[0]] == SIZES[0]
+    assert found.instances.weight.sum() == 1
+    assert (np.diff(found.instances.attention[found.order]) <= 0).all()
+
+
+def test_json_of_the_curves_is_plain():
+    found = explain_bag(make_model("attention"), make_bags(), 0).faithfulness
+    read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert read["deletion"]["area"] == found.deletion_area
+    assert read["insertion"]["random_area"] == found.random_insertion_areas.mean()
+    assert read["orders"] == 20
+
+
+def test_rasterised_patches_are_where_a_loop_puts_them():
+    rng = np.random.default_rng(2)
+    corners = rng.integers(0, 90, size=(40, 2)).astype(float)
+    patches, values = Patches(corners, 16.0, 10.0, False), rng.normal(size=40)
+    sums, counts = np.zeros((50, 48)), np.zeros((50, 48))
+    for (x, y), value in zip(corners, values, strict=True):
+        rows = slice(min(round(y / 2), 49), min(round((y + 10) / 2), 50))
+        columns = slice(min(round(x / 2), 47), min(round((x + 16) / 2), 48))
+        sums[rows, columns] += value
+        counts[rows, columns] += 1
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(rasterise(patches, values, shape=(50, 48), scale=0.5), sums / counts, atol=1e-9)
+
+
+def test_a_patch_smaller_than_a_pixel_stays_on_the_map():
+    patches = Patches(grid(1000, 100, 224).astype(float), 224.0, 224.0, False)
+    found = rasterise(patches, np.arange(100_000.0), shape=(10, 100), scale=1 / 2240)
+    assert np.isfinite(found).all()
+    assert found[0, 0] < found[-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"patch_size_level0": 512, "patch_size": 256}, (512, 512)),
+        ({"patch_size": 256, "downsample": [4.0, 2.0]}, (1024, 512)),
+        ({"patch_size": 256}, None),
+    ],
+)
+def test_the_size_of_a_patch_is_what_the_file_says(said, size):
+    bags = make_bags(
+        sizes=np.array([6]),
+        coords=grid(3, 2, 300),
+        attributes=[json.dumps({"a.h5": {"features": {"encoder": "x"}, "coords": said}})],
+    )
+    found = patches_of(bags, 0)
+    assert (found.width, found.height) == (size or (300, 300))
+    assert found.estimated == (size is None)
+    if size is None:
+        with pytest.warns(UserWarning, match=r"nothing states the size .*bag b.*300 pixels"):
+            warn_of_estimate(found, "b")
+
+
+def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
+    n = np.array([6])
+    found = patches_of(make_bags((3, 8, 12), n, np.uint8, coords=grid(3, 2, 12)), 0)
+    assert (found.width, found.height, found.estimated) == (12, 8, False)
+    assert patches_of(make_bags(sizes=n), 0) is None
+    assert patches_of(make_bags(sizes=n, coords=np.arange(6)[:, None]), 0) is None
+    assert patches_of(make_bags(sizes=n, coords=grid(3, 2, 1.5)), 0) is None
+    assert patches_of(make_bags(sizes=n, coords=grid(3, 2, 8), sources=["a.png; b.png"]), 0) is None
+
+
+def test_geojson_is_what_qupath_reads():
+    bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 256), ids=["slide 1"])
+    found, patches = explain_bag(make_model("attention"), bags, 0), patches_of(bags, 0)
+    read = json.loads(geojson_text(found, patches, limit=10))
+    assert read["type"] == "FeatureCollection"
+    assert len(read["features"]) == 10
+    for rank, feature in enumerate(read["features"]):
+        (ring,), properties = feature["geometry"]["coordinates"], feature["properties"]
+        i = properties["instance"]
+        x, y = bags.places(0)[i]
+        assert feature["type"] == "Feature"
+        assert feature["geometry"]["type"] == "Polygon"
+        assert ring == [[x, y], [x + 256, y], [x + 256, y + 256], [x, y + 256], [x, y]]
+        assert uuid.UUID(feature["id"])
+        assert properties["objectType"] == "annotation"
+        assert i == found.order[rank]
+        assert all(isinstance(value, float) for value in properties["measurements"].values())
+        assert properties["weight"] == properties["measurements"]["weight"] == float(found.instances.weight[i])
+        assert properties["score"] == float(found.instances.score[i])
+        assert all(0 <= part <= 255 and isinstance(part, int) for part in properties["color"])
+    assert read["features"][0]["properties"]["percentile"] == 100
+    assert read["features"][0]["properties"]["classification"]["name"] == "top 1"
+    assert len({feature["id"] for feature in read["features"]}) == 10
+    assert len(json.loads(geojson_text(found, patches))["features"]) == 30
+
+
+def image_bags(path, side=8, columns=6, rows=5, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (rows * side, columns * side, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+    coords = grid(columns, rows, side)
+    x = np.stack([pixels[b : b + side, a : a + side].transpose(2, 0, 1) for a, b in coords])
+    return Bags(x, starts=[0], sizes=[len(x)], coords=coords, sources=[str(path)], ids=["one"]), pixels
+
+
+def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
+    bags, pixels = image_bags(tmp_path / "one.png")
+    found = explain_bag(make_model("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
+    drawn = Map(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
+    np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
+    raster = drawn.raster(found.relative_weight)
+    y, x = np.unravel_index(raster.argmax(), raster.shape)
+    assert bags.coords[found.order[0]].tolist() == [x, y]
+    top = pictures_of(bags, 0, found.order[:1])[0]
+    np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
+
+
+def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path):
+    Image.new("RGB", (4 * MAX_SIDE, MAX_SIDE), "red").save(tmp_path / "wide.png")
+    found = read_backdrop(tmp_path / "wide.png")
+    assert found.pixels.shape == (MAX_SIDE // 4, MAX_SIDE, 3)
+    assert found.scale == 0.25
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    for name, reason in (("gone.png", "not there any more"), ("bad.png", "whole image")):
+        with pytest.warns(UserWarning, match=rf"{name} is left out .*{reason}"):
+            assert read_backdrop(tmp_path / name) is None
+    assert read_backdrop(tmp_path / "features.h5") is None
+
+
+def picture(path, model, bags, **options):
+    kind = draw_explanation(path, explain_bag(model, bags, 0), bags, **options)
+    with Image.open(path) as image:
+        image.verify()
+        return kind, image.size
+
+
+def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
+    path, n, pooling = tmp_path / "p.png", np.array([30]), "attention"
+    patches, coords = make_model(pooling, shape=(3, 8, 8), encoder="mlp"), grid(6, 5, 8)
+    slices = make_model(pooling, shape=(1, 8, 8), encoder="mlp")
+    vectors = make_model(pooling)
+    cases = {
+        "overlay": (patches, image_bags(tmp_path / "one.png")[0]),
+        "sheet": (patches, make_bags((3, 8, 8), n, np.uint8)),
+        "strip": (slices, make_bags((1, 8, 8), n, coords=np.arange(30)[:, None])),
+        "map": (vectors, make_bags(sizes=n, coords=coords)),
+        "bars": (vectors, make_bags(sizes=n)),
+    }
+    for kind, (model, bags) in cases.items():
+        assert picture(path, model, bags)[0] == kind
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_every_pooling_has_a_picture(pooling, tmp_path):
+    bags, _ = image_bags(tmp_path / "one.png")
+    assert picture(tmp_path / "p.png", make_model(pooling, shape=(3, 8, 8), encoder="mlp"), bags)[0] == "overlay"
+
+
+def test_a_moved_image_leaves_the_contact_sheet(tmp_path):
+    bags, _ = image_bags(tmp_path / "one.png")
+    (tmp_path / "one.png").rename(tmp_path / "two.png")
+    model = make_model("attention", shape=(3, 8, 8), encoder="mlp")
+    with pytest.warns(UserWarning, match=r"one\.png is left out of the picture: it is not there"):
+        assert picture(tmp_path / "p.png", model, bags)[0] == "sheet"
+
+
+def test_pictures_of_few_and_of_many_instances(tmp_path):
+    vectors, pictures = make_model("attention"), make_model("attention", shape=(3, 8, 8), encoder="mlp")
+    for count in (1, 3000):
+        n = np.array([count])
+        assert picture(tmp_path / "v.png", vectors, make_bags(sizes=n), top=20)[0] == "bars"
+        assert picture(tmp_path / "p.png", pictures, make_bags((3, 8, 8), n, np.uint8), top=12)[0] == "sheet"
+    n = np.array([100_000])
+    kind, size = picture(tmp_path / "m.png", vectors, make_bags(sizes=n, coords=grid(400, 250, 256)))
+    assert kind == "map"
+    assert max(size) < 3000
+
+
+def test_the_sheet_shows_both_ends_once():
+    bags = make_bags()
+    found = explain_bag(make_model("attention"), bags, 0)
+    high, low = shown(found, 8)
+    assert high.tolist() == found.order[:8].tolist()
+    assert low.tolist() == found.order[-8:].tolist()
+    found = explain_bag(make_model("attention"), bags, 2)
+    high, low = shown(found, 5)
+    assert (len(high), len(low)) == (5, 2)
+    assert not set(high) & set(low)
+
+
+def test_the_strip_is_in_order_and_holds_the_top_slices():
+    order = np.random.default_rng(3).permutation(40)[:, None]
+    bags = make_bags((1, 8, 8), np.array([40]), coords=order)
+    found = explain_bag(make_model("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
+    chosen = strip_instances(found, 8)
+    assert len(chosen) == SLICES
+    assert (np.diff(order[chosen, 0]) > 0).all()
+    assert set(found.order[:6]) <= set(chosen)
+
+
+def test_an_unknown_bag_is_answered_with_near_names():
+    bags = make_bags(ids=["slide_001", "slide_002", "other"])
+    assert find_bags(bags, ["other", "slide_001"]) == [2, 0]
+    with pytest.raises(BagDataError, match=r"got 'slide_003' .*slide_00[12], slide_00[12]"):
+        find_bags(bags, ["slide_003"])
