@@ -184,7 +184,7 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     """What the rows say about the aim."""
     names = {"anon_mib": "anonymous memory", "peak_mib": "peak resident memory"}
     said = []
-    for case, what in (("train", "Training"), ("score", "Scoring")):
+    for case, what in (("train", 'Training, reads="pread"'), ("score", 'Scoring in chunks of 128, reads="pread"')):
         for column, name in names.items():
             ratio = flatness(rows, case, "midam", column)
             if ratio is not None:

@@ -1,13 +1,18 @@
 """`midam predict` and `midam evaluate` on bags that a run has or has not seen."""
 
+import dataclasses
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.integration.commands import table
 
+from midam import Bags, read_bags
 from midam.cli import main
+from midam.runs.apply import evaluate_run, load_run
+from midam.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,7 @@ def test_the_data_are_not_overwritten(made, tmp_path, capsys):
     data, run = made
     before = data.read_bytes()
     assert main(["predict", str(run), str(data), "--out", str(data)]) == 2
-    assert "another file" in capsys.readouterr().err
+    assert "a file outside" in capsys.readouterr().err
     assert data.read_bytes() == before
 
 
@@ -127,6 +132,28 @@ def test_bags_with_known_ids_in_other_data_are_warned_of(made, tmp_path, capsys)
     assert "new bags" in captured.out
 
 
+def test_a_patient_that_was_a_bag_and_is_a_group_now_is_warned_of(made):
+    data, run = made
+    trained = load_run(RunFolder(run))
+    bags = read_bags(data)
+    slides = Bags.from_list(
+        [bags[i] + 0.25 for i in range(40) for _ in range(2)],
+        np.repeat(bags.labels, 2),
+        ids=[f"slide{i}" for i in range(80)],
+        groups=np.repeat(bags.ids, 2),
+    )
+    known = 2 * sum(split != "test" for split in trained.splits.values())
+    with pytest.warns(UserWarning, match=f"^{known} of 80 new bags .* no test"):
+        evaluate_run(trained, slides)
+    patients = slides.subset(range(0, 80, 2)).replace(ids=bags.ids, groups=None)
+    grouped = dataclasses.replace(trained, groups=set(bags.ids[:7].tolist()), splits={})
+    with pytest.warns(UserWarning, match="^7 of 40 new bags .* no test"):
+        evaluate_run(grouped, patients)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_run(trained, slides.replace(groups=[f"other{i // 2}" for i in range(80)]))
+
+
 def test_known_bags_among_new_ones_stay_apart_whatever_their_ids(made, tmp_path, capsys):
     data, run = made
     known, new = pd.read_csv(data), pd.read_csv(data)
@@ -146,7 +173,7 @@ def test_files_of_the_run_are_not_overwritten(made, capsys):
     data, run = made
     before = (run / "model.pt").read_bytes()
     assert main(["predict", str(run), str(data), "--out", str(run / "model.pt")]) == 2
-    assert "another file" in capsys.readouterr().err
+    assert "a file outside" in capsys.readouterr().err
     assert (run / "model.pt").read_bytes() == before
 
 

@@ -87,7 +87,7 @@ def test_predict_and_evaluate_elsewhere_and_at_home(study, tmp_path):
         assert json.loads((tmp_path / "own.json").read_text())["headline"] == "test"
     code, text = run(tmp_path, "predict", study / "run", new, *labels, "--out", labels[1])
     assert code == 2
-    assert "another file than the data" in text
+    assert "a file outside the data" in text
 
 
 def test_a_store_is_the_folder(study, tmp_path):

@@ -81,7 +81,11 @@ def keep_data(options: Namespace) -> None:
         return
     out = Path(options.out).resolve()
     tables = [Path(options[name]).resolve() for name in ("labels", "slides") if options[name] is not None]
-    if out in (data, *tables) or (out.exists() and Path(options.run).resolve() in out.parents):
+    if (
+        out in (data, *tables)
+        or (data.is_dir() and data in out.parents)
+        or (out.exists() and Path(options.run).resolve() in out.parents)
+    ):
         raise ConfigError(
-            f"Expected another file than the data or one of the run's for --out, got {options.out}; choose a new name."
+            f"Expected a file outside the data and the run for --out, got {options.out}; choose a new name."
         )

@@ -1,7 +1,7 @@
 """Apply a finished run: load it, score bags, evaluate it on bags it has or has not seen."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -212,11 +212,19 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
             UserWarning,
             stacklevel=3,
         )
-    same_group = 0 if bags.groups is None else sum(str(bags.groups[i]) in run.groups for i in new)
+    # A patient can be a bag here and a group of bags there.
+    seen = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
+    same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
     if same_group:
         warnings.warn(
             f"{same_group} of {len(new)} new bags (in {bags.source}) belong to groups that the run was trained or "
-            "validated on: the figures below are no test",
+            "validated on, or are such groups: the figures below are no test",
             UserWarning,
             stacklevel=3,
         )
+
+
+def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:
+    """Group of a bag, and its id unless that is known as one."""
+    found = set() if bags.groups is None else {str(bags.groups[index])}
+    return found | ({str(bags.ids[index])} - set(known))
