@@ -84,3 +84,14 @@ def test_bags_on_disk_are_the_bags_in_memory(rows, array):
     found = [InstanceReader(bags).rows(torch.from_numpy(index)) for bags in (disk, memory)]
     assert (found[0] == found[1]).all()
     disk.check()
+
+
+def test_a_mask_selects(rows, array):
+    mask = np.arange(500) % 3 == 0
+    np.testing.assert_array_equal(rows[mask], array[mask])
+    np.testing.assert_array_equal(rows.take(mask.tolist()), array[mask])
+    for instances in (rows, array):
+        bags = Bags(instances, starts=[0], sizes=[500])
+        np.testing.assert_array_equal(bags.gather(mask), array[mask])
+        with pytest.raises(IndexError, match=r"mask of 500 values, got shape \(3,\)"):
+            bags.gather([True, False, True])

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 
 import numpy as np
@@ -12,8 +13,11 @@ import pytest
 from midam.data import store_rows
 from midam.data.bags import Bags, bag_digests
 from midam.data.rows import RowFile
+from midam.data.sources.filerows import FileRows, FileSet
+from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
-from midam.data.store_journal import Journal
+from midam.data.store_journal import Journal, WrittenBag, _stamp
+from midam.data.store_write import require_free
 from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
 
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
@@ -128,7 +132,23 @@ def test_the_files_are_read_with_numpy_alone(stored):
     table = np.load(stored / "bags.npz")
     ends = table["sizes"].cumsum()
     np.testing.assert_array_equal(rows[ends[2] : ends[3]], full()[3])
-    assert table["ids"][0].decode() == "bäg"
+    at = table["ids_offsets"]
+    assert table["ids"][at[0] : at[1]].tobytes().decode() == "bäg"
+    at, index = table["groups_offsets"], table["groups_index"]
+    assert [table["groups"][at[i] : at[i + 1]].tobytes().decode() for i in index] == full().groups.tolist()
+
+
+def test_one_long_text_does_not_widen_the_others(tmp_path):
+    long = json.dumps({"a.h5": {"coords": {"name": "ü" * 200_000}}})
+    bags = make(bags=500, attributes=[long, *["{}"] * 499], sources=["/ä.h5"] * 500)
+    found = open_store(write_store(bags, tmp_path / "store"))
+    assert (tmp_path / "store" / "bags.npz").stat().st_size < 2 * len(long.encode()) + 100_000
+    assert found.attributes.nbytes == 500 * 8
+    assert found.attributes[1] is found.attributes[499]
+    assert found.described(0) == json.loads(long)
+    chosen = found.subset([3, 0])
+    assert chosen.attributes.tolist() == ["{}", long]
+    assert chosen.sources.tolist() == ["/ä.h5"] * 2
 
 
 @pytest.mark.parametrize("done", [1, 4, 7])
@@ -159,15 +179,48 @@ def test_a_stopped_import_writes_only_what_is_left(tmp_path, monkeypatch, done):
     assert not list(tmp_path.glob(".out*"))
 
 
-@pytest.mark.parametrize("change", ["file", "labels", "content"])
-def test_an_import_of_other_data_starts_anew(tmp_path, change):
-    bags = full() if change == "content" else on_file(tmp_path)
-
+def stopped(bags, out):
     def stop(number):
         raise KeyboardInterrupt
 
     with pytest.raises(RunStoppedError):
-        write_store(bags, tmp_path / "out", on_bag=stop)
+        write_store(bags, out, on_bag=stop)
+
+
+def test_an_import_with_other_reading_options_starts_anew(tmp_path):
+    volumes = np.random.default_rng(0).uniform(1, 2, (3, 4, 5, 6)).astype(np.float32)
+    paths = [tmp_path / f"{name}.npy" for name in "abc"]
+    for path, volume in zip(paths, volumes, strict=True):
+        np.save(path, volume)
+
+    def cut(window):
+        rows = FileRows(FileSet.probed(paths, ImageOptions(window=window)))
+        return Bags(rows, starts=[0, 4, 8], sizes=[4, 4, 4])
+
+    stopped(cut((0.0, 2.0)), tmp_path / "out")
+    with pytest.warns(UserWarning, match="it starts anew"):
+        write_store(cut((1.0, 2.0)), tmp_path / "out")
+    for found, volume in zip(open_store(tmp_path / "out"), volumes):
+        np.testing.assert_allclose(found[:, 0], volume - 1, atol=1e-6)
+
+
+def test_a_changed_file_in_a_folder_makes_another_plan(tmp_path):
+    chunk = tmp_path / "a.zarr" / "features" / "c0"
+    chunk.parent.mkdir(parents=True)
+    chunk.write_bytes(b"1234")
+    before, again = _stamp(tmp_path / "a.zarr"), _stamp(tmp_path / "a.zarr")
+    assert before == again
+    folder = (tmp_path / "a.zarr").stat()
+    os.utime(chunk, (1, 1))
+    os.utime(tmp_path / "a.zarr", ns=(folder.st_atime_ns, folder.st_mtime_ns))
+    assert _stamp(tmp_path / "a.zarr") != before
+
+
+@pytest.mark.parametrize("change", ["file", "labels", "content"])
+def test_an_import_of_other_data_starts_anew(tmp_path, change):
+    bags = full() if change == "content" else on_file(tmp_path)
+
+    stopped(bags, tmp_path / "out")
     if change == "file":
         os.utime(tmp_path / "rows", (1, 1))
         other = bags
@@ -187,6 +240,65 @@ def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
         assert [bag.number for bag in journal.read("plan")] == [3]
         assert (tmp_path / "j").read_text() == 'plan\n[3, "ab", null]\n'
         assert journal.read("another") is None
+
+
+@pytest.mark.parametrize("line", ['[4, "c[5, "ab", null]', "[4]", "7", "\0\0", "\xff"])
+def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
+    with Journal(tmp_path / "j", owner="s") as journal:
+        journal.begin("plan")
+    good = 'plan\n[3, "ab", null]\n'
+    (tmp_path / "j").write_text(f'{good}{line}\n[6, "ab", null]\n', encoding="latin-1")
+    with Journal(tmp_path / "j", owner="s") as journal:
+        assert [bag.number for bag in journal.read("plan")] == [3]
+        assert (tmp_path / "j").read_text() == good
+
+
+def _write_to_the_limit(path):
+    with Journal(path, owner="s") as journal:
+        journal.begin("plan")
+        journal.add([WrittenBag(0, "a" * 64, None)])
+        size = path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
+        with pytest.raises(OSError, match="too large"):
+            journal.add([WrittenBag(1, "b" * 64, None)])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert path.stat().st_size == size
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path):
+    # The system cuts a write at the limit as it does at the end of a disk; a process of its own has the limit.
+    process = multiprocessing.get_context("spawn").Process(target=_write_to_the_limit, args=(tmp_path / "j",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    def full_disk(journal, bags):
+        tries.append(len(bags))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "journal")
+
+    monkeypatch.setattr(Journal, "add", full_disk)
+    monkeypatch.setattr(store_rows, "_COMMIT_SECONDS", -1)
+    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
+    with pytest.raises(StoreError, match="Expected room for the store"):
+        write_store(full(), tmp_path / "out")
+    assert len(tries) == 1
+    monkeypatch.undo()
+    assert_same(open_store(write_store(full(), tmp_path / "out")), full())
+
+
+def test_a_link_to_an_empty_folder_is_a_free_place(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    require_free(tmp_path / "link")
+    assert_same(open_store(write_store(full(), tmp_path / "link")), full())
+    assert (tmp_path / "link").is_symlink()
+    assert is_store(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="which exists"):
+        require_free(tmp_path / "link")
 
 
 def test_a_taken_place_is_refused(tmp_path, stored):

@@ -328,14 +328,24 @@ def test_few_files_are_open_at_a_time(tmp_path):
     assert open_files() == before
 
 
-def test_files_that_are_held_in_memory_are_bounded(tmp_path, monkeypatch):
-    paths = [tmp_path / f"{number}.npz" for number in range(4)]
+@pytest.mark.parametrize("suffix", ["npz", "pt"])
+def test_files_that_are_held_in_memory_are_bounded(tmp_path, monkeypatch, suffix):
+    paths = [tmp_path / f"{number}.{suffix}" for number in range(4)]
     for number, path in enumerate(paths):
-        np.savez(path, features(number))
+        if suffix == "npz":
+            np.savez(path, features(number))
+        else:
+            torch.save(torch.from_numpy(features(number)), path, _use_new_zipfile_serialization=False)
     monkeypatch.setattr("midam.data.sources.filerows._HELD_BYTES", 2 * features().nbytes)
     rows = FileRows(FileSet.probed(paths))
     assert len(rows[:]) == 4 * N
     assert rows.files.num_open == 2
+
+
+def test_a_store_of_zarr_is_named_as_the_folder_that_holds_its_chunks(tmp_path):
+    write_zarr(tmp_path / "a.zarr", features(), 3)
+    (named,) = FileRows(FileSet.probed([tmp_path / "a.zarr"])).paths
+    assert any("c" in path.parts for path in named.rglob("*") if path.is_file())
 
 
 def test_threads_read_what_is_there(many):

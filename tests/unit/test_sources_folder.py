@@ -145,6 +145,64 @@ def test_ids_are_matched_with_suffix_folder_and_case(folder, table):
     assert read_bags(folder, labels=table(exact), positive="tumor").ids.tolist() == sorted([*SLIDES, "C"])
 
 
+def test_files_of_one_name_in_class_folders_stay_apart(tmp_path, table):
+    place = tmp_path / "cls"
+    for name in ("normal/0", "tumor/0", "tumor/1"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(place / f"{name}.npy", features(name))
+    ids = ["normal/0", "tumor/0", "tumor/1"]
+    bare = read_bags(place, require_labels=False)
+    assert bare.ids.tolist() == ids
+    rows = "id,label\ndata/cls/normal/0.csv,0\nTumor/0,1\n1.npy,1\n"
+    bags = read_bags(
+        place, labels=table(rows), split_file=table("id,split\nnormal/0,train\ntumor/0.npy,val\n1,test\n", "s.csv")
+    )
+    assert bags.ids.tolist() == ids
+    assert bags.labels.tolist() == [0, 1, 1]
+    assert bags.splits.tolist() == ["train", "val", "test"]
+    for number, name in enumerate(ids):
+        np.testing.assert_array_equal(bags[number], features(name))
+        np.testing.assert_array_equal(bare[number], features(name))
+    again = read_bags(write_store(bare, tmp_path / "store"), labels=table(rows))
+    assert again.labels.tolist() == [0, 1, 1]
+    with pytest.raises(BagDataError, match="one file of the name '0', got 'normal/0' and 'tumor/0'"):
+        read_bags(place, labels=table("id,label\n0,0\n1,1\n"))
+
+
+@pytest.mark.parametrize("names", [("a.h5", "a.hdf5"), ("h5_files/a.h5", "features_uni/a.h5")])
+def test_files_of_one_name_are_refused(tmp_path, names):
+    for name in names:
+        write_h5(tmp_path / "slides" / name, name)
+    with pytest.raises(BagDataError, match=f"got {names[0]} and {names[1]} .*manifest"):
+        read_bags(tmp_path / "slides", require_labels=False)
+
+
+def test_two_columns_that_name_different_files_are_refused(tmp_path, table):
+    (tmp_path / "bags").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "bags" / f"{number}.npy", features(str(number)))
+    path = table("id,slide_number,file,label\n0,2,2.svs,1\n1,0,0.svs,0\n2,1,1.svs,0\n")
+    with pytest.raises(ConfigError, match=r"got 'id' and 'slide_number', which .*labels\.csv.*--bag-column"):
+        read_bags(tmp_path / "bags", labels=path)
+    assert read_bags(tmp_path / "bags", labels=path, bag_column="file").labels.tolist() == [0, 0, 1]
+    agree = table("file,slide_number,age,label\n2.svs,2,1,1\n0.svs,0,1,0\n1.svs,1,2,0\n")
+    assert read_bags(tmp_path / "bags", labels=agree).labels.tolist() == [0, 0, 1]
+    bags = read_bags(tmp_path / "bags", require_labels=False)
+    splits = table("id,slide_number,split\n0,2,test\n1,0,train\n2,1,train\n", "s.csv")
+    with pytest.raises(ConfigError, match="'id' and 'slide_number'"):
+        read_bags(write_store(bags, tmp_path / "store"), split_file=splits)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("x/c.svs,1\ny/c.svs,1", ("x/c.svs", "y/c.svs")), ("C,1\nc,1", ("C", "c"))]
+)
+def test_two_names_of_one_file_are_refused(folder, table, text, names):
+    with pytest.raises(BagDataError, match=f"one row for the file 'c', got the names '{names[0]}' and '{names[1]}'"):
+        read_bags(folder, labels=table(f"id,label\n{text}\n"))
+    with pytest.warns(UserWarning, match="4 of 5 files have no label"):
+        assert read_bags(folder, labels=table("id,label\nc,1\nc,1\n")).ids.tolist() == ["c"]
+
+
 def test_names_keep_their_dots():
     assert strip_suffix("a.b.1") == "a.b.1"
     assert strip_suffix(".svs") == ".svs"

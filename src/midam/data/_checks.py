@@ -51,6 +51,16 @@ def str_array(values: ArrayLike) -> NDArray[np.str_]:
     return array.astype(np.str_)
 
 
+def text_array(values: ArrayLike) -> NDArray[np.object_]:
+    """Return texts as an array of str objects [n]: a long one does not widen the others, and equal ones can be one."""
+    array = np.asarray(values, dtype=object)
+    if set(map(type, array.ravel().tolist())) <= {str}:
+        return array
+    found = np.empty(array.shape, dtype=object)
+    found.ravel()[:] = [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    return found
+
+
 def label_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.int64]:
     """Return labels as int64 [N]; each is 0 or 1."""
     array = np.asarray(values)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data import _checks
 from midam.data._checks import SPLITS
-from midam.data.rows import Rows
+from midam.data.rows import Rows, row_positions
 from midam.errors import BagDataError, OneClassError
 
 _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
@@ -59,7 +59,8 @@ class Bags:
     ----------
     instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, sources, attributes,
     source
-        The parameters, as int64 and str arrays, the feature names as a tuple.
+        The parameters, as int64 and str arrays (sources and attributes as objects, all str), the feature names as a
+        tuple.
 
     Raises
     ------
@@ -87,8 +88,8 @@ class Bags:
     coords: NDArray[Any] | Rows | None
     digests: NDArray[np.str_] | None
     feature_names: tuple[str, ...] | None
-    sources: NDArray[np.str_] | None
-    attributes: NDArray[np.str_] | None
+    sources: NDArray[np.object_] | None
+    attributes: NDArray[np.object_] | None
     source: str
 
     def __init__(
@@ -121,8 +122,8 @@ class Bags:
             coords=coords,
             digests=None if digests is None else _checks.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
-            sources=None if sources is None else _checks.str_array(sources),
-            attributes=None if attributes is None else _checks.str_array(attributes),
+            sources=None if sources is None else _checks.text_array(sources),
+            attributes=None if attributes is None else _checks.text_array(attributes),
             source=source,
         )
         self.check(finite=False)
@@ -371,8 +372,8 @@ class Bags:
 
         Parameters
         ----------
-        rows : array of int, any shape
-            Positions in ``instances``.
+        rows : array of int, any shape, or of bool, shape [M]
+            Positions in ``instances``, or a mask over them.
 
         Returns
         -------
@@ -385,7 +386,7 @@ class Bags:
         >>> bags.gather(bags.starts[1] + np.array([[0], [1]])).shape
         (2, 1, 1)
         """
-        return np.asarray(self.instances[np.asarray(rows, dtype=np.int64)])
+        return np.asarray(self.instances[row_positions(rows, len(self.instances))])
 
     def places(self, index: int) -> NDArray[Any] | None:
         """Coordinates of the instances of one bag, shape [n_i, C]; None where there are none.

@@ -51,11 +51,9 @@ class Rows(ABC):
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Copy the instances at `positions` of any shape, long runs of neighbours in one read each.
 
-        Returns
-        -------
-        numpy.ndarray, shape ``positions.shape + shape[1:]``
+        A mask [M] selects as it does of an array. Shape of the copy: ``positions.shape + shape[1:]``.
         """
-        positions = np.asarray(positions, dtype=np.int64)
+        positions = row_positions(positions, len(self))
         flat = positions.reshape(-1)
         if not len(flat):
             return np.empty((*positions.shape, *self.shape[1:]), self.dtype)
@@ -94,6 +92,11 @@ class Rows(ABC):
     def paths(self) -> tuple[Path, ...]:
         """Files that the instances are read from; none where that cannot be said."""
         return ()
+
+    @property
+    def plan(self) -> str:
+        """What the rows are made of the files with; other options give another text."""
+        return ""
 
     @property
     def ndim(self) -> int:
@@ -272,6 +275,14 @@ def _cached(handle: int, start: int) -> bool:
         if error.errno != errno.EOPNOTSUPP:
             raise
     return True
+
+
+def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
+    """Positions of an index array of any shape, or of a mask over so many rows."""
+    array = np.asarray(index)
+    if array.dtype == np.bool_ and array.shape != (rows,):
+        raise IndexError(f"Expected a mask of {rows} values, got shape {array.shape}; give one for each instance.")
+    return np.flatnonzero(array) if array.dtype == np.bool_ else array.astype(np.int64, copy=False)
 
 
 def physical_memory() -> int:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ FORMAT = "midam store"
 VERSION = 1
 INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz", "store.json"
 
-# Of the bag table: text as UTF-8 bytes, digests as 32 bytes each.
+# Of the bag table: texts as the UTF-8 bytes of the different ones, where each begins and ends, and which one each bag
+# has (the ids differ, and have no index); digests as 32 bytes each.
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
+LONG_TEXTS = ("sources", "attributes")
 DIGESTS = ("digests", "coords_digests")
+_OFFSETS, _INDEX = "_offsets", "_index"
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
         if column is None:
             continue
         if name in TEXTS:
-            found[name] = np.char.encode(column, "utf-8")
+            found |= _packed(name, column)
         elif name in DIGESTS:
             found[name] = np.frombuffer(bytes.fromhex("".join(column.tolist())), np.uint8).reshape(len(column), 32)
         else:
@@ -156,9 +160,10 @@ def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
         )
     found: dict[str, NDArray[Any]] = {}
     with np.load(io.BytesIO(content), allow_pickle=False) as table:
-        for name in table.files:
-            column = table[name]
-            found[name] = _text(column) if name in TEXTS else _digits(column) if name in DIGESTS else column
+        columns = {name: table[name] for name in table.files}
+    for name in [name for name in columns if not name.endswith((_OFFSETS, _INDEX))]:
+        column = columns[name]
+        found[name] = _texts(name, columns) if name in TEXTS else _digits(column) if name in DIGESTS else column
     return found
 
 
@@ -196,16 +201,30 @@ def _facts(content: dict[str, Any]) -> RowFacts:
     return RowFacts(content["file"], content["dtype"], tuple(content["shape"]), content["bytes"])
 
 
-def _text(column: NDArray[Any]) -> NDArray[np.str_]:
-    width = column.dtype.itemsize
-    letters = np.frombuffer(column.tobytes(), np.uint8)
-    # Plain ASCII is widened as numbers, many times faster than by a decoder: opening takes no longer than that.
-    return _widened(letters, width) if (letters < 128).all() else np.char.decode(column, "utf-8")
+def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Arrays of a column of texts; a long one costs its own bytes, and equal ones are there once."""
+    places: dict[str, int] = {}
+    index = [places.setdefault(text, len(places)) for text in texts.tolist()]
+    parts = [text.encode() for text in places]
+    found: dict[str, NDArray[Any]] = {
+        name: np.frombuffer(b"".join(parts), np.uint8),
+        name + _OFFSETS: np.cumsum([0, *(len(part) for part in parts)], dtype="<i8"),
+    }
+    return found if name == "ids" else {**found, name + _INDEX: np.array(index, dtype="<i8")}
+
+
+def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Column of texts: str of one width, or objects where a long one would widen all."""
+    content, offsets = columns[name].tobytes(), columns[name + _OFFSETS].tolist()
+    # Plain ASCII is decoded as a whole, since its letters are where its bytes are: opening takes half the time.
+    if content.isascii():
+        texts = list(map(content.decode().__getitem__, map(slice, offsets[:-1], offsets[1:])))
+    else:
+        texts = [content[begin:end].decode() for begin, end in pairwise(offsets)]
+    unique = np.array(texts, dtype=object if name in LONG_TEXTS else np.str_)
+    return unique if name == "ids" else unique[columns[name + _INDEX]]
 
 
 def _digits(column: NDArray[Any]) -> NDArray[np.str_]:
-    return _widened(np.frombuffer(column.tobytes().hex().encode(), np.uint8), 64)
-
-
-def _widened(letters: NDArray[np.uint8], width: int) -> NDArray[np.str_]:
-    return letters.astype(np.uint32).view(f"U{width}")
+    letters = np.frombuffer(column.tobytes().hex().encode(), np.uint8)
+    return letters.astype(np.uint32).view("U64")

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,19 +56,27 @@ class Journal:
         self._handle = _locked(path, owner)
 
     def read(self, plan: str) -> list[WrittenBag] | None:
-        """Bags that are written; None if the journal is of another plan. Half a last line is cut off.
+        """Bags that are written; None if the journal is of another plan.
 
-        An empty journal is of every plan.
+        The first line that is no bag is cut off, with all that follow. An empty journal is of every plan.
         """
-        content = self.path.read_bytes()
-        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        lines = self.path.read_bytes().split(b"\n")[:-1]
         if not lines:
             os.ftruncate(self._handle, 0)
             return []
         if lines[0] != plan.encode():
             return None
-        os.ftruncate(self._handle, sum(len(line) + 1 for line in lines))
-        return [WrittenBag(*json.loads(line)) for line in lines[1:]]
+        size = len(lines[0]) + 1
+        found: dict[int, WrittenBag] = {}
+        for line in lines[1:]:
+            try:
+                bag = WrittenBag(*json.loads(line))
+            except (TypeError, ValueError):
+                break
+            found[bag.number] = bag
+            size += len(line) + 1
+        os.ftruncate(self._handle, size)
+        return list(found.values())
 
     def begin(self, plan: str) -> None:
         """Forget what is written, and note the plan."""
@@ -75,7 +84,7 @@ class Journal:
         self._write(f"{plan}\n")
 
     def add(self, bags: list[WrittenBag]) -> None:
-        """Note bags; they are noted for good when this returns."""
+        """Note bags; they are noted for good when this returns, and none of them is if it fails."""
         lines = [json.dumps([bag.number, bag.digest, bag.coords_digest]) + "\n" for bag in bags]
         self._write("".join(lines))
 
@@ -85,11 +94,14 @@ class Journal:
 
     def _write(self, text: str) -> None:
         content = memoryview(text.encode())
+        size = os.fstat(self._handle).st_size
         try:
             while content:
                 content = content[os.write(self._handle, content) :]
             os.fsync(self._handle)
         except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._handle, size)  # a full disk takes a part of a line
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def __enter__(self) -> Self:
@@ -102,7 +114,8 @@ class Journal:
 def plan_digest(bags: Bags) -> str:
     """SHA-256 of what a store of these bags will hold, as far as it can be told before they are read.
 
-    Files count by path, size and time of their last change; bags that do not come from files by their content.
+    Files count by path, size and time of their last change, and by what their rows are made with; bags that do not
+    come from files by their content.
     """
     files = _files(bags)
     plan = {
@@ -119,6 +132,7 @@ def plan_digest(bags: Bags) -> str:
         "feature_names": bags.feature_names,
         "source": bags.source,
         "starts": bags.starts.tolist(),
+        "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
         "files": [_stamp(path) for path in files] if files else [bag_digests(bags), _coords_digest(bags)],
     }
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
@@ -138,6 +152,10 @@ def _files(bags: Bags) -> list[Path]:
 
 
 def _stamp(path: Path) -> list[Any]:
+    """Path, size and time of a file; those of all files of a folder, whose own time is not that of its content."""
+    if path.is_dir():
+        files = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return [str(path), [_stamp(file) for file in files]]
     facts = path.stat()
     return [str(path), facts.st_size, facts.st_mtime_ns]
 

@@ -112,6 +112,7 @@ def write_rows(
     stop = threading.Event()
     fresh: list[WrittenBag] = []
     committed = time.monotonic()
+    failed = False
 
     def write_block(numbers: list[int]) -> list[WrittenBag]:
         found: list[WrittenBag] = []
@@ -121,8 +122,13 @@ def write_rows(
         return found
 
     def commit() -> None:
-        files.sync()
-        journal.add(fresh)
+        nonlocal failed
+        try:
+            files.sync()
+            journal.add(fresh)
+        except OSError:
+            failed = True  # a second try would note what the disk has refused
+            raise
         fresh.clear()
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="midam-import") as pool:
@@ -144,7 +150,7 @@ def write_rows(
             progress.done.update(written)
             raise
         finally:
-            if fresh:
+            if fresh and not failed:
                 commit()
 
 

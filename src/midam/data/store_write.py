@@ -73,7 +73,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
-    place = Path(os.path.abspath(out))
+    place = Path(os.path.realpath(out))  # a link stays a link: what it leads to is written
     part, journal_path = place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
@@ -91,7 +91,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
 
 def _is_taken(place: str | Path) -> bool:
     """Whether something stands where a store is to be written; an empty folder does not count."""
-    place = Path(place)
+    place = Path(os.path.realpath(place))
     return place.exists() and not (place.is_dir() and not any(place.iterdir()))
 
 

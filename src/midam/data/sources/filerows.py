@@ -172,6 +172,11 @@ class FileRows(Rows):
         """The files."""
         return tuple(self.files.paths)
 
+    @property
+    def plan(self) -> str:
+        """The column, and how the files are cut."""
+        return repr((self.column, self.files.options))
+
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""
         rows, back = np.unique(positions, return_inverse=True)

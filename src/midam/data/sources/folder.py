@@ -16,7 +16,7 @@ from midam.data.sources.files import OPENERS, SUFFIXES, OnFile, kinds_of
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.images import IMAGE_SUFFIXES
 from midam.data.sources.labels import LabelTable, read_labels
-from midam.data.sources.names import file_name, file_suffix, first_names
+from midam.data.sources.names import FEATURE_FOLDERS, bag_names, file_suffix, first_names
 from midam.data.sources.nametable import binary_labels, read_names_table, require_columns, split_names
 from midam.data.sources.nifti import NIFTI_SUFFIXES
 from midam.data.sources.slides import SLIDE_SUFFIXES
@@ -27,7 +27,6 @@ _KINDS = (
     *((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), SLIDE_SUFFIXES, IMAGE_SUFFIXES, NIFTI_SUFFIXES),
     *(_SERIES, (".csv",)),
 )
-_KNOWN_FOLDERS = ("h5_files", "pt_files", "features_*")
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[Path]:
@@ -58,7 +57,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[
     here = _by_kind([folder], tables)
     if not here:
         known = [
-            path for pattern in _KNOWN_FOLDERS for path in sorted(folder.glob(pattern)) if _by_kind([path], tables)
+            path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern)) if _by_kind([path], tables)
         ]
         features = [path for path in known if path.name.startswith("features_")]
         if len(features) > 1:
@@ -105,7 +104,7 @@ def read_folder(
     Parameters
     ----------
     folder : str or Path
-        See `find_files`.
+        See `find_files`; bags by slide are named by `midam.data.sources.names.bag_names`.
     table : LabelTable, optional
         Labels, patients, splits; files that it does not name are left out, with a warning.
     bag_by : {"slide", "patient"}
@@ -127,12 +126,13 @@ def read_folder(
     BagDataError, ConfigError, DataNotFoundError
         If a file or a table cannot be used, or they do not fit; naming it.
     """
+    folder = Path(folder)
     if table is None and require_labels:
         raise ConfigError(
             f"Expected --labels FILE for a folder of features, got none (in {folder}); name the label table."
         )
     paths = find_files(folder, leave=[] if table is None else [p for p in (table.path, table.slides) if p is not None])
-    names = [file_name(path) for path in paths]
+    names = bag_names(paths, folder)
     if require_labels:
         refuse_unused(options, [kind for path in paths for kind in kinds_of(path)], where=str(folder))
     if table is None:

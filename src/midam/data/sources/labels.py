@@ -100,8 +100,10 @@ def read_labels(table: LabelTable, names: Sequence[str], *, source: str, require
     DataNotFoundError
         If there is no such table.
     BagDataError
-        If a column is missing, a row names no file (unless such rows are skipped), a file has two labels, or the
-        labels are not 0 and 1.
+        If a column is missing, a row names no file (unless such rows are skipped), two names mean one file, a
+        file has two labels, or the labels are not 0 and 1.
+    ConfigError
+        If two columns name different files.
 
     Warns
     -----
@@ -196,6 +198,7 @@ def _matched(frame: pd.DataFrame, files: NameIndex, column: str, table: LabelTab
             )
         _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
         frame = frame[frame["_file"] >= 0]
+    _refuse_aliases(frame, files, column, where)
     extra = sorted(set(range(len(files.names))) - set(frame["_file"]))
     if len(extra) == len(files.names):
         raise BagDataError(f"Expected rows for the files, got none that is complete (in {where}); fill the table.")
@@ -206,6 +209,17 @@ def _matched(frame: pd.DataFrame, files: NameIndex, column: str, table: LabelTab
     for name in (table.label_column, table.group_column, table.split_column, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
+
+
+def _refuse_aliases(frame: pd.DataFrame, files: NameIndex, column: str, where: str) -> None:
+    """Refuse rows of different names that hit one file: all but one mean another that is missing."""
+    counts = frame.groupby("_file", sort=False)[column].nunique()
+    for position in counts.index[counts > 1][:1]:
+        names = frame[column][frame["_file"] == position].unique()
+        raise BagDataError(
+            f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
+            f"{where}, column {column}); keep the row that means it, or add the other file under a name of its own."
+        )
 
 
 def _refuse_conflicts(

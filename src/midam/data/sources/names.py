@@ -10,6 +10,7 @@ _SUFFIXES = (
     *(".svs", ".ome.tiff", ".ome.tif", ".tiff", ".tif", ".ndpi", ".mrxs", ".scn", ".bif", ".czi", ".vms", ".vmu"),
     *(".dcm", ".nii.gz", ".nii", ".png", ".jpeg", ".jpg"),
 )
+FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
 
 
 def file_suffix(path: Path) -> str:
@@ -38,6 +39,38 @@ def file_name(path: Path) -> str:
     )
 
 
+def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
+    """Names of the files in a folder, one for each: without folder, or all with their folder where names repeat.
+
+    Raises
+    ------
+    BagDataError
+        If two files have one name in one folder, or in two folders that hold features of the same slides.
+
+    Examples
+    --------
+    >>> bag_names([Path("d/x/0.csv"), Path("d/y/1.csv")], Path("d"))
+    ['0', '1']
+    >>> bag_names([Path("d/x/0.csv"), Path("d/y/0.csv"), Path("d/y/1.csv")], Path("d"))
+    ['x/0', 'y/0', 'y/1']
+    """
+    names = [file_name(path) for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    full = [(path.parent.relative_to(folder) / name).as_posix() for path, name in zip(paths, names)]
+    known = any(path.parent != folder and path.parent.match(form) for path in paths for form in FEATURE_FOLDERS)
+    seen: dict[str, Path] = {}
+    for path, name in zip(paths, names if known else full):
+        if name in seen:
+            raise BagDataError(
+                f"Expected one file of a name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
+                f"{folder}); rename one, name the folder of one of them, or write a manifest with the columns bag, "
+                "path, label."
+            )
+        seen[name] = path
+    return full
+
+
 def strip_suffix(name: str) -> str:
     """Remove the suffixes of features and slides; dots that belong to a name stay.
 
@@ -56,21 +89,25 @@ def strip_suffix(name: str) -> str:
 class NameIndex:
     """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
 
+    A name with the folder goes before one without.
+
     Parameters
     ----------
     names : sequence of str
-        Names of the files, without suffix.
+        Names of the files, without suffix; see `bag_names`.
 
     Examples
     --------
     >>> index = NameIndex(["A.1", "b"])
     >>> index.find("slides/A.1.svs"), index.find("B.h5"), index.find("c")
     (0, 1, None)
+    >>> NameIndex(["x/0", "y/0"]).find("data/y/0.csv")
+    1
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
-        self._levels: list[dict[str, list[int]]] = [{}, {}, {}]
+        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]
         for position, name in enumerate(self.names):
             for level, key in zip(self._levels, _keys(name)):
                 level.setdefault(key, []).append(position)
@@ -83,21 +120,30 @@ class NameIndex:
         BagDataError
             If several files go by that name, and none of them exactly.
         """
-        for level, key in zip(self._levels, _keys(name)):
-            found = level.get(key, [])
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise BagDataError(
-                    f"Expected one file of the name {name!r}, got {self.names[found[0]]!r} and "
-                    f"{self.names[found[1]]!r}; rename one, or write the name in the table as that of the file."
-                )
-        return None
+        found = self._candidates(name)
+        if len(found) > 1:
+            raise BagDataError(
+                f"Expected one file of the name {name!r}, got {self.names[found[0]]!r} and "
+                f"{self.names[found[1]]!r}; rename one, or write the name in the table as that of the file."
+            )
+        return found[0] if found else None
+
+    def certain(self, name: str) -> int | None:
+        """Position of the only file of that name; None where there is none or several."""
+        found = self._candidates(name)
+        return found[0] if len(found) == 1 else None
 
     def count(self, values: Iterable[str]) -> int:
         """Count the values that name a file."""
         known = [level.keys() for level in self._levels]
         return sum(any(key in keys for keys, key in zip(known, _keys(value))) for value in values)
+
+    def _candidates(self, name: str) -> list[int]:
+        """Files of that name in the form that is nearest to the exact one."""
+        for level, key in zip(self._levels, _keys(name)):
+            if key in level:
+                return level[key]
+        return []
 
 
 def first_names(names: Sequence[str], *, limit: int = 5) -> str:
@@ -106,7 +152,9 @@ def first_names(names: Sequence[str], *, limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-def _keys(name: str) -> tuple[str, str, str]:
+def _keys(name: str) -> tuple[str, ...]:
     """Forms of a name, the exact one first."""
-    plain = strip_suffix(PurePosixPath(name.strip().replace("\\", "/")).name)
-    return name.strip(), plain, plain.casefold()
+    path = PurePosixPath(name.strip().replace("\\", "/"))
+    plain = strip_suffix(path.name)
+    near = f"{path.parent.name}/{plain}"
+    return name.strip(), near, near.casefold(), plain, plain.casefold()

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.sources.names import NameIndex
-from midam.errors import BagDataError, DataNotFoundError
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = ("patient", "patient_id", "case_id", "case", "submitter_id")
@@ -88,7 +88,15 @@ def find_column(frame: pd.DataFrame, candidates: Sequence[str]) -> str | None:
 def find_file_column(
     frame: pd.DataFrame, files: NameIndex, given: str | None, *, avoid: str, where: str, source: str
 ) -> str:
-    """Column that names the files: the one that was given, one with a usual name, or the one with the most names."""
+    """Column that names the files: the one that was given, one with a usual name, or the one with the most names.
+
+    Raises
+    ------
+    BagDataError
+        If there is none.
+    ConfigError
+        If another column names as many files, in other rows.
+    """
     if given is not None:
         require_columns(frame, [given], where)
         return given
@@ -96,6 +104,7 @@ def find_file_column(
     usual = [find_column(frame, [name]) for name in FILE_COLUMNS]
     for name in usual:
         if name is not None and counts.get(name):
+            _refuse_rivals(frame, files, name, list(counts), where)
             return name
     best = max(counts, key=lambda name: counts[name], default=None)
     if best is None or not counts[best]:
@@ -104,7 +113,23 @@ def find_file_column(
             f"{', '.join(counts) or 'no columns'} (in {where}); name it with --bag-column, or give the table of slides "
             "with --slides."
         )
+    _refuse_rivals(frame, files, best, list(counts), where)
     return best
+
+
+def _refuse_rivals(frame: pd.DataFrame, files: NameIndex, chosen: str, columns: Sequence[str], where: str) -> None:
+    """Refuse a column of files beside another that names as many of them, but not in the same rows."""
+    found = {c: [None if pd.isna(value) else files.certain(value) for value in frame[c]] for c in columns}
+    own = found.pop(chosen)
+    for name, other in found.items():
+        both = [(a, b) for a, b in zip(own, other) if a is not None and b is not None]
+        as_many = len({*other} - {None}) >= max(1, len({*own} - {None}))
+        if as_many and (not both or any(a != b for a, b in both)):
+            raise ConfigError(
+                f"Expected one column that names the files, got {chosen!r} and {name!r}, which do not name the "
+                f"same files in the same rows (in {where}); say which with --bag-column, or leave the other one out of "
+                "the table."
+            )
 
 
 def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:

@@ -52,8 +52,9 @@ def open_tensor(path: Path) -> OpenFile:
     BagDataError
         If the file is damaged or holds anything else.
     """
+    mapped = zipfile.is_zipfile(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise BagDataError(
             f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or damage "
@@ -63,13 +64,18 @@ def open_tensor(path: Path) -> OpenFile:
         raise BagDataError(f"Expected a whole .pt file, got: {error} (in {path}); write the file anew.") from error
     tensors = content if isinstance(content, dict) else {"features": content}
     features, coords = pick_features(tensors, path), tensors.get(COORDS)
-    for tensor in (features, *(() if coords is None else (coords,))):
+    parts = [tensor for tensor in (features, coords) if tensor is not None]
+    for tensor in parts:
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.ndim == 0:
             raise BagDataError(
                 f"Expected a dense tensor [n, D], got {type(tensor).__name__} (in {path}); save the features as one "
                 "tensor."
             )
-    return OpenFile(TensorColumn(features), None if coords is None else TensorColumn(coords))
+    return OpenFile(
+        TensorColumn(features),
+        None if coords is None else TensorColumn(coords),
+        held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
+    )
 
 
 def open_npy(path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None) -> OpenFile:

@@ -159,6 +159,12 @@ def _name_column(
             name = find_file_column(frame, named, None, avoid=column, where=where, source=source)
         except BagDataError:
             continue
+        except ConfigError:
+            # Two columns that might name patients do no harm where another one names more bags.
+            most = max(named.count(frame[c].dropna()) for c in frame.columns if c != column)
+            if most > max(counts.values(), default=0):
+                raise
+            continue
         counts[name] = max(named.count(frame[name].dropna()), counts.get(name, 0))
     if not counts:
         return find_file_column(frame, bags, None, avoid=column, where=where, source=source)

@@ -34,6 +34,11 @@ class VolumeRows(Rows):
         self.shape = (len(kept), 1, depth, height, width) if options.volume else (len(kept), 1, height, width)
         self.dtype = self._plan.dtype(volumes.dtype)
 
+    @property
+    def plan(self) -> str:
+        """How volumes are cut and resampled."""
+        return repr(self._options)
+
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the rows at `positions` [m]."""
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
