@@ -101,8 +101,6 @@ def _box(axes: Axes, place: tuple[int, int], content: Content) -> None:
     x, y = place
     axes.add_patch(Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=content.colour, edgecolor="none"))
     head, *rest = content.lines
-    name = axes.text(
-        x, y + (0.22 if rest else 0), head, fontsize=9 if rest else 8, color=_TEXT, ha="center", va="center"
-    )
+    name = axes.text(x, y + (0.22 if rest else 0), head, fontsize=7.5, color=_TEXT, ha="center", va="center")
     name.set_fontweight("bold" if rest else "normal")
-    axes.text(x, y - 0.18, "\n".join(rest), fontsize=7.5, linespacing=1.3, color=_TEXT, ha="center", va="center")
+    axes.text(x, y - 0.18, "\n".join(rest), fontsize=6.5, linespacing=1.3, color=_TEXT, ha="center", va="center")
