@@ -14,7 +14,8 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.train.config import DATA_FIELDS, FitConfig, from_dict, unknown_key
+from midam.train.config import DATA_FIELDS, FitConfig, from_dict
+from midam.train.settings import unknown_key
 from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]

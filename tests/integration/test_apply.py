@@ -95,6 +95,16 @@ def test_the_data_are_not_overwritten(made, tmp_path, capsys):
     assert data.read_bytes() == before
 
 
+def test_a_store_gets_no_file_of_scores(made, tmp_path, capsys):
+    data, run = made
+    store = tmp_path / "bags.store"
+    assert main(["data", "import", str(data), "--out", str(store)]) == 0
+    held = sorted(store.rglob("*"))
+    assert main(["predict", str(run), str(store), "--out", str(store / "scores.csv")]) == 2
+    assert "a file outside" in capsys.readouterr().err
+    assert sorted(store.rglob("*")) == held
+
+
 def test_own_bags_are_told_apart_by_split(made, tmp_path, capsys):
     data, run = made
     assert main(["evaluate", str(run), str(data), "--out", str(tmp_path / "e.json")]) == 0

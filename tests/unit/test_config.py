@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from midam.errors import ConfigError
-from midam.train.config import FitConfig, from_dict, member_seed, read_yaml, to_dict, yaml_text
+from midam.train.config import FitConfig, from_dict, member_seed, to_dict
+from midam.train.settings import read_yaml, yaml_text
 
 
 def test_settings_survive_yaml(tmp_path):

@@ -5,14 +5,11 @@ import dataclasses
 import math
 import warnings
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from midam.cli.parser import DATA, Parser
@@ -22,7 +19,7 @@ from midam.compare.methods import find_methods
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval
 from midam.errors import ConfigError
-from midam.report.terminal import stdout_console
+from midam.report.terminal import LiveProgress, stdout_console
 from midam.runs.data import read_data
 from midam.train.config import FitConfig, from_dict
 from midam.train.names import method_names
@@ -115,31 +112,12 @@ def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
         )
 
 
-class CompareProgress:
+class CompareProgress(LiveProgress):
     """Progress of a comparison: a bar on a terminal, at most ten plain lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__("comparing", console=console)
         self._shown = -1
-        self._bar = Progress(
-            TextColumn("comparing"),
-            BarColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("comparing", total=None, state="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def update(self, done: float, total: int) -> None:
         """Show the trials that are done."""

@@ -12,7 +12,8 @@ from typing import Any, NoReturn, get_origin
 from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError
-from midam.train.config import FitConfig, read_yaml, unknown_key
+from midam.train.config import FitConfig
+from midam.train.settings import read_yaml, unknown_key
 
 DATA = (
     "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "

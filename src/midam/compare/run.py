@@ -23,7 +23,8 @@ from midam.compare.trials import TrialRow, append_trials, start_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.runs.folder import csv_text, write_text
-from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, yaml_text
+from midam.train.config import FitConfig, from_dict, to_dict
+from midam.train.settings import read_yaml, yaml_text
 
 OnProgress = Callable[[float, int], None]
 _Result = tuple[int, int, list[Outcome], list[str]]

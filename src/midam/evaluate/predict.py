@@ -1,6 +1,6 @@
 """Scores of whole bags and of their instances, streamed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -95,7 +95,20 @@ def instance_scores(
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
     passed = InstancePass(scorers_of(model), batch, chunk_size=chunk_size)
     with evaluation(model):
-        score, z = (torch.cat(column) for column in zip(*passed.chunks()))
+        return gathered(passed, passed.chunks())
+
+
+def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
+    """What the instances of a bag contribute, of the chunks that its pass gave.
+
+    Parameters
+    ----------
+    passed : InstancePass
+        At its end.
+    chunks : iterable of (Tensor [n, M], Tensor [n, M])
+        Scores and logits of each member, as `passed` gave them.
+    """
+    score, z = (torch.cat(column) for column in zip(*chunks))
     found = passed.average(score, z, first=0)
     members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, found.weights.T))
     if len(members) == 1:

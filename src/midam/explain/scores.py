@@ -1,6 +1,6 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
-from midam.evaluate.predict import InstanceScores, evaluation, reader_of
+from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.faithful import Faithfulness, Spool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
@@ -128,7 +128,7 @@ def explain_bag(
                 pass
         else:
             write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
-        instances = _instances(passed)
+        instances = gathered(passed, passed.seen)
         pooling = scorers[0].pooling
         by_weight = pooling.weighted or not pooling.smooth
         order = _order(instances, by_weight=by_weight)
@@ -156,20 +156,6 @@ class _Recorded(InstancePass):
         for chunk in super().chunks():
             self.seen.append(chunk)
             yield chunk
-
-
-def _instances(passed: _Recorded) -> InstanceScores:
-    score, z = (torch.cat(column) for column in zip(*passed.seen))
-    found = passed.average(score, z, first=0)
-    members = tuple(_arrays(columns) for columns in zip(score.T, z.T, found.weights.T))
-    if len(members) == 1:
-        return members[0]
-    return _arrays((found.score, found.attention, found.weight), members)
-
-
-def _arrays(columns: Sequence[Tensor], members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
-    score, attention, weight = (x.to(torch.float32).numpy().copy() for x in columns)
-    return InstanceScores(score, attention, weight, members)
 
 
 def _order(instances: InstanceScores, *, by_weight: bool) -> NDArray[np.int64]:

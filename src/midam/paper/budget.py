@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
-from midam.paper.image_curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curve, run_curves
+from midam.paper.image_curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curves
 from midam.paper.image_design import Recipe, choose_design, fixed_settings
 from midam.paper.image_sets import load_set
 from midam.paper.options import StudyOptions
@@ -97,12 +97,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     arms = {name: own[name].arms() for name in sets}
     store, size = Store(options.cache / STORE), choose_design(options).name
     section = f"{NAME}, {size}"
-    run_curves(arms, sets, store=store, options=options, section=section)
-    found = {
-        (name, arm.label): find_curve(name, arm, sets[name], store=store, options=options)
-        for name in sets
-        for arm in arms[name]
-    }
+    found = find_curves(arms, sets, store=store, options=options, section=section)
     body = [f"- Size: {size}", ""]
     for name in sets:
         body += _panels(options, name, own[name], found)

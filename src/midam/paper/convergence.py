@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
-from midam.paper.image_curves import ImageArm, curve_table, draw_curves, find_curve, run_curves
+from midam.paper.image_curves import ImageArm, curve_table, draw_curves, find_curves
 from midam.paper.image_design import Recipe, choose_design, fixed_settings
 from midam.paper.image_sets import load_set
 from midam.paper.options import StudyOptions
@@ -54,12 +54,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     arms = {name: [ImageArm(label(method), method, own[name]) for method in METHODS] for name in sets}
     store, size = Store(options.cache / STORE), choose_design(options).name
     section = f"{NAME}, {size}"
-    run_curves(arms, sets, store=store, options=options, section=section)
-    found = {
-        (name, arm.label): find_curve(name, arm, sets[name], store=store, options=options)
-        for name in sets
-        for arm in arms[name]
-    }
+    found = find_curves(arms, sets, store=store, options=options, section=section)
     panels = {
         f"{name}, {pooling}": {
             label(method): found[name, label(method)] for method in METHODS if method.endswith(pooling)

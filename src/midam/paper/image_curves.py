@@ -94,26 +94,34 @@ class _CurveJob:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
-def run_curves(
+def find_curves(
     arms: Mapping[str, Sequence[ImageArm]],
     sets: Mapping[str, Bags],
     *,
     store: Store,
     options: StudyOptions,
     section: str,
-) -> None:
-    """Compute the curves of each set that the store does not hold."""
-    done = {_row_key(row) for row in store.rows if row.get("study") == STUDY}
-    jobs = [job for name, own in arms.items() for arm in own for job in _jobs(name, arm, sets[name], options)]
-    compute([job for job in jobs if job.key not in done], _train, store=store, options=options, section=section)
+) -> dict[tuple[str, str], ImageCurve]:
+    """Return the curves by set and label; what the store does not hold is computed first.
+
+    A curve is that of the rate with the highest mean validation AUROC at the end; a divergence counts as -1.
+    """
+    jobs = {(name, arm.label): _jobs(name, arm, sets[name], options) for name, own in arms.items() for arm in own}
+    done = _held(store)
+    missing = [job for own in jobs.values() for job in own if job.key not in done]
+    compute(missing, _train, store=store, options=options, section=section)
+    done = _held(store)
+    return {name: _curve(own, done) for name, own in jobs.items()}
 
 
-def find_curve(name: str, arm: ImageArm, bags: Bags, *, store: Store, options: StudyOptions) -> ImageCurve:
-    """Return a curve at the rate with the highest mean validation AUROC at the end; a divergence counts as -1."""
-    held = {_row_key(row): row for row in store.rows if row.get("study") == STUDY}
+def _held(store: Store) -> dict[tuple[Any, ...], Row]:
+    return {_row_key(row): row for row in store.rows if row.get("study") == STUDY}
+
+
+def _curve(jobs: Sequence[_CurveJob], done: Mapping[tuple[Any, ...], Row]) -> ImageCurve:
     found: dict[float, list[Row]] = {}
-    for job in _jobs(name, arm, bags, options):
-        found.setdefault(job.lr, []).append(held[job.key])
+    for job in jobs:
+        found.setdefault(job.lr, []).append(done[job.key])
     ends = {lr: np.mean([_number(row["val"][-1], -1.0) for row in rows]) for lr, rows in found.items()}
     lr = max(ends, key=lambda rate: ends[rate])
     rows = found[lr]

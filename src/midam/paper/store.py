@@ -91,11 +91,11 @@ def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
     >>> settings_hash(FitConfig(lr=0.1)) == settings_hash(FitConfig(lr=0.2)) != settings_hash(FitConfig(momentum=0.9))
     True
     """
-    usual = to_dict(FitConfig())
+    usual, first = to_dict(FitConfig()), set(_FIRST.split())
     values = {
         name: value
         for name, value in to_dict(config).items()
-        if name not in _NAMED and (name in _FIRST.split() or value != usual[name])
+        if name not in _NAMED and (name in first or value != usual[name])
     }
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     if bags is not None:

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from midam.report.describe import BagDescription
@@ -20,7 +28,46 @@ _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
 
 
-class FitProgress:
+class LiveProgress:
+    """A bar with a state beside it, drawn on a terminal alone; a context manager.
+
+    Parameters
+    ----------
+    title : str
+        What is done.
+    *columns : ProgressColumn
+        Shown between the bar and the state.
+    total : float, optional
+        Amount of work; None: not known yet.
+    console : Console
+        Where to draw.
+    """
+
+    def __init__(self, title: str, *columns: ProgressColumn, total: float | None = None, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn(title),
+            BarColumn(),
+            *columns,
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=total, state="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class FitProgress(LiveProgress):
     """Progress of a training run: a bar with loss and validation AUROC on a terminal, ten plain lines elsewhere.
 
     Parameters
@@ -33,27 +80,7 @@ class FitProgress:
 
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs = epochs
-        self._console = console
-        self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("training", total=epochs, state="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        super().__init__("training", MofNCompleteColumn(), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
@@ -65,7 +92,7 @@ class FitProgress:
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
 
 
-class BagProgress:
+class BagProgress(LiveProgress):
     """Progress through bags: bags, instances a second and the time left on a terminal, ten plain lines elsewhere.
 
     Parameters
@@ -81,28 +108,9 @@ class BagProgress:
     def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
         self._title = title
         self._sizes = sizes
-        self._console = console
         self._total = int(sizes.sum())
         self._bags = self._rows = self._shown = 0
-        self._bar = Progress(
-            TextColumn(title),
-            BarColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task(title, total=self._total, state="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
         """Count a bag, by its position."""

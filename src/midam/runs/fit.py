@@ -19,7 +19,8 @@ from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text, write_text
 from midam.runs.report import write_reports
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
-from midam.train.config import FitConfig, from_dict, read_yaml, to_dict, yaml_text
+from midam.train.config import FitConfig, from_dict, to_dict
+from midam.train.settings import read_yaml, yaml_text
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
