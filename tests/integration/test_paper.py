@@ -72,6 +72,18 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
     assert len(rows) == (10 + 6) * 2 * 4
 
 
+def test_the_quick_table2_is_timed_apart(tmp_path, sets):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path, quick=True), one)
+    assert "- Time of `--quick` at margin 1" in page(tmp_path, "table2")
+    assert not (tmp_path / "cache" / "table2.jsonl").exists()
+    table2.study(options(tmp_path), one)
+    text = page(tmp_path, "table2")
+    assert "- Time of the protocol at margin 1" in text
+    assert "- Time of `--quick` at margin 1" in text
+    assert len(trials(tmp_path, "table2.jsonl")) == len(trials(tmp_path, "table2-quick.jsonl"))
+
+
 def test_a_stopped_table2_goes_on_where_it_was(tmp_path, sets):
     one = {"one": sets["one"]}
     table2.study(options(tmp_path), one)
