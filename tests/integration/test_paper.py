@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from midam.cli import main
+from midam.compare.baselines import FEATURE_BASELINES, IMAGE_BASELINES
 from midam.data.bags import Bags
 from midam.paper import generalization, instances, mil, steptime, table2
+from midam.paper.crossval import cv_plan
 from midam.paper.options import StudyOptions
 from midam.paper.registry import run_study
 from midam.paper.store import Store
@@ -70,6 +72,12 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
     # 10 methods, 2 rates, 2 splits x 2 folds on one set; cross-entropy is not trained again for the second margin.
     rows = [row for row in trials(tmp_path, "table2.jsonl") if row["set"] == "one"]
     assert len(rows) == (10 + 6) * 2 * 4
+
+
+def test_the_cross_validation_names_methods_of_feature_vectors():
+    methods = cv_plan(StudyOptions()).methods
+    assert set(FEATURE_BASELINES) <= set(methods)
+    assert not set(IMAGE_BASELINES) & set(methods)
 
 
 def test_the_quick_table2_is_timed_apart(tmp_path, sets):

@@ -132,15 +132,18 @@ def instance_logistic(bags: Bags, trial: Trial) -> Scores:
     return np.array([model.decision_function(x).max() for x in score])
 
 
-BASELINES: dict[str, Runner] = {
+FEATURE_BASELINES: dict[str, Runner] = {
     "bag-statistics-extratrees": extra_trees,
     "bag-statistics-logistic": statistics_logistic,
     "mi-kernel-svm": kernel_svm,
     "instance-logistic-max": instance_logistic,
+}
+IMAGE_BASELINES: dict[str, Runner] = {
     "rgb-logistic": partial(statistics_logistic, statistics=colour_statistics),
     "rgb-trees": partial(extra_trees, statistics=colour_statistics),
     "voxel-logistic": partial(statistics_logistic, statistics=voxel_counts),
 }
+BASELINES = FEATURE_BASELINES | IMAGE_BASELINES
 
 
 def _require_small(bags: Bags) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from rich.progress import Progress
 
-from midam.compare.baselines import BASELINES
+from midam.compare.baselines import FEATURE_BASELINES
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.peers import PEERS, check_peer
 from midam.compare.run import OnProgress, run_comparison
@@ -61,7 +61,7 @@ def cv_plan(options: StudyOptions) -> CvPlan:
         few = (FIRST, "dam-mean", "bag-statistics-logistic")
         return CvPlan(few, repeats=1, folds=3, settings=FitConfig(epochs=2, accelerator="cpu"))
     others = [name for name in METHODS if name != FIRST]
-    methods = (FIRST, *others, *_MINI_BATCH, *BASELINES, *(name for name in PEERS if _installed(name)))
+    methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *(name for name in PEERS if _installed(name)))
     return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=FitConfig(members=1, accelerator="cpu"))
 
 
