@@ -92,6 +92,7 @@ class TimedTraining:
         self.config = config
         self.member = build_members(config, train, device=torch.device("cpu"))[0]
         self._reader = InstanceReader(train)
+        self._chunk_size = config.chunk_of(train.instance_shape)
         self._labels = torch.from_numpy(train.require_labels()).float()
         self._batches = self._endless()
         self.steps = 0
@@ -104,7 +105,7 @@ class TimedTraining:
         member.model.train()
         wall, cpu = time.perf_counter() - self.seconds, time.process_time() - self.cpu_s
         if not self.seconds and self.config.state_start == "exact":
-            warm_start([member], self._reader, chunk_size=self.config.chunk_size)
+            warm_start([member], self._reader, chunk_size=self._chunk_size)
         while time.perf_counter() - wall < mark:
             batch = next(self._batches)
             train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)

@@ -150,7 +150,7 @@ WORK: dict[tuple[str, str], Work] = {
     ("score", "midam"): midam_score,
     ("score", "midam-mmap"): lambda f: midam_score(f, reads="mmap"),
     ("score", USUAL): midam_score,
-    ("score", "midam-chunk-4096"): lambda f: midam_score(f, chunk_size=FitConfig.chunk_size),
+    ("score", "midam-chunk-4096"): lambda f: midam_score(f, chunk_size=4096),
     ("score", "libauc"): libauc_score,
     ("score", "torchmil"): torchmil_score,
 }

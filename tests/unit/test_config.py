@@ -15,6 +15,16 @@ def test_settings_survive_yaml(tmp_path):
     assert from_dict(read_yaml(path)) == config
 
 
+def test_clip_and_chunk_go_by_the_kind_of_instance():
+    usual = FitConfig()
+    assert (usual.clip_of((1024,)), usual.clip_of((3, 32, 32))) == (3, 10)
+    assert usual.chunk_of((1024,)) == 4096
+    assert usual.chunk_of((1, 240, 240)) * 240**2 <= 2**19 < (usual.chunk_of((1, 240, 240)) + 1) * 240**2
+    assert usual.chunk_of((1, 256, 256, 256)) == 1
+    chosen = FitConfig(clip=2.0, chunk_size=7)
+    assert (chosen.clip_of((3, 32, 32)), chosen.chunk_of((3, 32, 32))) == (2, 7)
+
+
 def test_numbers_take_the_type_of_their_setting():
     config = FitConfig(lr=1, epochs=np.int64(3), margin=np.float32(0.5), hidden=(np.int32(4), 2))
     assert (type(config.lr), type(config.epochs), type(config.margin)) == (float, int, float)

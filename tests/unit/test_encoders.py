@@ -98,6 +98,13 @@ def weights(module):
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
+def test_volumes_in_bfloat16_are_refused_on_the_cpu():
+    bags = Bags.from_list([np.zeros((1, 1, 4, 8, 8), np.uint8)] * 6, [0, 1] * 3)
+    config = settings(encoder="resnet20-3d", precision="bf16-mixed", accelerator="cpu", standardize=False)
+    with pytest.raises(ConfigError, match="32-true for 3-D convolutions on the CPU"):
+        Trainer(config, bags)
+
+
 def test_mlp_of_the_paper_is_one_tanh_layer_as_wide_as_the_input() -> None:
     mlp = MLP(5)
     x = torch.randn(3, 5)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, WholeBatch
+from midam.data.batch import InstanceReader, WholeBatch, usual_chunk
 from midam.data.rows import on_disk
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
@@ -48,7 +48,7 @@ class InstanceScores:
 
 
 def predict(
-    model: BagScorer | BagEnsemble, bags: Bags, *, chunk_size: int = 4096, reader: InstanceReader | None = None
+    model: BagScorer | BagEnsemble, bags: Bags, *, chunk_size: int | None = None, reader: InstanceReader | None = None
 ) -> NDArray[np.float64]:
     """Scores of whole bags, [N] in [0, 1], in memory that knows the chunk and not the bag.
 
@@ -59,12 +59,13 @@ def predict(
         chunk is read once.
     bags : Bags
         With or without labels.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
+    chunk_size : int, optional
+        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
     reader : InstanceReader, optional
         An open reader of `bags`.
     """
     reader = reader or reader_of(model, bags)
+    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     scores = []
     with evaluation(model):
         for low in range(0, len(bags), _BAGS_AT_A_TIME):
@@ -76,7 +77,7 @@ def predict(
 
 
 def instance_scores(
-    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, chunk_size: int = 4096
+    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, chunk_size: int | None = None
 ) -> InstanceScores:
     """Scores and weights of the instances of bag `index`, the very ones that `predict` pools.
 
@@ -88,11 +89,12 @@ def instance_scores(
         Holds the bag.
     index : int
         Position of the bag.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
+    chunk_size : int, optional
+        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
     """
     reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
+    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     passed = InstancePass(scorers_of(model), batch, chunk_size=chunk_size)
     with evaluation(model):
         return gathered(passed, passed.chunks())

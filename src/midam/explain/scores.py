@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
+from midam.data.batch import WholeBatch, usual_chunk
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
@@ -79,7 +79,7 @@ def explain_bag(
     bags: Bags,
     index: int,
     *,
-    chunk_size: int = 4096,
+    chunk_size: int | None = None,
     faithful: bool = True,
     write_to: Path | None = None,
 ) -> Explanation:
@@ -93,8 +93,8 @@ def explain_bag(
         Holds the bag.
     index : int
         Position of the bag, 0 to N - 1.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
+    chunk_size : int, optional
+        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
     faithful : bool
         Measure deletion and insertion curves.
     write_to : Path, optional
@@ -117,7 +117,7 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    scorers = scorers_of(model)
+    scorers, chunk_size = scorers_of(model), chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
         spool = stack.enter_context(Spool(scorers)) if faithful else None

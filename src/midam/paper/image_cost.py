@@ -77,7 +77,7 @@ def job_cost(job: Job) -> Cost:
     streamed = 0.0
     if config.estimator != "exact":
         of_bag = float(np.minimum(train, recipe.instances).mean())
-    elif of_bag * drawn > config.chunk_size:
+    elif of_bag * drawn > config.chunk_of(shape):
         streamed = of_bag
     times = len(score_epochs(final, recipe.score_every)) if len(job.split.val) else 1
     scored = times * int(sizes[job.split.score].sum()) + (runs if runs > 1 else 0) * int(sizes[job.split.val].sum())

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from midam.data.batch import usual_chunk
 from midam.paper.regime_bags import Counts, witnesses
 from midam.paper.regime_budget import affordable_steps
 from midam.train.config import EstimatorName, FitConfig, PoolingName
@@ -142,5 +143,5 @@ class Design:
             instances=cell.instances,
             steps=cell.steps,
             bags=self.bags,
-            chunk_size=FitConfig.chunk_size,
+            chunk_size=usual_chunk(()),
         )

@@ -27,6 +27,8 @@ _FIRST = (
     "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
     "label_column groups split coords ignore allow_leakage precision"
 )
+# Their defaults were once these numbers, and still are for the mlp.
+_ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 
 
 class Store:
@@ -92,9 +94,12 @@ def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
     True
     """
     usual, first = to_dict(FitConfig()), set(_FIRST.split())
+    settings = to_dict(config)
+    if config.encoder == "mlp":
+        settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     values = {
         name: value
-        for name, value in to_dict(config).items()
+        for name, value in settings.items()
         if name not in _NAMED and (name in first or value != usual[name])
     }
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())

@@ -120,7 +120,11 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     while step < cell.steps:
         for batch in sampled_batches(reader, sampler, targets):
             step += 1
-            exact = stream_bags(method.model, whole, chunk_size=config.chunk_size) if step in measured else None
+            exact = (
+                stream_bags(method.model, whole, chunk_size=config.chunk_of(bags.instance_shape))
+                if step in measured
+                else None
+            )
             train_step(method.model, method.estimator, method.objective, optimizer, batch)
             if exact is not None:
                 found.append(errors(method, exact))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
+from midam.data.batch import WholeBatch, usual_chunk
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
@@ -30,7 +30,7 @@ def write_instance_scores(
     bags: Bags,
     folder: Path,
     *,
-    chunk_size: int = 4096,
+    chunk_size: int | None = None,
     on_bag: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write what their instances contribute to ``folder/<bag>.h5``, in the layout of CLAM's heatmaps.
@@ -48,8 +48,8 @@ def write_instance_scores(
         With or without labels.
     folder : Path
         Made if missing. A file appears once it is whole.
-    chunk_size : int
-        Instances held at a time, >= 1.
+    chunk_size : int, optional
+        Instances held at a time, >= 1; default: `midam.data.batch.usual_chunk`.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -74,7 +74,7 @@ def write_instance_scores(
             f"{taken[0].name}); choose another folder, or remove them."
         )
     scorers, reader = scorers_of(model), reader_of(model, bags)
-    found = np.empty(len(bags))
+    found, chunk_size = np.empty(len(bags)), chunk_size or usual_chunk(bags.instance_shape)
     with evaluation(model):
         for i, path in enumerate(paths):
             batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))

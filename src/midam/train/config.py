@@ -9,6 +9,7 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
+from midam.data.batch import usual_chunk
 from midam.data.sources.imageoptions import ImageOptions
 from midam.errors import ConfigError
 from midam.train.augment import check_names
@@ -27,6 +28,8 @@ PoolingName = Literal[
 ]
 EstimatorName = Literal["vrsp", "minibatch", "exact", "exact-point"]
 ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
+
+_CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 
 ENCODERS = ("mlp", "resnet20", "resnet20-3d")
 
@@ -160,9 +163,11 @@ class FitConfig:
         Of standardised feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
-        Bound on a linearly standardised feature.
+        Bound on a linearly standardised feature; default: 3 for feature vectors, 10 for the pixels of
+        images and volumes.
     chunk_size
-        Instances encoded at a time where whole bags are streamed.
+        Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
+        as many as make half a million numbers.
     workers
         Threads that read instances ahead of their use; default: 2 where the instances stay on disk, else 0. The
         batches are the same for any number.
@@ -285,8 +290,8 @@ class FitConfig:
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
     scaling: Literal["linear", "blend", "auto"] = "auto"
-    clip: float = 3.0
-    chunk_size: int = 4096
+    clip: float | None = None
+    chunk_size: int | None = None
     workers: int | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
@@ -375,6 +380,16 @@ class FitConfig:
         if self.center_start is not None:
             return self.center_start
         return 0.0 if self.encoder == "mlp" else 0.5
+
+    def clip_of(self, instance_shape: tuple[int, ...]) -> float:
+        """Bound on a linearly standardised feature."""
+        if self.clip is not None:
+            return self.clip
+        return _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
+
+    def chunk_of(self, instance_shape: tuple[int, ...]) -> int:
+        """Instances encoded at a time where whole bags are streamed."""
+        return usual_chunk(instance_shape) if self.chunk_size is None else self.chunk_size
 
     def cpu_threads(self) -> int | None:
         """CPU threads of the training; None: as many as torch takes."""

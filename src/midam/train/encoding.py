@@ -67,6 +67,21 @@ def warn_of_batch_statistics(encoder: nn.Module, estimator: str) -> None:
     )
 
 
+def refuse_half_volumes(encoder: nn.Module, precision: str, device: torch.device) -> None:
+    """Refuse 3-D convolutions in bfloat16 on the CPU: over two slices, their gradients are not finite.
+
+    Raises
+    ------
+    ConfigError
+        For an encoder with such convolutions.
+    """
+    if precision != "32-true" and device.type == "cpu" and any(isinstance(m, nn.Conv3d) for m in encoder.modules()):
+        raise ConfigError(
+            f"Expected the precision 32-true for 3-D convolutions on the CPU, got {precision!r}; torch's gradients are "
+            "wrong there. Train on a GPU, or leave the precision out."
+        )
+
+
 def _built_in(config: FitConfig, instance_shape: tuple[int, ...]) -> nn.Module:
     if config.encoder == "mlp":
         return MLP(int(torch.Size(instance_shape).numel()), hidden=config.hidden, dropout=config.dropout)

@@ -50,7 +50,8 @@ def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags
         torch.default_generator.manual_seed(config.seed)
         objective = _build_objective(config)
         model = build_model(config, instance_shape=instance_shape)
-    estimator = _build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size)
+    chunk_size = config.chunk_of(instance_shape)
+    estimator = _build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size, chunk_size=chunk_size)
     estimator.check(model)
     warn_of_batch_statistics(model.encoder, config.estimator)
     return Method(model, estimator, objective)
@@ -69,7 +70,7 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...], pretraine
         raise ConfigError(
             f"Expected arguments of the pooling {config.pooling!r} in pooling_args, got {options}: {error}"
         ) from None
-    clip, scaling = (config.clip, config.scaling) if config.standardize else (float("inf"), "linear")
+    clip, scaling = (config.clip_of(instance_shape), config.scaling) if config.standardize else (float("inf"), "linear")
     scaler = Standardizer(instance_shape, clip=clip, scaling=scaling)
     return BagScorer(encoder, pooling, scaler=scaler)
 
@@ -87,7 +88,7 @@ def warn_of_sizes(model: BagScorer, bags: Bags) -> None:
         model.pooling.check_sizes(int(bags.sizes.max()))
 
 
-def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int) -> Estimator:
+def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
     if config.estimator == "vrsp":
         return VarianceReduced(
             num_bags, value_size, state_rate=config.state_rate, schedule=config.state_schedule, lag=config.lag
@@ -95,8 +96,8 @@ def _build_estimator(config: FitConfig, *, num_bags: int, value_size: int) -> Es
     if config.estimator == "minibatch":
         return MiniBatch()
     if config.estimator == "exact":
-        return Exact(chunk_size=config.chunk_size)
-    return ExactPoint(num_instances=config.num_instances, chunk_size=config.chunk_size, seed=config.seed)
+        return Exact(chunk_size=chunk_size)
+    return ExactPoint(num_instances=config.num_instances, chunk_size=chunk_size, seed=config.seed)
 
 
 def _build_objective(config: FitConfig) -> Objective:

@@ -20,6 +20,7 @@ from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
+from midam.train.encoding import refuse_half_volumes
 from midam.train.member import build_members
 from midam.train.method import warn_of_sizes
 from midam.train.standardise import fit_scalers
@@ -80,6 +81,7 @@ class Trainer:
         self.members = build_members(config, train, device=device, scaled=scaled)
         self.model = BagEnsemble([member.model for member in self.members])
         warn_of_sizes(self.members[0].model, train)
+        refuse_half_volumes(self.members[0].model.encoder, config.precision, device)
         self._train, self._val = train, val
         if config.standardize:
             fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
@@ -118,7 +120,8 @@ class Trainer:
         started = time.perf_counter()
         if warm_start_due(self.config, self.epoch):
             with self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
-                warm_start(self.members, self._reader, chunk_size=self.config.chunk_size)
+                chunk = self.config.chunk_of(self._train.instance_shape)
+                warm_start(self.members, self._reader, chunk_size=chunk)
         results = [self._train_member(number, lr=rates["lr"]) for number in range(len(self.members))]
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
