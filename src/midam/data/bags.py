@@ -6,7 +6,7 @@ instances, in memory or memory-mapped, and bag i is the slice ``instances[starts
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -52,12 +52,15 @@ class Bags:
         File or files that each bag was read from.
     attributes : array of str, shape [N], optional
         What the files of each bag say of themselves, as JSON: ``{file: {array: {name: value}}}``, see `described`.
+    cut : dict, optional
+        How images, slides or volumes were cut into the instances, by the names of
+        `midam.data.sources.imageoptions.ImageOptions`; None of other instances, and where it is not known.
     source : str, default "memory"
         Where the bags come from. Error messages name it.
 
     Attributes
     ----------
-    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, sources, attributes,
+    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, sources, attributes, cut,
     source
         The parameters, as int64 and str arrays (sources and attributes as objects, all str), the feature names as a
         tuple.
@@ -90,6 +93,7 @@ class Bags:
     feature_names: tuple[str, ...] | None
     sources: NDArray[np.object_] | None
     attributes: NDArray[np.object_] | None
+    cut: dict[str, Any] | None
     source: str
 
     def __init__(
@@ -107,6 +111,7 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         sources: ArrayLike | None = None,
         attributes: ArrayLike | None = None,
+        cut: Mapping[str, Any] | None = None,
         source: str = "memory",
     ) -> None:
         sizes = _checks.int_array(sizes, "sizes", source)
@@ -124,6 +129,7 @@ class Bags:
             feature_names=None if feature_names is None else tuple(feature_names),
             sources=None if sources is None else _checks.text_array(sources),
             attributes=None if attributes is None else _checks.text_array(attributes),
+            cut=None if cut is None else dict(cut),
             source=source,
         )
         self.check(finite=False)

@@ -170,6 +170,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
         feature_names=facts.feature_names,
         sources=table.get("sources"),
         attributes=table.get("attributes"),
+        cut=facts.cut,
         source=str(path),
     )
     return bags, table.get("coords_digests")

@@ -71,6 +71,8 @@ class Description:
         Names of the features.
     source : str
         Where the bags came from.
+    cut : dict or None
+        How images, slides or volumes were cut; None too in stores that do not say.
     """
 
     instances: RowFacts
@@ -78,6 +80,7 @@ class Description:
     table: dict[str, Any]
     feature_names: tuple[str, ...] | None
     source: str
+    cut: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
@@ -115,6 +118,7 @@ def read_description(folder: Path) -> Description:
         table=content["table"],
         feature_names=None if content["feature_names"] is None else tuple(content["feature_names"]),
         source=content["source"],
+        cut=content.get("cut"),
     )
 
 

@@ -135,7 +135,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    description = Description(instances, coords, table, bags.feature_names, bags.source)
+    description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
     write_file(part / DESCRIPTION, description.to_json().encode())
     sync_folder(part)
 

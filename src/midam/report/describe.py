@@ -101,6 +101,8 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts["groups"] = len(np.unique(bags.groups))
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
+    if bags.cut is not None:
+        facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
     if not catalog.is_name(name) and place.exists():
         facts["on disk"] = format_bytes(stored_bytes(place))

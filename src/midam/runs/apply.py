@@ -1,5 +1,6 @@
 """Apply a finished run: load it, score bags, evaluate it on bags it has or has not seen."""
 
+import math
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -19,9 +20,10 @@ from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instances import write_instance_scores
 from midam.train.checkpoint import load_checkpoint
-from midam.train.config import FitConfig, from_dict
+from midam.train.config import LISTS, FitConfig, from_dict
 from midam.train.method import build_ensemble
 
+_SAME_SCALE = 0.02  # scanners note 0.2525 micrometres and 40x alike
 _SHARED = ("config", "data", "splits", "contents", "groups")
 
 
@@ -44,7 +46,7 @@ class LoadedRun:
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
-        source, fingerprint, instance_shape, feature_names of the run's data.
+        source, fingerprint, instance_shape, feature_names and cut of the run's data.
     """
 
     model: BagEnsemble
@@ -117,11 +119,15 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
         If the instances have another shape, or the features other names or another order.
     """
     own = Path(data).resolve() == Path(run.data["source"]).resolve()
+    cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
+    changes |= {name: [] if value is None and name in LISTS else value for name, value in (cut or {}).items()}
     changes |= {name: value for name, value in reading.items() if value is not None}
     bags = read_data(data, replace(run.config, **changes), require_labels=False)
     if run.data["feature_names"] is not None and bags.feature_names is not None:
         _check_names(run.data["feature_names"], list(bags.feature_names), data)
+    if cut is not None and bags.cut is not None:
+        _check_cut(cut, bags.cut, data)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -150,6 +156,23 @@ def _check_names(expected: list[str], found: list[str], data: str) -> None:
             f"Expected the feature columns of training in their order, got {wrong[1]!r} in place of {wrong[0]!r} "
             f"(in {data}); reorder the columns."
         )
+
+
+def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> None:
+    """Refuse instances of another cut, which only a store can hold: files are cut as the run's were."""
+    for name in sorted(set(expected) & set(found)):
+        if not _alike(expected[name], found[name]):
+            flag = f"--{name.replace('_', '-')}"
+            raise BagDataError(
+                f"Expected images that were cut with {flag} {expected[name]} as in training, got {found[name]} (in "
+                f"{data}); import them anew with the cut of training, or name the files themselves, which are cut so."
+            )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=_SAME_SCALE)
+    return bool(one == other)
 
 
 def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:

@@ -231,6 +231,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
             "fingerprint": bags.fingerprint(),
             "instance_shape": list(bags.instance_shape),
             "feature_names": None if names is None else list(names),
+            "cut": bags.cut,
         },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,

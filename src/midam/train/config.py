@@ -38,6 +38,8 @@ IMAGE_FIELDS = (
     *("patch_size", "stride", "magnification", "tissue", "axis", "spacing", "window", "drop_empty"),
     *("slice_size", "volume", "volume_size"),
 )
+# Those of them that are lists, empty for none.
+LISTS = ("window", "volume_size")
 # The settings that say how data is read.
 DATA_FIELDS = (
     *("bag_column", "label_column", "groups", "split", "coords", "ignore"),
@@ -366,7 +368,7 @@ class FitConfig:
     def image_options(self) -> ImageOptions:
         """How images, slides and volumes are cut."""
         values = {name: getattr(self, name) for name in IMAGE_FIELDS}
-        lists = {name: tuple(values[name]) or None for name in ("window", "volume_size")}
+        lists = {name: tuple(values[name]) or None for name in LISTS}
         return ImageOptions(**(values | lists))
 
     def num_members(self) -> int:

@@ -274,6 +274,7 @@ def assemble(
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
         sources=["; ".join(str(path) for path in paths[a:b]) for a, b in zip(opens, ends)],
         attributes=_attributes(files, opens, ends),
+        cut=_cut(files),
         source=source,
     )
 
@@ -283,6 +284,18 @@ def _attributes(files: FileSet, opens: NDArray[np.int64], ends: NDArray[np.int64
         return None
     said = [{path.name: fact.attributes} for path, fact in zip(files.paths, files.facts)]
     return [json.dumps({name: own for one in said[a:b] for name, own in one.items()}) for a, b in zip(opens, ends)]
+
+
+def _cut(files: FileSet) -> dict[str, Any] | None:
+    """How images, slides or volumes were cut; None of features."""
+    kind = files.facts[0].attributes.get("features", {}).get("kind")
+    if kind not in ("patches", "slices", "volume"):
+        return None
+    found = files.options.cut(kind)
+    read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
+    if len(read_at) == 1 and isinstance(only := read_at.pop(), float | int):
+        found["magnification"] = float(only)
+    return found
 
 
 def _by_kind(folders: Sequence[Path], leave: set[Path]) -> dict[tuple[str, ...], list[Path]]:

@@ -123,6 +123,7 @@ def bags_of_volumes(
         ids=ids,
         labels=labels,
         coords=None if options.volume else kept[:, 1:],
+        cut=options.cut("volume" if options.volume else "slices"),
         source=source,
         **others,
     )
