@@ -69,6 +69,23 @@ def test_parquet_without_pyarrow_says_what_to_install(table, tmp_path):
     assert "install midam[parquet]" in done.stdout
 
 
+PATIENTS = "bag,label,Subject_ID,case,x\na,1,7,1,0.5\na,1,7,2,0.7\nb,0,7,1,0.1\nc,0,8,3,0.2\n"
+
+
+def test_patients_by_number_are_warned_of_as_features(table):
+    path = table(PATIENTS)
+    with pytest.warns(
+        UserWarning, match=r"column Subject_ID is read as a feature .*--groups Subject_ID.*--ignore"
+    ) as caught:
+        bags = read_bags(path)
+    assert len(caught) == 1  # case differs within a bag, so that it names no patient of it
+    assert bags.feature_names == ("Subject_ID", "case", "x")
+    assert read_bags(path, group_column="Subject_ID").groups.tolist() == ["7", "7", "8"]
+    assert read_bags(path, ignore_columns=["Subject_ID"]).groups is None
+    with pytest.raises(BagDataError, match=r"got 'p1' .*name it with --groups patient .*--ignore patient"):
+        read_bags(table(), ignore_columns=["part"])
+
+
 def test_ignored_columns_are_no_features(table):
     bags = read_bags(table(), ignore_columns=["patient", "part", "tone"])
     assert bags.instance_shape == (2,)

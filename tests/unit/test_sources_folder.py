@@ -10,8 +10,9 @@ import torch
 
 from midam.data.sources import read_bags
 from midam.data.sources.names import NameIndex, strip_suffix
+from midam.data.splits import check_disjoint
 from midam.data.store import open_store, write_store
-from midam.errors import BagDataError, ConfigError, DataNotFoundError
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, LeakageError
 
 D = 4
 SLIDES = ["TCGA.A-01", "TCGA.A-02", "TCGA.B-01", "c", "d"]
@@ -411,10 +412,46 @@ def test_manifest(folder, table):
     ]
 
 
+NAMES_OF_PATIENTS = [
+    "patient",
+    "PATIENT",
+    "Patient_ID",
+    "PatientID",
+    "case_id",
+    "subject",
+    "Subject_ID",
+    "participant_id",
+]
+
+
+@pytest.mark.parametrize("name", NAMES_OF_PATIENTS)
+def test_patients_of_manifests_and_label_tables_are_groups(folder, table, name):
+    rows = [f"{slide},slides/{slide}.h5,{n % 2},{'pq'[n // 3]}" for n, slide in enumerate(SLIDES)]
+    manifest = "\n".join([f"bag,path,label,{name}", *rows])
+    expected = ["p", "p", "p", "q", "q"]
+    assert read_bags(table(manifest)).groups.tolist() == expected
+    assert read_bags(folder, labels=table(manifest.replace("path,", "note,"))).groups.tolist() == expected
+    # The manifest's own column of groups goes first, and a column that was named before both.
+    both = "\n".join(["bag,path,label,group,site," + name, *(f"{row[:-2]},g,s{row[-1]},{row[-1]}" for row in rows)])
+    assert read_bags(table(both)).groups.tolist() == ["g"] * 5
+    assert read_bags(table(both), group_column="site").groups.tolist() == ["sp", "sp", "sp", "sq", "sq"]
+
+
+def test_patients_of_a_manifest_are_in_one_split_and_bags_by_patient_have_no_groups(folder, table):
+    text = "patient,path,label,split\np,slides/c.h5,1,train\np,slides/d.h5,1,train\nq,slides/TCGA.A-01.h5,0,test\n"
+    bags = read_bags(table(text), bag_column="patient")
+    assert (bags.ids.tolist(), bags.groups) == (["p", "q"], None)
+    text = "bag,path,label,patient,split\na,slides/c.h5,1,p,train\nb,slides/d.h5,0,p,test\n"
+    bags = read_bags(table(text))
+    with pytest.raises(LeakageError, match="p in test and train"):
+        check_disjoint(bags.splits, bags.groups)
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
         ("bag,path\na,slides/c.h5\n", BagDataError, "column 'label'"),
+        ("bag,path,label,patient\na,slides/c.h5,1,\n", BagDataError, "a patient in each row, got none .*line 2"),
         ("name,path,label\na,slides/c.h5,1\n", BagDataError, "column 'bag'"),
         ("bag,path,label\na,slides/x.h5,1\n", DataNotFoundError, "1 of 1 rows: slides/x.h5"),
         ("bag,path,label\na,slides/c.h5,1\na,slides/d.h5,0\n", BagDataError, "one label in a bag, got 1 and 0"),

@@ -1,10 +1,13 @@
 """Images as bags of patches: what is read, what is kept, and what is refused before training starts."""
 
 import pickle
+import struct
 import threading
+import zlib
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from midam.data.sources import read_bags
@@ -110,6 +113,19 @@ def test_the_orientation_of_a_photograph_is_applied(tmp_path):
     assert opened.attributes["coords"]["level0_width"] == 16
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("name", ["a.tif", "packed.tif", "a.jpg", "a.png"])
+def test_the_size_that_is_said_is_that_of_the_turned_image(tmp_path, name, orientation):
+    exif = Image.Exif()
+    exif[274] = orientation
+    options = {"compression": "tiff_lzw"} if name == "packed.tif" else {}
+    path = save(tmp_path / name, noise(), exif=exif, **options)
+    opened = open_file(path, EIGHT)
+    said = opened.attributes["coords"]
+    assert read_pixels(path).shape == (3, said["level0_height"], said["level0_width"])
+    assert (said["level0_height"], said["level0_width"]) == ((20, 27) if orientation < 5 else (27, 20))
+
+
 def test_only_patches_of_tissue_are_kept(tmp_path):
     array = np.full((40, 40, 3), 245, dtype=np.uint8)
     array[:20, :20] = (180, 60, 140)
@@ -141,6 +157,19 @@ def test_tissue_is_saturated_colour():
     expected = [mask[y : y + 3, x : x + 3].mean() for x, y in corners]
     np.testing.assert_allclose(covered(mask, corners, 3), expected)
     assert covered(mask, np.array([[4.6, 2.2]]), 0.1).tolist() == [float(mask[2, 4])]
+
+
+def test_a_black_border_with_noise_is_no_tissue():
+    rng = np.random.default_rng(0)
+    picture = np.full((3, 60, 60), 244, dtype=np.uint8)
+    picture[:, 20:40, 20:40] = np.array([180, 60, 140], dtype=np.uint8)[:, None, None]
+    expected = tissue_mask(picture)
+    assert expected.sum() == 400
+    picture[:, :, :15] = rng.integers(0, 6, (3, 60, 15))
+    np.testing.assert_array_equal(tissue_mask(picture), expected)
+    assert not tissue_mask(rng.integers(0, 6, (3, 9, 9), dtype=np.uint8)).any()
+    nuclei = np.array([[[45]], [[25]], [[80]]], dtype=np.uint8)  # the darkest that a stain shows
+    assert tissue_mask(nuclei).all()
 
 
 def test_a_folder_with_labels_becomes_bags(folder):
@@ -236,6 +265,55 @@ def test_a_grey_image_among_coloured_ones_is_named(folder, array, words):
     save(folder / "images" / "case.3.png", array)
     with pytest.raises(BagDataError, match=rf"\(3, 8, 8\).*{words}.*case.3.png.*convert the images"):
         read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+
+
+def test_the_kind_that_most_images_have_is_the_right_one(folder):
+    save(folder / "images" / "case.0.png", noise(channels=1))
+    with pytest.raises(BagDataError, match=r"\(3, 8, 8\) as in \S*case.1.png, got \(1, 8, 8\) \(in \S*case.0.png\)"):
+        read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+    for number in (1, 2):
+        save(folder / "images" / f"case.{number}.png", noise(channels=1))
+    with pytest.raises(BagDataError, match=r"\(1, 8, 8\) as in \S*case.0.png, got \(3, 8, 8\)"):  # three each
+        read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
+
+
+def png_of_16_bits(path, array, colours):
+    """Pillow writes none: signature, header, data, end."""
+    height, width = array.shape[:2]
+    lines = b"".join(b"\0" + row.astype(">u2").tobytes() for row in array)
+    header = struct.pack(">IIBBBBB", width, height, 16, colours, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    parts = [
+        struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data)) for tag, data in chunks
+    ]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+def test_colours_of_16_bits_are_refused_and_not_cut_to_8(folder):
+    deep = noise().astype(np.uint16) * 257
+    images = folder / "images"
+    png_of_16_bits(images / "case.0.png", deep, 2)
+    png_of_16_bits(images / "case.1.png", deep[..., :2], 4)  # grey and transparency
+    with pytest.raises(BagDataError) as caught:
+        read_bags(images, labels=folder / "labels.csv", images=EIGHT)
+    assert str(caught.value).count("Expected 8 bits of each colour, got 16") == 2
+    assert "case.0.png" in str(caught.value)
+    assert "case.1.png" in str(caught.value)
+    tiffs = {"strips": {}, "packed": {"compression": "zlib"}, "planes": {"planarconfig": "separate"}}
+    for name, options in tiffs.items():
+        array = deep.transpose(2, 0, 1) if name == "planes" else deep
+        tifffile.imwrite(folder / f"{name}.tif", array, photometric="rgb", **options)
+        with pytest.raises(BagDataError, match=rf"got 16.*{name}.tif.*convert the image to 8 bits"):
+            probe(folder / f"{name}.tif", EIGHT)
+    png_of_16_bits(folder / "grey.png", deep[..., 0], 0)
+    assert read_pixels(folder / "grey.png").tolist() == [deep[..., 0].tolist()]
+
+
+def test_files_that_are_no_known_image_are_told_of(folder):
+    Image.fromarray(noise()).save(folder / "images" / "extra.bmp")
+    with pytest.warns(UserWarning, match=r"6 of 7 .*extra\.bmp"):
+        bags = read_bags(folder / "images", images=EIGHT, require_labels=False)
+    assert len(bags) == 6
 
 
 def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):

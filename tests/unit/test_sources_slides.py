@@ -1,13 +1,19 @@
 """Whole slides as bags of patches: magnifications, tissue, places in level 0, and what is refused."""
 
+import contextlib
+import dataclasses
+import io
+
 import numpy as np
 import pytest
 import tifffile
 from PIL import Image
 
+from midam.data.sources import read_bags
 from midam.data.sources.files import open_file, probe, probe_files
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.pyramids import is_pyramid, open_pyramid
+from midam.data.sources.tifflevels import tiff_pyramid
 from midam.errors import BagDataError
 
 ALL = ImageOptions(patch_size=32, tissue=0)
@@ -142,6 +148,141 @@ def test_a_plain_tiff_is_an_image_and_a_pyramid_a_slide(pyramids, tmp_path):
     assert [is_pyramid(path) for path in (*paths.values(), tmp_path / "plain.tif")] == [True, True, False]
     assert "level0_magnification" not in probe(tmp_path / "plain.tif", ALL).attributes["coords"]
     assert probe(paths["openslide"], ALL).attributes["coords"]["level0_magnification"] == pytest.approx(20)
+
+
+def test_a_magnification_of_a_plain_tiff_is_refused(tmp_path):
+    lines = ["file,label"]
+    for number in range(4):
+        Image.fromarray(scene(64)).save(tmp_path / f"{number}.tif")
+        lines.append(f"{number},{number % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    assert len(read_bags(tmp_path, labels=tmp_path / "labels.csv", images=ALL)) == 4
+    with pytest.raises(BagDataError, match=r"got 4 of 4 that cannot") as caught:
+        read_bags(tmp_path, labels=tmp_path / "labels.csv", images=ImageOptions(tissue=0, magnification=5))
+    for number, line in enumerate(str(caught.value).splitlines()[1:]):
+        assert f"{number}.tif" in line
+        assert "leave out --magnification" in line
+
+
+def test_slides_and_images_are_not_mixed(pyramids, tmp_path):
+    paths, array = pyramids
+    plain = [tmp_path / name for name in ("a.tif", "b.png")]
+    for path in plain:
+        Image.fromarray(array).save(path)
+    assert len(probe_files(plain, ALL)) == 2
+    with pytest.raises(BagDataError, match=r"1 of 3 .* slides \(first in \S*tiled.tif\), 2 .* \(first in \S*a.tif\)"):
+        probe_files([plain[0], paths["openslide"], plain[1]], ALL)
+
+
+def write_ome(path, array, *, levels=3, size=0.5, unit="\u00b5m", tiles=None, **options):
+    """An OME-TIFF as QuPath and Bio-Formats write it: levels inside the first image, its resolution in XML."""
+    said = {"axes": "YXS", "PhysicalSizeX": size, "PhysicalSizeXUnit": unit, "PhysicalSizeY": size}
+    with tifffile.TiffWriter(path, ome=True) as file:
+        for level in range(levels):
+            part = np.asarray(Image.fromarray(array).reduce(2**level))
+            kind = {"subfiletype": 1} if level else {"subifds": levels - 1, "metadata": said}
+            data = part if tiles is None else tiles(part)
+            shape = {"photometric": "rgb"} | options | {"shape": part.shape, "dtype": np.uint8, "tile": (64, 64)}
+            file.write(data, **kind, **shape)
+    return path
+
+
+@pytest.mark.parametrize(("size", "unit"), [(0.5, "\u00b5m"), (0.5, "\u03bcm"), (500.0, "nm"), (0.0005, "mm")])
+@pytest.mark.parametrize(("name", "levels"), [("a.ome.tif", 3), ("renamed.tif", 3), ("one.ome.tif", 1)])
+def test_levels_and_resolution_of_ome_tiffs_are_read(tmp_path, name, levels, size, unit):
+    array = scene()
+    path = write_ome(tmp_path / name, array, levels=levels, size=size, unit=unit)
+    slide = open_pyramid(path)
+    assert slide.sizes == ((512, 512), (256, 256), (128, 128))[:levels]
+    assert slide.magnification == pytest.approx(20)
+    slide.close()
+    opened = open_file(path, ImageOptions(tissue=0, magnification=5))
+    for (x, y), patch in zip(opened.coords.read(0, 16), opened.features.read(0, 16)):
+        part = np.asarray(Image.fromarray(array[y : y + 128, x : x + 128]).reduce(4)).transpose(2, 0, 1)
+        assert np.abs(patch.astype(int) - part)[:, 2:-2, 2:-2].mean() < 2
+    opened.close()
+    level0 = open_file(path, ALL)
+    np.testing.assert_array_equal(level0.features.read(20, 21)[0], array[32:64, 128:160].transpose(2, 0, 1))
+    level0.close()
+
+
+@pytest.mark.parametrize("unit", ["pixel", "reference frame"])
+def test_a_size_without_a_length_is_no_magnification(tmp_path, unit):
+    slide = open_pyramid(write_ome(tmp_path / "a.ome.tif", scene(128), unit=unit))
+    assert slide.magnification is None
+    slide.close()
+
+
+def jpeg_tiles(array):
+    for y in range(0, array.shape[0], 64):
+        for x in range(0, array.shape[1], 64):
+            data = io.BytesIO()
+            Image.fromarray(array[y : y + 64, x : x + 64]).save(data, "jpeg", quality=95, subsampling=2)
+            yield data.getvalue()
+
+
+def test_levels_that_cannot_be_decoded_here_are_told_of(tmp_path):
+    array = scene()
+    path = write_ome(tmp_path / "a.ome.tif", array, tiles=jpeg_tiles, compression="zlib")
+    with tifffile.TiffFile(path, mode="r+") as file:  # tifffile writes no JPEG of its own, but the tags can be set
+        for page in (file.pages[0], *file.pages[0].pages):
+            page.tags["Compression"].overwrite(7)
+            page.tags["PhotometricInterpretation"].overwrite(6)
+    decoded = tifffile.COMPRESSION.JPEG in tifffile.TIFF.DECOMPRESSORS
+    with contextlib.nullcontext() if decoded else pytest.warns(UserWarning, match="imagecodecs"):
+        slide = open_pyramid(path)
+    assert len(slide.sizes) == (3 if decoded else 1)
+    assert slide.magnification == pytest.approx(20)
+    part = slide.region(64, 32, 0, 96)
+    assert np.abs(part.astype(int) - array[32:128, 64:160]).mean() < 2
+    slide.close()
+
+
+def test_an_ome_tiff_of_channels_is_no_slide(tmp_path):
+    path = tmp_path / "a.ome.tif"
+    tifffile.imwrite(path, np.zeros((4, 64, 64), np.uint8), tile=(16, 16), metadata={"axes": "CYX"})
+    with pytest.raises(BagDataError, match=r"red, green and blue, got axes CYX \[4, 64, 64\]"):
+        probe(path, ALL)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("size", [100, 160, 700])
+def test_a_thumbnail_is_read_by_parts(tmp_path, monkeypatch, levels, size):
+    monkeypatch.setattr("midam.data.sources.levels._BLOCK", 128)
+    array = scene(640)[:, :600]
+    read = []
+    slide = open_pyramid(write_ome(tmp_path / "a.ome.tif", array, levels=levels))
+    spied = dataclasses.replace(
+        slide, region=lambda x, y, level, side: read.append(side) or slide.region(x, y, level, side)
+    )
+    found = spied.thumbnail(size)
+    assert max(read) <= 128
+    expected = Image.fromarray(array)
+    expected.thumbnail((size, size))
+    assert found.shape == np.asarray(expected).shape
+    gap = np.abs(found.astype(int) - np.asarray(expected))
+    assert gap.mean() < 1
+    if size == 700:
+        np.testing.assert_array_equal(found, array)
+    slide.close()
+
+
+def test_patches_across_the_parts_that_are_decoded_are_whole(tmp_path):
+    array = np.random.default_rng(0).integers(0, 256, (200, 330, 3), dtype=np.uint8)
+    for name, options in {
+        "tiles": {"tile": (64, 48)},
+        "rows": {"tile": None, "rowsperstrip": 1},
+        "planes": {"tile": (64, 48), "planarconfig": "separate"},
+    }.items():
+        data = array.transpose(2, 0, 1) if name == "planes" else array
+        tifffile.imwrite(tmp_path / f"{name}.tif", data, photometric="rgb", **options)
+        slide = tiff_pyramid(tmp_path / f"{name}.tif")
+        for x, y, size in ((0, 0, 16), (40, 60, 16), (47, 63, 130), (100, 1, 199), (320, 190, 30)):
+            expected = np.full((size, size, 3), 255, dtype=np.uint8)
+            part = array[y : y + size, x : x + size]
+            expected[: part.shape[0], : part.shape[1]] = part
+            np.testing.assert_array_equal(slide.region(x, y, 0, size), expected)
+        slide.close()
 
 
 @pytest.mark.data

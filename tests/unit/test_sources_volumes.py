@@ -250,12 +250,14 @@ BROKEN = {
     "double": (double, "one slice at each place, got 1 doubles"),
     "mixed": (lambda folder: save_series(folder, body((2, 4, 5)), names=["x.dcm", "y.dcm"]), "one series, got 2"),
     "cut": (cut, "003.dcm"),
-    "no place": (lambda folder: change(folder, ImagePositionPatient=None), "no ImagePositionPatient"),
+    "no place": (lambda folder: change(folder, ImagePositionPatient=None), "no usable ImagePositionPatient"),
     "localizer": (
         lambda folder: change(folder, ImageOrientationPatient=[0, 1, 0, 0, 0, 1]),
         "localizer",
     ),
     "frames": (lambda folder: change(folder, NumberOfFrames=2), "several frames"),
+    "no samples": (lambda folder: change(folder, SamplesPerPixel=None), "no usable SamplesPerPixel"),
+    "half a place": (lambda folder: change(folder, PixelSpacing=[1.5]), "no usable PixelSpacing"),
 }
 
 
@@ -278,6 +280,145 @@ def test_a_series_that_is_no_whole_one_is_named(tmp_path, case):
     with pytest.raises(BagDataError, match=words) as caught:
         probe(folder)
     assert "scan" in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [(0, 2, 3), (0, 1, 3, 5), (0, 2, 3, 5, 7), (0, 3, 4)])
+def test_a_missing_slice_is_seen_in_a_short_series(tmp_path, kept):
+    folder = save_series(tmp_path / "scan", body((8, 4, 5)), names=[f"{n}.dcm" for n in range(8)])
+    for number in set(range(8)) - set(kept):
+        (folder / f"{number}.dcm").unlink()
+    with pytest.raises(BagDataError, match=r"2\.00 mm apart.*slices are missing"):
+        probe(folder)
+
+
+EVERY_OTHER = list(range(1, 13, 2))
+DOUBTS = {
+    "spacing": (
+        {"SpacingBetweenSlices": 1.0, "SliceThickness": 0.8},
+        "2.00 mm apart with a SpacingBetweenSlices of 1 mm",
+    ),
+    "thickness": ({"SliceThickness": 1.0}, "2.00 mm apart with a SliceThickness of 1 mm"),
+    "numbers": ({"InstanceNumber": EVERY_OTHER}, "InstanceNumber leaves out 5 of 1 to 11"),
+    "one number": ({"InstanceNumber": [1, 2, 3, 5, 6, 7]}, "InstanceNumber leaves out 1 of 1 to 7"),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTS)
+def test_tags_that_speak_for_missing_slices_are_warned_of_once(tmp_path, case):
+    tags, words = DOUBTS[case]
+    for name in ("a", "b"):
+        save_series(tmp_path / name, body((6, 4, 5)), **tags)
+    save_series(tmp_path / "c", body((6, 4, 5)))
+    with pytest.warns(UserWarning, match=f"2 of 3 scans are doubtful, the first .*a: slices may be.*{words}") as caught:
+        assert read_bags(tmp_path, require_labels=False).sizes.tolist() == [6, 6, 6]
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"InstanceNumber": [5, 2, 6, 3, 7, 4]},  # in another order, from 2
+        {"InstanceNumber": EVERY_OTHER, "SpacingBetweenSlices": 2.0},  # echoes in turn
+        {"InstanceNumber": [1] * 6},
+        {"SpacingBetweenSlices": 0.2, "SliceThickness": 1.8},  # the room between slices
+        {"SpacingBetweenSlices": -2.0, "SliceThickness": 4.0},  # overlapping
+        {"SpacingBetweenSlices": None, "SliceThickness": ""},
+        {"ImagePositionPatient": [[0, 0, z] for z in (0.0, 2.0, 4.1, 6.0, 8.1, 10.0)]},  # rounded
+    ],
+)
+def test_series_of_uncommon_tags_are_read_in_silence(tmp_path, tags):
+    save_series(tmp_path / "a", body((6, 4, 5)), **tags)
+    assert read_bags(tmp_path, require_labels=False).sizes.tolist() == [6]
+
+
+def test_a_nifti_without_a_place_is_warned_of_once(tmp_path):
+    for name in "ab":
+        image = nibabel.Nifti1Image(body(), None)
+        assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (0, 0)
+        nibabel.save(image, tmp_path / f"{name}.nii.gz")
+    save_nifti(tmp_path / "c.nii.gz", body())
+    with pytest.warns(UserWarning, match=r"2 of 3 scans are doubtful, the first .*a\.nii\.gz: neither sform") as caught:
+        bags = read_bags(tmp_path, require_labels=False)
+    assert len(caught) == 1
+    assert "neither sform" in bags.described(0)["a.nii.gz"]["file"]["doubt"]
+
+
+def scan_with_a_body(ground, noise=0.0):
+    """20 slices, of which those from 5 to 14 show something."""
+    rng = np.random.default_rng(0)
+    data = np.full((16, 16, 20), ground, dtype=np.float32) + noise * rng.random((16, 16, 20), dtype=np.float32)
+    data[4:12, 4:12, 5:15] = 50 + 100 * rng.random((8, 8, 10), dtype=np.float32)
+    return data
+
+
+def test_slices_that_show_nothing_are_left_out_whatever_their_ground(tmp_path):
+    shown, path = list(range(5, 15)), tmp_path / "a.nii.gz"
+    for ground in (0, -1000, 300):
+        data = scan_with_a_body(ground)
+        save_nifti(path, data)
+        assert numbers(path) == shown
+        data[6, 6, [7, 18]] = ground - 0.01
+        save_nifti(path, data)
+        assert numbers(path) == shown
+        assert numbers(path, drop_empty=False) == list(range(20))
+    save_nifti(path, scan_with_a_body(-1000, noise=3))
+    assert numbers(path, window=(0, 400)) == shown
+    assert numbers(path) == list(range(20))  # noise is no ground without a window
+    np.save(tmp_path / "a.npy", scan_with_a_body(-1000, noise=3))
+    assert numbers(tmp_path / "a.npy", axis=2, window=(0, 400)) == shown
+    # The commonest intensity may be the bright one.
+    assert len(numbers(path, window=(-1000, -990))) == 20
+    for options in ({}, {"volume": True}, {"drop_empty": False}):
+        with pytest.raises(BagDataError, match=r"after the window 500,900.*another --window"):
+            probe(path, ImageOptions(window=(500, 900), **options))
+    save_nifti(path, np.arange(6.0)[None, None] * np.ones((4, 5, 1)))
+    with pytest.raises(BagDataError, match="one intensity in each slice"):
+        probe(path)
+    assert numbers(path, axis=0) == list(range(4))
+
+
+def test_a_note_before_the_slices_hides_no_series(tmp_path):
+    for name in ("a", "b"):
+        folder = save_series(tmp_path / name, body((6, 4, 5)), names=[f"{n}" for n in range(6)])
+        (folder / "-notes.txt").write_text("seen")
+        (folder / "-preview.bin").write_bytes(b"x" * 200)
+    assert read_bags(tmp_path, require_labels=False).ids.tolist() == ["a", "b"]
+
+
+def test_what_is_no_bag_is_spoken_of_where_no_table_names_the_bags(tmp_path):
+    data, table = tmp_path / "data", tmp_path / "labels.csv"
+    for name in "abc":
+        save_series(data / name, body((6, 4, 5)))
+    for name in ("x", "y"):
+        (data / name).mkdir()
+        (data / name / "slice.png").write_bytes(b"none")
+    for name in ("notes.txt", "labels.csv", ".hidden", "scan.mha"):
+        (data / name).write_text("file,label")
+    with pytest.warns(UserWarning, match=r"3 of 6 files and folders.*alone: scan\.mha, x/, y/ \(in") as caught:
+        assert read_bags(data, require_labels=False).ids.tolist() == ["a", "b", "c"]
+    assert len(caught) == 1
+    table.write_text("file,label\na,0\nb,1\nc,0")
+    assert len(read_bags(data, labels=table)) == 3
+    table.write_text("file,label\na,0\nb,1\nc,0\nx,1")
+    with pytest.raises(BagDataError, match="a file for each row, got none for 1 of 4: x"):
+        read_bags(data, labels=table)
+
+
+def test_the_data_of_a_file_beside_it_is_not_spoken_of(tmp_path):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.ones((2, 3), dtype=np.float32))
+        (tmp_path / name).mkdir()  # as MRXS has them
+    assert len(read_bags(tmp_path, require_labels=False)) == 2
+
+
+def test_series_that_lie_deeper_are_shown_the_way(tmp_path):
+    for name in ("p1", "p2"):
+        save_series(tmp_path / "data" / name / "study" / "1.2.3", body((6, 4, 5)))
+    with pytest.raises(BagDataError, match=r"deeper, such as p1.study.1\.2\.3, .*columns bag, path, label"):
+        read_bags(tmp_path / "data", require_labels=False)
+    rows = [f"{name},data/{name}/study/1.2.3,{label}" for label, name in enumerate(("p1", "p2"))]
+    (tmp_path / "manifest.csv").write_text("\n".join(["bag,path,label", *rows]))
+    assert read_bags(tmp_path / "manifest.csv").ids.tolist() == ["p1", "p2"]
 
 
 def test_unusable_volumes_are_all_named_before_training_starts(tmp_path):

@@ -1,8 +1,10 @@
 """One DICOM series a folder, through pydicom."""
 
+import heapq
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,25 @@ from midam.data.sources.orientation import along
 from midam.data.sources.volumes import Volume, open_volume
 from midam.errors import BagDataError, MidamError
 
-_GAP = 1.5  # of the usual distance of slices, from which one is missing
+_GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
 _SAME_MM = 1e-3
 _MAGIC = 128
+_LOOKED_AT = 20  # files by which a series is known: notes and previews may come first by name
+# What a slice must say of itself, and how many numbers.
+_NEEDED = {
+    **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
+    **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
+}
 
 
 def is_dicom_folder(folder: Path) -> bool:
-    """Whether a folder holds DICOM files: its first file tells."""
+    """Whether a folder holds DICOM files: one of its first 20 files by name."""
     if not folder.is_dir():
         return False
     with os.scandir(folder) as entries:
-        first = min((entry.path for entry in entries if entry.is_file() and entry.name[0] != "."), default=None)
-    return first is not None and is_dicom(Path(first))
+        files = (entry.path for entry in entries if entry.is_file() and entry.name[0] != ".")
+        first = heapq.nsmallest(_LOOKED_AT, files)
+    return any(is_dicom(Path(path)) for path in first)
 
 
 def is_dicom(path: Path) -> bool:
@@ -70,17 +79,18 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
     normal, step = _directions(files[0])
     heights = np.array([np.dot(np.array(file.ImagePositionPatient, dtype=np.float64), normal) for file in files])
     order = np.argsort(heights, kind="stable")
-    thickness = _slice_distance(heights[order], [paths[i] for i in order], folder)
+    distance = _slice_distance(heights[order], [paths[i] for i in order], folder)
     files = [files[i] for i in order]
     data = np.stack([_intensities(files[n], paths[i]) for n, i in enumerate(order)])
-    spacing = (thickness, float(files[0].PixelSpacing[0]), float(files[0].PixelSpacing[1]))
+    spacing = (distance, float(files[0].PixelSpacing[0]), float(files[0].PixelSpacing[1]))
+    doubt = _doubt(files, distance) if len(files) > 1 else ""
     if axis is None:
-        return Volume(data, spacing)
+        return Volume(data, spacing, doubt=doubt)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, *step], axis=1) * spacing
     affine[:3, 3] = np.array(files[0].ImagePositionPatient, dtype=np.float64)
     # DICOM counts to the left and the back, affines to the right and the front.
-    return along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder)
+    return replace(along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder), doubt=doubt)
 
 
 def _file(path: Path) -> Any:
@@ -105,16 +115,15 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
             f"Expected the slices of one series, got {len(series)}: {first_names(names)} (in {folder}); move each "
             "series to a folder of its own."
         )
-    needed = ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "Rows", "Columns")
     for file, path in zip(files, paths):
-        missing = [name for name in needed if getattr(file, name, None) is None]
+        missing = [name for name, count in _NEEDED.items() if np.size(getattr(file, name, None) or ()) != count]
         if missing or int(getattr(file, "NumberOfFrames", None) or 1) > 1 or int(file.SamplesPerPixel) != 1:
-            got = f"no {missing[0]}" if missing else "several frames or colours"
+            got = f"no usable {missing[0]}" if missing else "several frames or colours"
             raise BagDataError(
                 f"Expected one grey slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
                 "remove what is no slice."
             )
-        for name in needed[1:]:
+        for name in tuple(_NEEDED)[1:]:
             one, other = getattr(files[0], name), getattr(file, name)
             if not np.allclose(np.array(one, dtype=np.float64), np.array(other, dtype=np.float64), atol=1e-4):
                 raise BagDataError(
@@ -130,7 +139,10 @@ def _directions(file: Any) -> tuple[NDArray[np.float64], tuple[NDArray[np.float6
 
 
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
-    """Millimetres between slices; refuses doubles and gaps. A single slice counts as 1 mm."""
+    """Millimetres between slices; refuses doubles and gaps. A single slice counts as 1 mm.
+
+    Gaps are compared with the narrowest one: in a short series those that miss a slice may be the most.
+    """
     if len(heights) == 1:
         return 1.0
     gaps = np.diff(heights)
@@ -141,14 +153,41 @@ def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder:
             f"Expected one slice at each place, got {len(double)} doubles, the first {one} and {other} (in {folder}); "
             "remove doubles, or part what is several series."
         )
-    usual = float(np.median(gaps))
-    wide = np.flatnonzero(gaps > _GAP * usual)
+    least = float(gaps.min())
+    wide = np.flatnonzero(gaps > _GAP * least)
     if len(wide):
         raise BagDataError(
-            f"Expected slices {usual:.2f} mm apart, got a gap of {gaps[wide[0]]:.2f} mm after {paths[wide[0]].name} "
-            f"(in {folder}, {len(wide)} in all): slices are missing; copy the series anew, or leave it out."
+            f"Expected slices {least:.2f} mm apart, as they are at the narrowest place, got a gap of "
+            f"{gaps[wide[0]]:.2f} mm after {paths[wide[0]].name} (in {folder}, {len(wide)} in all): slices are "
+            "missing; copy the series anew, or leave it out. If two distances are meant, convert it to NIfTI."
         )
-    return usual
+    return float(np.median(gaps))
+
+
+def _doubt(files: Sequence[Any], distance: float) -> str:
+    """What speaks for missing slices though the positions are even: a wider gap than is stated, holes in the numbers.
+
+    Numbers alone do not: the echoes or times of one scan may be numbered in turn. They count for nothing where the
+    stated distance is met.
+    """
+    stated, thickness = _number(files[0], "SpacingBetweenSlices"), _number(files[0], "SliceThickness")
+    # Some devices state the room between slices rather than the distance of their centres; a gap is then below this.
+    if distance > _GAP * max(stated, thickness) > 0:
+        name = "SpacingBetweenSlices" if stated >= thickness else "SliceThickness"
+        return f"slices may be missing, they lie {distance:.2f} mm apart with a {name} of {max(stated, thickness):g} mm"
+    numbers = {int(_number(file, "InstanceNumber")) for file in files}
+    holes = max(numbers) - min(numbers) + 1 - len(files)
+    if len(numbers) == len(files) and holes and not np.isclose(distance, stated, rtol=0.1):
+        return f"slices may be missing, InstanceNumber leaves out {holes} of {min(numbers)} to {max(numbers)}"
+    return ""
+
+
+def _number(file: Any, name: str) -> float:
+    """Size of a number that may be absent; 0 where it is."""
+    try:
+        return abs(float(getattr(file, name, None) or 0))
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _intensities(file: Any, path: Path) -> NDArray[np.float32]:

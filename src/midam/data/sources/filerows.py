@@ -2,8 +2,9 @@
 
 import os
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +57,9 @@ class FileSet:
         cls, paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
     ) -> "FileSet":
         """Probe files and put them together; parameters and errors as of `midam.data.sources.files.probe_files`."""
-        return cls(paths, probe_files(paths, options, on_file=on_file), options)
+        facts = probe_files(paths, options, on_file=on_file)
+        _warn_of_doubts(paths, facts)
+        return cls(paths, facts, options)
 
     @property
     def num_open(self) -> int:
@@ -127,6 +130,20 @@ class FileSet:
         self._forget()
         for opened in inherited:
             opened.close()
+
+
+def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    """Say once of how many scans something may be wrong, and what of the first."""
+    doubts = [(path, str(said["doubt"])) for path, fact in zip(paths, facts) if "doubt" in (said := _said(fact))]
+    if doubts:
+        first, doubt = doubts[0]
+        warnings.warn(
+            f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", UserWarning, stacklevel=5
+        )
+
+
+def _said(fact: FileFacts) -> Mapping[str, Any]:
+    return fact.attributes.get("file", {})
 
 
 class FileRows(Rows):

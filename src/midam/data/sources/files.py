@@ -1,6 +1,7 @@
 """Files of instances, one or several a bag: which formats there are, and what a file holds."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -228,20 +229,38 @@ def probe_files(
 
 
 def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    for what, values, advice in (
+    _refuse_mixed(paths, facts)
+    kinds: tuple[tuple[str, list[Any], str], ...] = (
         ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(paths[0])),
         ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
         ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
-    ):
-        other = [place for place, value in enumerate(values) if value != values[0]]
+    )
+    for what, values, advice in kinds:
+        # What most files have is right; in a tie, what comes first.
+        first = values.index(Counter(values).most_common(1)[0][0])
+        other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
             named = first_names([str(paths[place]) for place in other], limit=_LISTED)
             raise BagDataError(
-                f"Expected {what} {values[0]} as in {paths[0]}, got {values[other[0]]} (in {named}); {advice}."
+                f"Expected {what} {values[first]} as in {paths[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
     scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
     if len(scales) > 1 and "slides" in kinds_of(paths[0]):
         _warn_of_scales(facts)
+
+
+def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    """Patches of slides have a magnification and are of tissue alone, those of images neither."""
+    patches = [
+        place for place, fact in enumerate(facts) if fact.attributes.get("features", {}).get("kind") == "patches"
+    ]
+    slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
+    images = [place for place in patches if place not in set(slides)]
+    if slides and images:
+        raise BagDataError(
+            f"Expected slides alone or images alone, got both: {len(slides)} of {len(paths)} files are slides (first "
+            f"in {paths[slides[0]]}), {len(images)} are images (first in {paths[images[0]]}); leave one kind out."
+        )
 
 
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:

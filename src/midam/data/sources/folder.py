@@ -10,84 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.dicom import is_dicom_folder
 from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import OPENERS, SUFFIXES, OnFile, kinds_of
+from midam.data.sources.files import OnFile, kinds_of
+from midam.data.sources.finding import find_files, warn_of_left_alone
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.images import IMAGE_SUFFIXES
 from midam.data.sources.labels import LabelTable, read_labels
-from midam.data.sources.names import FEATURE_FOLDERS, bag_names, file_suffix, first_names
-from midam.data.sources.nametable import binary_labels, read_names_table, require_columns, split_names
-from midam.data.sources.nifti import NIFTI_SUFFIXES
-from midam.data.sources.slides import SLIDE_SUFFIXES
-from midam.errors import BagDataError, ConfigError, DataNotFoundError
-
-_SERIES = ("DICOM series",)
-_KINDS = (
-    *((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), SLIDE_SUFFIXES, IMAGE_SUFFIXES, NIFTI_SUFFIXES),
-    *(_SERIES, (".csv",)),
+from midam.data.sources.names import bag_names, first_names
+from midam.data.sources.nametable import (
+    PATIENT_COLUMNS,
+    binary_labels,
+    find_column,
+    read_names_table,
+    require_columns,
+    split_names,
 )
-
-
-def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[Path]:
-    """Files of one format in a folder, by name; a DICOM series is a folder itself.
-
-    They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
-    (one a class, as DSMIL has them). Where there are several formats, HDF5 comes first.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder.
-    leave : sequence of path
-        Tables that are no features.
-
-    Raises
-    ------
-    BagDataError
-        If there are none, or several folders of features.
-
-    Warns
-    -----
-    UserWarning
-        If files of another format are left alone.
-    """
-    folder = Path(folder)
-    tables = {Path(path).resolve() for path in leave}
-    here = _by_kind([folder], tables)
-    if not here:
-        known = [
-            path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern)) if _by_kind([path], tables)
-        ]
-        features = [path for path in known if path.name.startswith("features_")]
-        if len(features) > 1:
-            raise BagDataError(
-                f"Expected one folder of features, got {first_names([path.name for path in features])} (in {folder}); "
-                "name one of them."
-            )
-        below = known or sorted(path for path in folder.iterdir() if path.is_dir() and path.suffix not in OPENERS)
-        here = _by_kind(below, tables)
-    if not here:
-        inside = [path.name for path in sorted(folder.iterdir())]
-        if is_dicom_folder(folder):
-            raise BagDataError(
-                f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
-                "the folder above it."
-            )
-        raise BagDataError(
-            f"Expected feature files, images, slides or volumes ({', '.join(SUFFIXES)}), got "
-            f"{first_names(inside) or 'an empty folder'} (in "
-            f"{folder}); name the folder that holds them."
-        )
-    # A CSV beside features of another format is a table of labels or splits.
-    taken, *others = [suffixes[0] for suffixes in here if suffixes == next(iter(here)) or suffixes != (".csv",)]
-    if others:
-        warnings.warn(
-            f"{folder} holds {' and '.join([taken, *others])} files: the {taken} files are read",
-            UserWarning,
-            stacklevel=4,
-        )
-    return next(iter(here.values()))
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 
 def read_folder(
@@ -104,9 +41,10 @@ def read_folder(
     Parameters
     ----------
     folder : str or Path
-        See `find_files`; bags by slide are named by `midam.data.sources.names.bag_names`.
+        See `midam.data.sources.finding.find_files`; bags by slide are named by `midam.data.sources.names.bag_names`.
     table : LabelTable, optional
-        Labels, patients, splits; files that it does not name are left out, with a warning.
+        Labels, patients, splits; files that it does not name are left out, with a warning. Without one all files of
+        the format are read, and what is of no known format is warned of.
     bag_by : {"slide", "patient"}
         One bag for each file, grouped by patient; or one for each patient, its files in the order of their names.
     options : ImageOptions
@@ -140,6 +78,7 @@ def read_folder(
             raise ConfigError(
                 f"Expected --labels FILE with bags by patient, got none (in {folder}); name a table of patients."
             )
+        warn_of_left_alone(folder, paths)
         return assemble(paths, names, options=options, source=str(folder), on_file=on_file)
     said = read_labels(table, names, source=str(folder), require_labels=require_labels)
     paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
@@ -181,13 +120,16 @@ def read_manifest(
     """Read bags from a manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split.
 
     A row is a file; several rows of one bag are several files of it, in the order of the rows. Paths are relative to
-    the manifest's folder. Parameters and errors as of `read_folder` and `midam.data.sources.labels.LabelTable`.
+    the manifest's folder. Without a column group, that of the patient is the group, as in label tables. Parameters and
+    errors as of `read_folder` and `midam.data.sources.labels.LabelTable`.
     """
     path, where = Path(path), str(path)
     frame = read_names_table(path)
     labelled = require_labels or (label_column in frame.columns and not frame[label_column].isna().all())
-    group_column = group_column or ("group" if "group" in frame.columns else None)
     split_column = split_column or ("split" if "split" in frame.columns else None)
+    if group_column is None:
+        patient = find_column(frame, ("group", *PATIENT_COLUMNS))
+        group_column = None if patient in (bag_column, label_column, split_column) else patient
     wanted = [bag_column, "path", *([label_column] if labelled else [])]
     wanted += [name for name in (group_column, split_column) if name is not None]
     require_columns(frame, wanted, where)
@@ -292,21 +234,9 @@ def _cut(files: FileSet) -> dict[str, Any] | None:
     if kind not in ("patches", "slices", "volume"):
         return None
     found = files.options.cut(kind)
-    read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
-    if len(read_at) == 1 and isinstance(only := read_at.pop(), float | int):
-        found["magnification"] = float(only)
+    if kind == "patches":
+        # What was read, not what was asked for: level 0 has a magnification too, and an image has none.
+        read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
+        only = read_at.pop() if len(read_at) == 1 else None
+        found["magnification"] = float(only) if isinstance(only, float | int) else None
     return found
-
-
-def _by_kind(folders: Sequence[Path], leave: set[Path]) -> dict[tuple[str, ...], list[Path]]:
-    """Files of each format in these folders, the preferred format first."""
-    inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
-    inside = [path for path in inside if not path.name.startswith(".") and path.resolve() not in leave]
-    found = {kind: [path for path in inside if _is_kind(path, kind)] for kind in _KINDS}
-    return {kind: paths for kind, paths in found.items() if paths}
-
-
-def _is_kind(path: Path, kind: tuple[str, ...]) -> bool:
-    if kind is _SERIES:
-        return file_suffix(path) not in SUFFIXES and is_dicom_folder(path)
-    return file_suffix(path) in kind and (not path.is_dir() or kind == (".zarr",))

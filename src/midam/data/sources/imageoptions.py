@@ -46,7 +46,8 @@ class ImageOptions:
     window : (float, float), optional
         Intensities that become 0 and 1; what lies outside is cut off. Default: intensities as they are.
     drop_empty : bool, default True
-        Leave out slices that nowhere exceed the least intensity of their volume.
+        Leave out slices that show nothing: whose intensities, after the window, differ by no more than a thousandth of
+        the span of their volume.
     slice_size : int, optional
         Side of the square that slices are resized to; with `spacing`, cropped or padded to.
     volume : bool, default False

@@ -17,7 +17,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error)
 _GREY = ("1", "L", "LA", "La")
-_ORIENTATION = 274  # the tag of EXIF and TIFF
+_WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 
 
@@ -25,8 +25,8 @@ def open_image(path: Path, options: ImageOptions, places: Places | None = None) 
     """Open an image as its patches [n, C, P, P] and their places [n, 2].
 
     Grey images have one channel, all others three: red, green, blue. Transparency is laid on white, the orientation
-    that the file notes is applied, and grey images of 16 bits stay uint16. The image is decoded when it is first read,
-    and kept.
+    that the file notes is applied, and grey images of 16 bits stay uint16; colours of 16 bits are refused. The image is
+    decoded when it is first read, and kept.
 
     Parameters
     ----------
@@ -45,12 +45,15 @@ def open_image(path: Path, options: ImageOptions, places: Places | None = None) 
     Raises
     ------
     BagDataError
-        When it is read: if the image is damaged, too large, smaller than a patch, or shows no tissue.
+        When it is read: if the image is damaged, too large, of 16 bits a colour, smaller than a patch, or shows no
+        tissue.
     MidamError
         If the package pillow is missing.
     """
     with _open(path) as image:
         width, height = image.size
+        if image.format == "TIFF":  # Pillow has turned these sizes already
+            width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
         # A PNG without a note would be decoded in search of one.
         noted = image.format != "PNG" or "exif" in image.info
         if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
@@ -78,6 +81,11 @@ def read_pixels(path: Path) -> NDArray[Any]:
             raise BagDataError(
                 f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
                 "file for each, or a volume as .npy."
+            )
+        if _is_cut(opened):
+            raise BagDataError(
+                f"Expected 8 bits of each colour, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
+                "bits, or to grey without transparency, of which 16 are kept."
             )
         try:
             image = ImageOps.exif_transpose(opened)
@@ -157,6 +165,15 @@ def _open(path: Path) -> Any:
         ) from error
     except _DAMAGE as error:
         raise _damaged(path, error) from error
+
+
+def _is_cut(image: Any) -> bool:
+    """Whether Pillow would read 8 bits of pixels that have 16."""
+    if image.mode in (*_DEEP, "F"):
+        return False
+    if image.format == "TIFF":
+        return bool(max(image.tag_v2.get(_BITS, (1,))) > 8)
+    return any(";16" in str(tile) for tile in image.tile)  # such as RGB;16B
 
 
 def _damaged(path: Path, error: Exception) -> BagDataError:

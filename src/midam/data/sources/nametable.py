@@ -13,7 +13,10 @@ from midam.data.sources.names import NameIndex
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
-PATIENT_COLUMNS = ("patient", "patient_id", "case_id", "case", "submitter_id")
+PATIENT_COLUMNS = (
+    *("patient", "patient_id", "patientid", "case_id", "case", "submitter_id"),
+    *("subject", "subject_id", "participant_id"),  # of BIDS and its like
+)
 _SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 

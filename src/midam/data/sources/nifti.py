@@ -31,7 +31,9 @@ def open_nifti(path: Path, options: ImageOptions, places: Places | None = None) 
     """
     image = _load(path)
     axis = 2 if options.axis is None else options.axis
-    said = {"axis": axis, "shape": [int(n) for n in image.shape]}
+    said: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
+    if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
+        said["doubt"] = "neither sform nor qform says where its axes go, they are taken for left, front and head"
     # nibabel maps a plain file whose numbers need no scaling.
     plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
     mapped = plain and file_suffix(path) == ".nii"

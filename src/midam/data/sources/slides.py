@@ -10,7 +10,8 @@ from midam.data.sources.columns import ArrayColumn, Column, OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.images import grid, need_pillow, open_image
 from midam.data.sources.lazy import Lazy, LazyColumn
-from midam.data.sources.pyramids import Pyramid, is_pyramid, open_pyramid
+from midam.data.sources.levels import Pyramid
+from midam.data.sources.pyramids import is_pyramid, open_pyramid
 from midam.data.sources.tissue import covered, tissue_mask
 from midam.errors import BagDataError
 
@@ -22,8 +23,22 @@ _EXACT = 0.02  # of a magnification: scanners note 0.2525 micrometres and 40x al
 
 
 def open_tiff(path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-    """Open a TIFF as a slide if it is a pyramid, else as an image."""
-    return (open_slide if is_pyramid(path) else open_image)(path, options, places)
+    """Open a TIFF as a slide if it is a pyramid, else as an image.
+
+    Raises
+    ------
+    BagDataError
+        As `open_slide` and `midam.data.sources.images.open_image`; or if a magnification is asked of an image.
+    """
+    if is_pyramid(path):
+        return open_slide(path, options, places)
+    opened = open_image(path, options, places)
+    if options.magnification is not None:
+        raise BagDataError(
+            f"Expected a pyramidal TIFF where a magnification is asked, got a plain image (in {path}); leave out "
+            "--magnification to read its pixels as they are, or convert it to a pyramid that says its magnification."
+        )
+    return opened
 
 
 def open_slide(path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:

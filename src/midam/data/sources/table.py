@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data._checks import str_array
 from midam.data.bags import Bags
+from midam.data.sources.nametable import PATIENT_COLUMNS
 from midam.errors import BagDataError, DataNotFoundError, MidamError
 
 _SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -90,8 +91,10 @@ def read_table(
     features = [str(name) for name in table.frame.columns if name not in special]
     if not features:
         raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
+    instances = table.numbers(features, codes, ids)
+    table.warn_of_patients(features, codes)
     return Bags.from_arrays(
-        table.numbers(features, codes, ids),
+        instances,
         codes,
         labels,
         ids=ids,
@@ -187,9 +190,10 @@ class _Table:
             values = self.frame[column]
             if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
                 row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
+                other = f"name it with --groups {column} (group_column)" if _of_patients(column) else "correct it"
                 raise BagDataError(
                     f"Expected numbers in column {column}, got {str(values.iloc[row])!r} (in {self.path}, "
-                    f"{self.line(row)}, bag {ids[codes[row]]}); correct it, or leave the column out with "
+                    f"{self.line(row)}, bag {ids[codes[row]]}); {other}, or leave the column out with "
                     f"--ignore {column} (ignore_columns)."
                 )
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
@@ -202,6 +206,21 @@ class _Table:
                 f"{columns[place]}, bag {ids[codes[row]]}); drop or impute it."
             )
         return array
+
+    def warn_of_patients(self, features: Sequence[str], codes: NDArray[np.int64]) -> None:
+        """Say that a column which bears the name of patients, and is constant in each bag, is taken for a feature."""
+        for column in features:
+            if _of_patients(column) and (self.frame[column].groupby(codes).nunique() <= 1).all():
+                warnings.warn(
+                    f"column {column} is read as a feature (in {self.path}): if it names patients, give --groups "
+                    f"{column}, so that no patient is in two splits, or leave it out with --ignore {column}",
+                    UserWarning,
+                    stacklevel=5,
+                )
+
+
+def _of_patients(column: str) -> bool:
+    return column.lower() in PATIENT_COLUMNS
 
 
 def _read_text(path: Path, names: list[str]) -> pd.DataFrame:

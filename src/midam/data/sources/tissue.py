@@ -6,6 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its own stain
+# Of 255. Saturation is a ratio, so that the noise of a black border passes for colour. CLAM takes patches for black
+# whose mean red, green and blue are all below 40.
+_BLACK = 40
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -48,9 +51,17 @@ def otsu(values: NDArray[np.uint8]) -> int:
 
 
 def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where colours [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less."""
-    values = saturation(pixels)
-    found: NDArray[np.bool_] = values > min(otsu(values), _MOST)
+    """Where colours [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less.
+
+    Pixels without a colour of 40 or more are black: they are no tissue, and Otsu's threshold is that of the others.
+
+    Examples
+    --------
+    >>> tissue_mask(np.array([[[180, 244, 5]], [[60, 242, 0]], [[140, 243, 2]]], dtype=np.uint8))
+    array([[ True, False, False]])
+    """
+    values, seen = saturation(pixels), pixels.max(axis=0) >= _BLACK
+    found: NDArray[np.bool_] = seen & (values > min(otsu(values[seen]), _MOST))
     return found
 
 

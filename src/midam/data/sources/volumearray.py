@@ -9,7 +9,7 @@ from midam.data.bags import Bags
 from midam.data.rows import Rows
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.resampling import Resampling
-from midam.data.sources.volumes import filled_slices
+from midam.data.sources.volumes import kept_slices
 from midam.errors import ConfigError
 
 
@@ -110,8 +110,7 @@ def bags_of_volumes(
     axis = 1 + (options.axis or 0)
     places = []
     for number, volume in enumerate(volumes):
-        filled, _ = filled_slices(np.moveaxis(volume, axis - 1, 0), where=f"{source}, bag {ids[number]}")
-        inside = filled if options.drop_empty else np.arange(volumes.shape[axis])
+        inside, _ = kept_slices(np.moveaxis(volume, axis - 1, 0), options, where=f"{source}, bag {ids[number]}")
         inside = np.zeros(1, dtype=np.int64) if options.volume else inside
         places.append(np.stack([np.full(len(inside), number), inside], axis=1))
     kept, sizes = np.concatenate(places), np.array([len(part) for part in places])

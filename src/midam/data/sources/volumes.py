@@ -14,6 +14,8 @@ from midam.data.sources.lazy import Lazy, LazyColumn
 from midam.data.sources.resampling import Resampling
 from midam.errors import BagDataError
 
+_FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
+
 
 @dataclass(frozen=True)
 class Volume:
@@ -27,11 +29,14 @@ class Volume:
         Millimetres from voxel to voxel along these axes; None where the file does not say.
     small : bool
         Whether uint8 stays uint8. Not where files of one set differ in type, as scans do.
+    doubt : str
+        What may be wrong with it; empty if nothing.
     """
 
     data: NDArray[Any]
     spacing: tuple[float, float, float] | None = None
     small: bool = False
+    doubt: str = ""
 
 
 def open_volume(
@@ -58,7 +63,7 @@ def open_volume(
     held : int
         Bytes that it takes in memory.
     said : dict
-        What the file says of itself.
+        What the file says of itself; once it is read, `doubt` is what may be wrong with it.
     places : array of int64 [n, 1], optional
         Numbers of the slices that are instances, where they are known.
 
@@ -70,9 +75,17 @@ def open_volume(
     Raises
     ------
     BagDataError
-        When it is read: if it holds NaN or infinity, or one intensity alone.
+        When it is read: if it holds NaN or infinity, or shows nothing.
     """
-    cut = Lazy(lambda: cut_volume(read(), options, where=str(path), places=places))
+    said = dict(said)
+
+    def made() -> tuple[Column, Column]:
+        volume = read()
+        if volume.doubt:
+            said["doubt"] = volume.doubt
+        return cut_volume(volume, options, where=str(path), places=places)
+
+    cut = Lazy(made)
     coords = None if options.volume else LazyColumn(lambda: cut()[1])
     kind = {"kind": "volume" if options.volume else "slices"}
     return OpenFile(
@@ -106,40 +119,50 @@ def cut_volume(
         )
     least = 0.0
     if places is None or options.spacing is not None:  # then what is padded has the least intensity
-        kept, least = filled_slices(data, where=where)
-        kept = kept if options.drop_empty and not options.volume else np.arange(len(data))
+        kept, least = kept_slices(data, options, where=where)
         places = kept[:, None]
     plan = Resampling.of(options, volume.spacing, least=least, small=volume.small)
     column: Column = _Whole(data, plan) if options.volume else Slices(data, places[:, 0], plan)
     return column, ArrayColumn(places)
 
 
-def filled_slices(data: NDArray[Any], *, where: str) -> tuple[NDArray[np.int64], float]:
-    """Numbers of the slices that somewhere exceed the least intensity of their volume [D, H, W], and that intensity.
+def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
+    """Numbers of the slices of a volume [D, H, W] that are instances, and the least intensity that it holds.
+
+    With `drop_empty` these are the slices that show something: whose intensities, after the window, differ by more than
+    a thousandth of the span of those of the volume. What scatters about the ground by less, such as the traces of an
+    interpolation, keeps no slice; nor does one voxel below the ground keep all the others.
 
     Raises
     ------
     BagDataError
-        If the volume holds NaN or infinity, or one intensity alone.
+        If the volume holds NaN or infinity, or shows nothing.
 
     Examples
     --------
-    >>> filled_slices(np.array([[[0, 0]], [[0, 5]]]), where="scan")
+    >>> kept_slices(np.array([[[0, 0]], [[0, 5]]]), ImageOptions(), where="scan")
     (array([1]), 0.0)
     """
-    low, high = data.min(axis=(1, 2)), data.max(axis=(1, 2))
+    low, high = data.min(axis=(1, 2)).astype(np.float64), data.max(axis=(1, 2)).astype(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
     if len(wrong):
         raise BagDataError(
             f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
             "convert the scan anew, or leave it out."
         )
-    kept = np.flatnonzero(high > low.min())
-    if not len(kept):
-        raise BagDataError(
-            f"Expected a volume that shows something, got {low[0]:g} in every voxel (in {where}); leave it out."
-        )
-    return kept, float(low.min())
+    least, seen, advice = float(low.min()), "", "leave it out"
+    if options.window is not None:
+        dark, bright = options.window
+        low, high = (np.clip((ends - dark) / (bright - dark), 0, 1) for ends in (low, high))
+        seen, advice = f" after the window {dark:g},{bright:g}", "choose another --window, or leave it out"
+    span = float(high.max() - low.min())
+    kept = np.flatnonzero(high - low > _FAINT * span)
+    if options.volume or not options.drop_empty:
+        kept = np.arange(len(data))
+    if span == 0 or not len(kept):
+        one = f"{low[0]:g} in every voxel" if span == 0 else "one intensity in each slice"
+        raise BagDataError(f"Expected a volume that shows something, got {one}{seen} (in {where}); {advice}.")
+    return kept, least
 
 
 class Slices:
