@@ -52,3 +52,17 @@ def test_a_run_on_a_store_cuts_files_as_the_store_was_cut(here, capsys):
     assert "--stride 8 as in training, got 16 (in other.store)" in capsys.readouterr().err
     assert main(["data", "describe", "other.store"]) == 0
     assert "cut: patch_size 16, stride 16" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*validation.*", "ignore:Expected at least", "ignore:.*mlp.*")
+def test_a_run_is_applied_from_another_folder(here, monkeypatch):
+    few = ["--epochs", "1", "--members", "1", "--num-positive", "3", "--num-negative", "3"]
+    assert main(["fit", "images", "--labels", "labels.csv", *CUT, *few, "--out", "run"]) == 0
+    (here / "elsewhere").mkdir()
+    (here / "images").rename(here / "elsewhere" / "images")
+    monkeypatch.chdir(here / "elsewhere")
+    assert main(["predict", "../run", "images", "--out", "p.csv"]) == 0
+    (here / "elsewhere" / "images").rename(here / "images")
+    assert main(["predict", "../run", "../images", "--out", "q.csv"]) == 0
+    first, second = (pd.read_csv(name)["score"].tolist() for name in ("p.csv", "q.csv"))
+    assert first == second

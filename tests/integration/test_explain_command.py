@@ -1,15 +1,22 @@
 """`midam explain`: its files agree with `midam predict`, and what it refuses."""
 
 import json
+import os
 import re
+import shutil
+import signal
+import time
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.integration.commands import table
+from tests.integration.commands import finish, start, table
 
 from midam.cli import main
+from midam.cli.predict import keep_sources
+from midam.data.bags import Bags
+from midam.errors import ConfigError
 
 h5py = pytest.importorskip("h5py")
 
@@ -96,11 +103,35 @@ def test_the_default_folder_is_a_free_one_in_the_run(made):
 
 def test_other_data_without_labels_and_splits(made, tmp_path, capsys):
     frame = pd.read_csv(made[0]).drop(columns="label")
+    frame.loc[:, "f0":] += 0.01  # by content, the run's own bags would be known
     frame[frame["bag"] < "b05"].to_csv(tmp_path / "n.csv", index=False)
     assert main(["explain", str(made[1]), str(tmp_path / "n.csv"), "--out", str(tmp_path / "o")]) == 0
     entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
     assert {(entry["label"], entry["split"]) for entry in entries} == {(None, None)}
     assert "lowest scored of the bags" in capsys.readouterr().out
+
+
+def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, monkeypatch, capsys):
+    frame, run = pd.read_csv(made[0]), str(made[1])
+    for name, change in (("here", 0.0), ("there", 0.01)):
+        (tmp_path / name).mkdir()
+        other = frame.copy()
+        other.loc[:, "f0":] += change
+        other.to_csv(tmp_path / name / "bags.csv", index=False, float_format="%.6f")
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["fit", "bags.csv", "--epochs", "1", "--members", "1", "--out", "run"]) == 0
+    for run in ("../here/run", str(tmp_path / "here" / "run")):
+        found = {}
+        for name in ("here", "there"):
+            monkeypatch.chdir(tmp_path / name)
+            for data in ("bags.csv", str(tmp_path / name / "bags.csv")):
+                capsys.readouterr()
+                out = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+                assert main(["explain", run, data, "--no-faithful", "--out", str(out)]) == 0
+                entries = json.loads((out / "explain.json").read_text())["bags"]
+                among = re.search("lowest scored of the (.*);", capsys.readouterr().out)[1]
+                found.setdefault(name, set()).add((among, *(entry["split"] for entry in entries)))
+        assert found == {"here": {("test bags", "test", "test")}, "there": {("bags", None, None)}}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +160,55 @@ def test_the_data_folder_is_not_written_to(made, capsys):
     data, run = made
     assert main(["explain", str(run), str(data), "--bags", "b01", "--out", str(data)]) == 2
     assert "another folder than the data" in capsys.readouterr().err
+
+
+BAGS = [f"b{number:02d}" for number in range(4)]
+
+
+def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
+    run = shutil.copytree(made[1], tmp_path / "run", ignore=shutil.ignore_patterns("explain*"))
+    call = ["explain", str(run), str(made[0]), "--bags", *BAGS]
+    process = start(*call, log=tmp_path / "log")
+    deadline = time.monotonic() + 60
+    while not (run / "explain" / "b00.csv").exists() and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGINT)
+    assert finish(process) == 130
+    said = json.loads((run / "explain" / "explain.json").read_text())
+    done = [entry["bag"] for entry in said["bags"]]
+    assert done == BAGS[: len(done)]
+    assert 1 <= len(done) < 4
+    assert not said["finished"]
+    page = (run / "explain" / "index.html").read_text()
+    assert page.count("<img") == len(done)
+    assert f"{len(done)} of 4 bags explained" in (tmp_path / "log").read_text()
+    assert main([*call[:3], "--bags", "b09", "--no-faithful"]) == 0, "another call has a folder of its own"
+    assert json.loads((run / "explain-2" / "explain.json").read_text())["finished"]
+    assert main([*call, "--top", "3", "--out", str(run / "explain")]) == 2
+    assert "without explanations of these bags" in capsys.readouterr().err
+    changed = pd.read_csv(made[0])
+    changed.loc[0, "f0"] += 1.0
+    changed.to_csv(tmp_path / "changed.csv", index=False)
+    assert main(["explain", str(run), str(tmp_path / "changed.csv"), *call[3:], "--out", str(run / "explain")]) == 2
+    assert "instances that were explained before, got others" in capsys.readouterr().err
+    before = {path: path.stat().st_mtime_ns for bag in done for path in (run / "explain").glob(f"{bag}.*")}
+    assert main(call) == 0
+    assert "4 bags explained" in capsys.readouterr().out
+    assert not (run / "explain-3").exists()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    said = json.loads((run / "explain" / "explain.json").read_text())
+    assert [entry["bag"] for entry in said["bags"]] == BAGS
+    assert said["finished"]
+    assert (run / "explain" / "index.html").read_text().count("<img") == 4
+    assert main([*call, "--out", str(run / "explain")]) == 2, "it is finished"
+
+
+def test_a_verdict_says_how_much(explained, made, tmp_path, capsys):
+    assert main(["explain", str(made[1]), str(made[0]), "--bags", "b01", "--out", str(tmp_path / "o")]) == 0
+    said = re.search(
+        r"removing the top instances first (.*: area .*\d\.\d{3} (?:above|below) their mean)", capsys.readouterr().out
+    )
+    assert said[1] in (explained / "index.html").read_text()
 
 
 def feature_files(folder, count=20):
@@ -190,3 +270,54 @@ def test_images_are_drawn_on_and_a_moved_one_is_named(tmp_path, capsys):
     again = json.loads((tmp_path / "s" / "explain.json").read_text())["bags"][0]
     assert again["picture"] == "sheet"
     np.testing.assert_allclose(again["score"], entry["score"], rtol=0, atol=1e-6)
+
+
+def test_nothing_is_written_among_the_files_of_the_bags(tmp_path, capsys):
+    slides = tmp_path / "slides"
+    slides.mkdir()
+    feature_files(slides)
+    frame = pd.read_csv(tmp_path / "labels.csv").rename(columns={"slide_id": "bag"})
+    frame["path"] = "slides/" + frame["bag"] + ".h5"
+    frame.to_csv(tmp_path / "man.csv", index=False)
+    data, run = str(tmp_path / "man.csv"), str(tmp_path / "run")
+    assert main(["fit", data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["data", "import", data, "--out", str(tmp_path / "s.store")]) == 0
+    before = sorted(path.name for path in slides.iterdir())
+    explain, predict = ["explain", run, "DATA", "--bags", "s01", "--out"], ["predict", run, "DATA", "--out"]
+    for source in (data, str(tmp_path / "s.store")):
+        for command in (
+            [*explain, str(slides)],
+            [*predict, str(slides / "s01.h5")],
+            [*predict, str(tmp_path / "p.csv"), "--instances", str(slides)],
+        ):
+            capsys.readouterr()
+            assert main([source if word == "DATA" else word for word in command]) == 2
+            assert "place outside the data" in capsys.readouterr().err
+    assert sorted(path.name for path in slides.iterdir()) == before
+    assert not (tmp_path / "p.csv").exists()
+    assert main([*explain[:2], str(tmp_path / "s.store"), *explain[3:], str(tmp_path / "s.store" / "why")]) == 2
+    assert main([*explain[:2], data, *explain[3:], str(tmp_path / "why")]) == 0, "beside the manifest"
+
+
+def test_files_and_manifest_in_one_folder_leave_room_for_results(tmp_path, monkeypatch):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    feature_files(flat)
+    frame = pd.read_csv(tmp_path / "labels.csv").rename(columns={"slide_id": "bag"})
+    frame.assign(path=frame["bag"] + ".h5").to_csv(flat / "man.csv", index=False)
+    monkeypatch.chdir(flat)
+    assert main(["fit", "man.csv", "--epochs", "1", "--members", "1", "--out", "run"]) == 0
+    assert main(["predict", "run", "man.csv", "--out", "scores.csv"]) == 0
+    assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "why"]) == 0
+    assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "."]) == 2
+
+
+def test_the_folder_of_a_set_of_the_catalogue_is_kept(tmp_path, monkeypatch):
+    (tmp_path / "tabular").mkdir()
+    (tmp_path / "tabular" / "musk1.npz").write_bytes(b"")
+    monkeypatch.setenv("MIDAM_DATA", str(tmp_path))
+    bags = Bags.from_list([[[1.0]]])
+    with pytest.raises(ConfigError, match="outside the data for --out"):
+        keep_sources(bags, "musk1", str(tmp_path / "tabular" / "why"), "--out", folder=True)
+    keep_sources(bags, "musk1", str(tmp_path / "why"), "--out", folder=True)
+    keep_sources(bags, "digits", str(tmp_path / "why"), "--out", folder=True)

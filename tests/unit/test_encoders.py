@@ -49,6 +49,27 @@ class Sum(nn.Module):
     def forward(self, x):
         return x.sum()
 
+class Half(Tiny):
+    def forward(self, x):
+        return super().forward(x).half()
+
+class Asserts(nn.Module):
+    def __init__(self):
+        assert False, "never made"
+
+class Odd(nn.Module):
+    def __init__(self):
+        raise ArithmeticError("odd")
+
+class Still(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2, affine=False)
+        self.top = nn.Conv2d(2, 4, 3)
+
+    def forward(self, x):
+        return self.top(self.norm(x))
+
 def linear(width):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(width))
 
@@ -64,6 +85,7 @@ SHAPE = (2, 8, 8)
 def own(tmp_path, monkeypatch):
     """A module of the user's on the path, and its name."""
     (tmp_path / "own_network.py").write_text(OWN_NETWORK, encoding="utf-8")
+    (tmp_path / "broken_network.py").write_text("nothing\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_network"
     sys.modules.pop("own_network", None)
@@ -251,12 +273,15 @@ def test_the_trial_run_changes_nothing() -> None:
         ({"encoder": "own_network.number"}, "torch.nn.Module of the encoder 'own_network.number', got int"),
         ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
+        ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),
+        ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or that code"),
+        ({"encoder": "broken_network.Net"}, "'broken_network.Net' to be importable.*NameError: .*nothing"),
         ({"encoder": "own_network.Pair"}, r"one row of numbers.*got tuple"),
         ({"encoder": "own_network.Sum"}, r"one row of numbers.*got torch.float32 \[\]"),
         ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "no encoder_args with the encoder 'resnet20'"),
         ({"encoder": "resnet20", "hidden": [3]}, r"no hidden with the encoder 'resnet20', got \[3\]"),
         ({"encoder": "own_network.Sum", "norm": "batch"}, "no norm with the encoder 'own_network.Sum'"),
-        ({"encoder": "resnet20-3d"}, r"channels, depth, height, width\].*got \[2, 8, 8\]"),
+        ({"encoder": "resnet20-3d"}, r"channels, depth, height, width\].*got \[2, 8, 8\].*--volume"),
         ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; its parts are such as stem"),
         ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; its parts are such as blocks, stem"),
         ({"encoder": "resnet20", "freeze": ["bloc"]}, "freeze, got 'bloc'"),
@@ -289,6 +314,7 @@ def test_weights_come_from_a_file_and_an_ensemble_to_be_filled_needs_none(own, t
         ({f"{i}": torch.zeros(1) for i in range(9)}, "missing 0.weight, 0.bias; unexpected 0, 1, 2, 3, 4 and 4 more"),
         ({"0.weight": torch.zeros(2, 4), "0.bias": torch.zeros(2)}, r"0.weight of shape \[2, 3\], got \[2, 4\]"),
         ([torch.zeros(1)], "state dictionary of tensors"),
+        ({0: torch.zeros(1)}, "state dictionary of tensors by name"),
         ({"0.weight": print}, "state dictionary written by torch.save"),
         (None, "state dictionary written by torch.save"),
     ],
@@ -301,6 +327,15 @@ def test_weights_that_do_not_fit_are_refused(content, text, tmp_path) -> None:
     with pytest.raises(ConfigError, match=text):
         load_weights(net, path)
     assert torch.equal(weights(net), before)
+
+
+@pytest.mark.parametrize("content", [nn.Linear(3, 2), {"0.weight": print}])
+def test_pickled_networks_are_refused_without_advice_to_unpickle_them(content, tmp_path) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(ConfigError, match=r"holds more than tensors.*save module\.state_dict") as refused:
+        load_weights(nn.Linear(3, 2), tmp_path / "w.pt")
+    assert "weights_only" not in str(refused.value)
+    assert "\x1b" not in str(refused.value)
 
 
 def test_safetensors_are_read_where_the_package_is_installed(tmp_path) -> None:
@@ -338,6 +373,39 @@ def test_frozen_parts_stay_whatever_is_trained(own, tmp_path) -> None:
     assert batch_norms(encoder) == []
     assert not encoder.train().module.stem[1].training
     assert encoder.module.drop.training
+
+
+def test_a_frozen_part_may_have_statistics_alone(own) -> None:
+    config = settings(encoder=f"{own}.Still", freeze=["norm"], estimator="minibatch", standardize=False)
+    net = train(config, images()).members[0].model.encoder.module
+    assert net.norm.num_batches_tracked == 0
+    assert not net.norm.training
+    assert net.top.training
+
+
+def test_a_network_may_compute_in_half_precision(own) -> None:
+    config = settings(encoder=f"{own}.Half", encoder_args={"channels": 2}, epochs=1)
+    for estimator in ("vrsp", "exact"):
+        trainer = train(FitConfig(**{**vars(config), "estimator": estimator}), images())
+        assert np.isfinite(predict(trainer.model, images())).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((3, 8, 8), r"\[3, 8, 8\] as 192 features.*--encoder resnet20 is for images"),
+        ((1, 4, 8, 8), r"\[1, 4, 8, 8\] as 256 features.*--encoder resnet20-3d is for volumes"),
+        ((192,), None),
+        ((1, 1, 192), None),
+    ],
+)
+def test_pixels_that_the_mlp_flattens_are_warned_of(shape, text) -> None:
+    if text is None:
+        build_method(FitConfig(), instance_shape=shape, num_bags=4)
+        return
+    with pytest.warns(UserWarning, match=text):
+        build_method(FitConfig(), instance_shape=shape, num_bags=4)
+    build_ensemble(FitConfig(), instance_shape=shape)
 
 
 def test_a_part_is_whole_names_only() -> None:
@@ -454,6 +522,7 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
 
 # torch itself still uses what it calls deprecated.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:the mlp sees instances")
 @pytest.mark.slow
 def test_a_compiled_step_agrees_and_compiles_once() -> None:
     import torch._dynamo

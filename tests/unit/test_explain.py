@@ -9,22 +9,28 @@ import torch
 from PIL import Image
 
 from midam.data.bags import Bags
+from midam.data.sources import read_bags
+from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, read_backdrop
 from midam.explain.geojson import geojson_text
-from midam.explain.overlay import Map
+from midam.explain.marks import place_marks
+from midam.explain.overlay import Map, draw_map
 from midam.explain.picture import draw_explanation
 from midam.explain.places import Patches, patches_of, rasterise, warn_of_estimate
 from midam.explain.run import find_bags
 from midam.explain.sheet import pictures_of, shown
-from midam.explain.strip import SLICES, strip_instances
+from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
 from midam.nn.attention import AttentionPooling
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
+from midam.report.figures import new_figure
 from midam.train.config import FitConfig
 from midam.train.method import build_method
+
+pytestmark = pytest.mark.filterwarnings("ignore:the mlp sees instances")
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalised-mean"]
 SIZES = np.array([47, 1, 7])
@@ -254,6 +260,64 @@ def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
 
 
+def drawn_numbers(path, *, width, height, side, top):
+    """Of each number on the picture: what it covers, its patch, and whether a line leads to it; all in pixels."""
+    Image.new("RGB", (width, height), "white").save(path)
+    coords = grid(width // side, height // side, side)
+    said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
+    bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
+    found = explain_bag(make_model("attention"), bags, 0, faithful=False)
+    drawn = Map(found, patches_of(bags, 0), read_backdrop(path))
+    figure = new_figure((10.0, drawn.height(10.0)))
+    draw_map(figure.subfigures(1, 1), drawn, top=top)
+    figure.canvas.draw()
+    axes = figure.axes[0] if figure.axes else figure.subfigs[0].axes[0]
+    ends = [line.get_xydata()[-1] for line in axes.lines]
+    for text in axes.texts:
+        extent = text.get_window_extent().transformed(axes.transData.inverted())
+        patch = drawn.sides[found.order[int(text.get_text()) - 1]] - 0.5
+        box = np.array([extent.x0, extent.y1, extent.x1, extent.y0])
+        yield box, patch, any(np.allclose(end, text.get_position()) for end in ends)
+
+
+@pytest.mark.parametrize(("width", "height", "side"), [(896, 768, 224), (96, 64, 32), (300, 1600, 64), (1600, 200, 80)])
+def test_the_rank_of_a_patch_stands_in_its_own_frame(width, height, side, tmp_path):
+    numbers = list(drawn_numbers(tmp_path / "i.png", width=width, height=height, side=side, top=6))
+    assert len(numbers) == 6
+    for box, patch, led in numbers:
+        # The line of text is higher than its digits; a unit of slack is a third of a millimetre at most.
+        centre = (box[:2] + box[2:]) / 2
+        assert (patch[:2] < centre).all()
+        assert (centre < (patch[:2] + patch[2:]) / 2).all(), "top left"
+        assert patch[0] <= box[0]
+        assert box[2] <= patch[2]
+        assert not led
+
+
+def test_the_rank_of_a_small_patch_stands_beside_it_at_the_end_of_a_line(tmp_path):
+    numbers = list(drawn_numbers(tmp_path / "i.png", width=896, height=768, side=32, top=8))
+    assert len(numbers) == 8
+    for box, _, led in numbers:
+        assert led
+        for _, patch, _ in numbers:
+            assert (box[2:] <= patch[:2]).any() or (box[:2] >= patch[2:]).any()
+
+
+@pytest.mark.parametrize(("side", "stride"), [(40.0, 40), (40.0, 10), (12.0, 12), (5.0, 5)])
+def test_no_number_covers_another(side, stride):
+    corners = np.random.default_rng(4).permutation(grid(9, 9, stride))[:20].astype(float)
+    marks = place_marks(np.concatenate([corners, corners + side], axis=1), shape=(400, 400), points=1.0)
+    boxes = [mark.box for mark in marks if mark is not None]
+    assert len(boxes) >= 15
+    for i, box in enumerate(boxes):
+        for other in boxes[:i]:
+            assert (box[2:] <= other[:2] + 1e-5).any() or (box[:2] >= other[2:] - 1e-5).any()
+    for corner, mark in zip(corners, marks, strict=True):
+        if mark is not None and mark.inside:
+            assert (mark.box[:2] >= corner).all()
+            assert (mark.box[2:] <= corner + side).all()
+
+
 def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path):
     Image.new("RGB", (4 * MAX_SIDE, MAX_SIDE), "red").save(tmp_path / "wide.png")
     found = read_backdrop(tmp_path / "wide.png")
@@ -335,6 +399,49 @@ def test_the_strip_is_in_order_and_holds_the_top_slices():
     assert len(chosen) == SLICES
     assert (np.diff(order[chosen, 0]) > 0).all()
     assert set(found.order[:6]) <= set(chosen)
+
+
+def scans(folder, depths):
+    """One bag of several volumes, of which all slices are instances."""
+    rng = np.random.default_rng(0)
+    for name, depth in depths.items():
+        np.save(folder / f"{name}.npy", rng.integers(1, 200, (depth, 8, 8)).astype(np.uint8))
+    rows = [f"{name},1,p" for name in depths]
+    (folder / "labels.tsv").write_text("\n".join(["file,label,patient", *rows]).replace(",", "\t"))
+    return read_bags(folder, labels=folder / "labels.tsv", bag_by="patient")
+
+
+def test_scans_of_one_bag_stand_side_by_side(tmp_path):
+    bags = scans(tmp_path, {"t1": 5, "t2": 9, "t3": 4})
+    model = make_model("attention", shape=(1, 8, 8), encoder="mlp")
+    found = explain_bag(model, bags, 0)
+    parts = Scans([0, 5, 14], ["t1", "t2", "t3"])
+    assert scans_of(found, bags) == parts
+    assert [parts.name(i) for i in (0, 4, 5, 13, 14)] == ["t1", "t1", "t2", "t2", "t3"]
+    stored = open_store(write_store(bags, tmp_path / "store"))
+    assert scans_of(found, stored) == parts
+    chosen = strip_instances(found, 8, several=True)
+    assert (len(chosen), sorted(chosen)) == (SLICES, chosen.tolist())
+    # The bars: one for each slice, none upon another, parted at the files; each slice under its own number.
+    figure = new_figure((10, 4))
+    draw_strip(figure.subfigures(1, 1), found, bags, top=3)
+    panels, (chart,) = figure.axes[:SLICES], figure.axes[SLICES:]
+    assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
+    assert [line.get_xdata()[0] for line in chart.lines if line.get_xdata()[0] == line.get_xdata()[1]] == [4.5, 13.5]
+    assert [chart.xaxis.get_major_formatter()(x, 0) for x in (0, 4, 5, 14, 17)] == ["0", "4", "0", "0", "3"]
+    titles = [axes.get_title().split("\n")[:2] for axes in panels]
+    numbers = [int(bags.places(0)[i, 0]) for i in strip_instances(found, 3, several=True)]
+    names = [f"{parts.name(i)}:" for i in strip_instances(found, 3, several=True)]
+    assert titles == [[name, f"slice {number}"] for name, number in zip(names, numbers)]
+
+
+def test_scans_whose_slices_go_on_counting_are_still_told_apart_by_their_files(tmp_path):
+    bags = scans(tmp_path, {"t1": 3, "t2": 6})
+    model, path = make_model("attention", shape=(1, 8, 8), encoder="mlp"), tmp_path / "t2.npy"
+    np.save(path, np.concatenate([np.zeros((3, 8, 8), np.uint8), np.load(path)[3:]]))  # empty ones are left out
+    bags = read_bags(tmp_path, labels=tmp_path / "labels.tsv", bag_by="patient")
+    assert bags.places(0)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert scans_of(explain_bag(model, bags, 0), bags) == Scans([0, 3], ["t1", "t2"])
 
 
 def test_an_unknown_bag_is_answered_with_near_names():

@@ -8,18 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
-from midam.cli.predict import TABLES, add_tables
+from midam.cli.predict import TABLES, add_tables, keep_folder, keep_sources
 from midam.errors import ConfigError
-from midam.explain.run import ExplainOptions, explain_bags, extreme_bags, find_bags
+from midam.explain.journal import free_or_unfinished
+from midam.explain.page import verdict_text
+from midam.explain.run import ExplainOptions, call_to_explain, explain_bags, extreme_bags, find_bags
 from midam.report.terminal import BagProgress, stdout_console
 from midam.runs.apply import load_run, read_for
-from midam.runs.folder import RunFolder, free_folder
-
-_VERDICTS = {
-    "lowers": "removing the top instances first lowers the score faster than any random order",
-    "raises": "removing the top instances first keeps the score higher than any random order",
-    "neither": "the order by rank is not told apart from random ones",
-}
+from midam.runs.folder import RunFolder
 
 
 def parser() -> ArgumentParser:
@@ -54,26 +50,22 @@ def run(options: Namespace, console: Console) -> int:
     if options.top < 1:
         raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
     root = Path(options.run)
-    folder = free_folder(root, "explain").root if options.out is None else Path(options.out)
-    data = Path(options.data).resolve()
-    if folder.resolve() == data or data in folder.resolve().parents:
-        raise ConfigError(f"Expected another folder than the data for --out, got {folder}; choose a new name.")
+    keep_folder(options, "out")
     trained = load_run(RunFolder(root))
     bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
-    out = stdout_console()
+    if options.out is not None:
+        keep_sources(bags, options.data, options.out, "--out", folder=True)
+    out, what = stdout_console(), ExplainOptions(options.top, not options.no_faithful, options.all)
     if options.bags:
         index = find_bags(bags, options.bags)
     else:
-        index, among = extreme_bags(trained, bags, options.data)
+        index, among = extreme_bags(trained, bags)
         out.print(f"the highest and the lowest scored of the {among}; name others with --bags")
+    call = call_to_explain(trained, bags, index, what)
+    folder = free_or_unfinished(root, call) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
-            trained,
-            bags,
-            index,
-            folder,
-            options=ExplainOptions(top=options.top, faithful=not options.no_faithful, everything=options.all),
-            on_bag=lambda bag: progress.update(index.index(bag)),
+            trained, bags, index, folder, options=what, on_bag=lambda bag: progress.update(index.index(bag))
         )
     for entry in entries:
         _print_bag(out, entry)
@@ -100,4 +92,4 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
                 f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {part['random_area']:.3f} "
                 f"({low:.3f} to {high:.3f})"
             )
-        console.print(f"  {_VERDICTS[tested['verdict']]}")
+        console.print(f"  removing the top instances first {verdict_text(tested)}")

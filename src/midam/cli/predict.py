@@ -1,13 +1,17 @@
 """`midam predict`: score bags with a trained run."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
+from midam.data import catalog
+from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.report.terminal import BagProgress, stdout_console
 from midam.runs.apply import load_run, predict_instances, predict_run, read_for
@@ -51,6 +55,9 @@ def run(options: Namespace, console: Console) -> int:
     keep_data(options)
     trained = load_run(RunFolder(Path(options.run)))
     bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
+    for name in ("out", "instances"):
+        if options[name] is not None:
+            keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
     if options.instances is None:
         scores, probabilities = predict_run(trained, bags)
     else:
@@ -74,9 +81,7 @@ def add_tables(parser: ArgumentParser) -> None:
 def keep_data(options: Namespace) -> None:
     """Refuse to write over the data, its tables or a file of the run."""
     data = Path(options.data).resolve()
-    folder = options.get("instances")
-    if folder is not None and (data == Path(folder).resolve() or data in Path(folder).resolve().parents):
-        raise ConfigError(f"Expected another folder than the data for --instances, got {folder}; choose a new name.")
+    keep_folder(options, "instances")
     if options.out is None:
         return
     out = Path(options.out).resolve()
@@ -89,3 +94,50 @@ def keep_data(options: Namespace) -> None:
         raise ConfigError(
             f"Expected a file outside the data and the run for --out, got {options.out}; choose a new name."
         )
+
+
+def keep_folder(options: Namespace, name: str) -> None:
+    """Refuse the data, or a place in it, as the folder that an option names."""
+    data, folder = Path(options.data).resolve(), options.get(name)
+    if folder is not None and _is_or_lies_in(Path(folder), [data]):
+        raise ConfigError(f"Expected another folder than the data for --{name}, got {folder}; choose a new name.")
+
+
+def keep_sources(bags: Bags, data: str, place: str, option: str, *, folder: bool) -> None:
+    """Refuse to write over a file that bags were read from, or to put files among them, which would pass for data next.
+
+    Parameters
+    ----------
+    bags : Bags
+        Read from the data.
+    data : str
+        Its name; the folder of a set of the catalogue is kept as a whole.
+    place : str
+        Where something would be written.
+    option : str
+        Which says so.
+    folder : bool
+        Whether files are put into it, or it is a file itself.
+
+    Raises
+    ------
+    ConfigError
+        If that is the folder, or one, of the bags' files.
+    """
+    known = np.empty(0, dtype=object) if bags.sources is None else bags.sources
+    files = {Path(part) for of_bag in known for part in str(of_bag).split("; ")}
+    taken = {(file.parent if folder else file).resolve() for file in files}
+    inside = Path(place).resolve() if Path(place).resolve() in taken else None
+    set_at = catalog.describe(data)["location"] if catalog.is_name(data) else None
+    if set_at not in (None, "bundled"):
+        inside = inside or _is_or_lies_in(Path(place), [Path(set_at) if Path(set_at).is_dir() else Path(set_at).parent])
+    if inside is not None:
+        raise ConfigError(
+            f"Expected a place outside the data for {option}, got {place}, which is, or is in, {inside} of the bags; "
+            "choose another."
+        )
+
+
+def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:
+    known = set(folders)
+    return next((one for one in (place.resolve(), *place.resolve().parents) if one in known), None)

@@ -10,10 +10,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
+from midam.explain.marks import draw_marks
 from midam.explain.places import Patches, rasterise
 from midam.explain.scores import Explanation
 from midam.report.figures import GREY
@@ -21,7 +21,7 @@ from midam.report.figures import GREY
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone"
 COLOURS = "viridis"  # perceptually uniform, and told apart by colour-blind readers
 _ALPHA = 0.62
-_POINTS = 200.0  # height of a panel, about
+_PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
 _PAPER = "#F2F2F2"
 _LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly differ must not look as if they did
 
@@ -66,11 +66,26 @@ class Map:
             layers.insert(0, Layer(weight, WEIGHT, weight_range(weight)))
         return layers
 
+    @property
+    def count(self) -> int:
+        """Panels side by side."""
+        return len(self.layers) + (self.backdrop is not None)
+
+    @property
+    def sides(self) -> NDArray[np.float64]:
+        """Left, top, right and lower side of each patch, [n, 4], in pixels of the map."""
+        size = np.array([self.patches.width, self.patches.height])
+        return np.concatenate([self.patches.corners, self.patches.corners + size], axis=1) * self.scale
+
     def height(self, width: float) -> float:
         """Height in inches of the maps side by side, so wide together, that leaves no gaps."""
-        count = len(self.layers) + (self.backdrop is not None)
         rows, columns = self.shape
-        return min(max(0.9 * width / count * rows / columns, 1.5), 5.5) + 1.0
+        return min(max(_PANEL * width / self.count * rows / columns, 1.5), 5.5) + _BELOW
+
+    def points(self, width: float, height: float) -> float:
+        """Points on paper for a pixel of the map, about, where all panels have so many inches."""
+        rows, columns = self.shape
+        return 72 * min(_PANEL * width / self.count / columns, (height - _BELOW) / rows)
 
     def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Map of values, one a patch; NaN where there is no patch."""
@@ -98,7 +113,9 @@ def draw_map(part: SubFigure, drawn: Map, *, top: int) -> None:
     panels: NDArray[Any] = part.subplots(2, first + len(layers), squeeze=False, height_ratios=[1, 0.035])
     if drawn.backdrop is not None:
         panels[0, 0].imshow(drawn.backdrop.pixels)
-        _frame(panels[0, 0], drawn, top)
+        points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
+        # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
+        draw_marks(panels[0, 0], drawn.sides[drawn.found.order[:top]] - 0.5, shape=drawn.shape, points=points)
         panels[0, 0].set_title(
             f"Image; the {min(top, len(drawn.found))} top patches, by rank", fontsize=9.5, loc="left"
         )
@@ -132,23 +149,3 @@ def _panel(axes: Axes, bar: Axes, drawn: Map, layer: Layer) -> None:
     bar.tick_params(labelsize=8.5)
     if beyond:
         shown.set_label(f"greatest: {values.max():.3g}", fontsize=8.5, color=GREY)
-
-
-def _frame(axes: Axes, drawn: Map, top: int) -> None:
-    """Frame the top patches, and write their rank beside them."""
-    side = (drawn.patches.width * drawn.scale, drawn.patches.height * drawn.scale)
-    for rank, instance in enumerate(drawn.found.order[:top], start=1):
-        x, y = drawn.patches.corners[instance] * drawn.scale
-        for colour, width in (("white", 3.2), ("black", 1.5)):
-            axes.add_patch(Rectangle((x, y), *side, fill=False, edgecolor=colour, linewidth=width))
-        axes.annotate(
-            str(rank),
-            (x + side[0] / 2, y),
-            xytext=(0, 2.5 if y > 0 else -2.5 - side[1] / drawn.shape[0] * _POINTS),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if y > 0 else "top",
-            fontsize=7.5,
-            fontweight="bold",
-            path_effects=[withStroke(linewidth=2.2, foreground="white")],
-        )

@@ -11,7 +11,39 @@ _STYLE = (
     "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .8rem;"
     "text-align:left}img{max-width:100%;height:auto;margin:1rem 0;border:1px solid #ddd}"
 )
-_COLUMNS = ("bag", "label", "split", "score", "probability", "instances", "top instance", "deletion area (random)")
+_COLUMNS = (
+    "bag",
+    "label",
+    "split",
+    "score",
+    "probability",
+    "instances",
+    "top instance",
+    "deletion",
+    "removing the top",
+)
+_VERDICTS = {
+    "lowers": "lowers the score faster than any random order",
+    "raises": "keeps the score higher than any random order",
+    "neither": "is not told apart from random orders",
+}
+
+
+def verdict_text(tested: Mapping[str, Any]) -> str:
+    """What removing the top instances first does, and by how much of the area under the curve.
+
+    Examples
+    --------
+    >>> deletion = {"area": 0.7, "random_area": 0.8, "random_area_range": [0.705, 0.9]}
+    >>> verdict_text({"verdict": "lowers", "deletion": deletion})
+    'lowers the score faster than any random order: area 0.005 below the nearest one, 0.100 below their mean'
+    """
+    deletion = tested["deletion"]
+    area, mean, (low, high) = deletion["area"], deletion["random_area"], deletion["random_area_range"]
+    beside = f"{abs(area - mean):.3f} {'below' if area < mean else 'above'} their mean"
+    nearest = {"lowers": f"{low - area:.3f} below", "raises": f"{area - high:.3f} above"}.get(tested["verdict"])
+    what = _VERDICTS[tested["verdict"]]
+    return f"{what}: area {beside}" if nearest is None else f"{what}: area {nearest} the nearest one, {beside}"
 
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
@@ -31,7 +63,6 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
 
 def _cells(entry: Mapping[str, Any]) -> list[str]:
     tested = entry["faithfulness"]
-    deletion = None if tested is None else tested["deletion"]
     return [
         entry["bag"],
         *("-" if entry[key] is None else str(entry[key]) for key in ("label", "split")),
@@ -39,7 +70,8 @@ def _cells(entry: Mapping[str, Any]) -> list[str]:
         "-" if entry["probability"] is None else f"{entry['probability']:.4f}",
         str(entry["instances"]),
         f"#{entry['top'][0]['instance']}",
-        "-" if deletion is None else f"{deletion['area']:.3f} ({deletion['random_area']:.3f})",
+        "-" if tested is None else f"{tested['deletion']['area']:.3f}",
+        "-" if tested is None else verdict_text(tested),
     ]
 
 

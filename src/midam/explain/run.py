@@ -2,25 +2,26 @@
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
-from midam.errors import BagDataError, RunExistsError
+from midam.data.bags import Bags, bag_digests
+from midam.errors import BagDataError, RunStoppedError
 from midam.explain.geojson import MOST, TOP, geojson_text
+from midam.explain.journal import SUMMARY, call_of, content_of, entries_of, write_entries
 from midam.explain.page import page_text
 from midam.explain.picture import draw_explanation
 from midam.explain.places import patches_of, warn_of_estimate
 from midam.explain.scores import Explanation, explain_bag
 from midam.runs.apply import LoadedRun, predict_run
-from midam.runs.folder import csv_text, write_json, write_text
+from midam.runs.folder import csv_text, write_text
 from midam.runs.instances import file_name
 
-SUMMARY, PAGE = "explain.json", "index.html"
+PAGE = "index.html"
 _SUFFIXES = (".png", ".h5", ".geojson", ".csv")
 
 
@@ -67,24 +68,26 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def extreme_bags(run: LoadedRun, bags: Bags, data: str) -> tuple[list[int], str]:
+def extreme_bags(run: LoadedRun, bags: Bags) -> tuple[list[int], str]:
     """Positions of the highest and the lowest scored bag, and among which: the run's test bags, else all.
 
     Parameters
     ----------
     run : LoadedRun
-        Which knows its test bags where `bags` are its own data.
+        Knows its test bags by their content.
     bags : Bags
-        All of them are scored where there are no test bags.
-    data : str
-        Name or path of the data.
+        All of them are scored where there are no test bags among them.
     """
-    own = Path(data).resolve() == Path(run.data["source"]).resolve()
-    test = [i for i, bag in enumerate(bags.ids) if own and run.splits.get(str(bag)) == "test"]
+    test = [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
     among = np.array(test or range(len(bags)))
     scores, _ = predict_run(run, bags.subset(among))
     found = [int(among[scores.argmax()]), int(among[scores.argmin()])]
     return list(dict.fromkeys(found)), "test bags" if test else "bags"
+
+
+def call_to_explain(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
+    """What `midam.explain.journal` knows a call by."""
+    return call_of(run, bags, index, asdict(options))
 
 
 def explain_bags(
@@ -97,6 +100,8 @@ def explain_bags(
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
+
+    Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written anew.
 
     Parameters
     ----------
@@ -121,24 +126,32 @@ def explain_bags(
     Raises
     ------
     RunExistsError
-        If one of the files is there already; nothing has then been written.
+        If one of the files is there already, unless the same call was stopped; nothing has then been written.
+    RunStoppedError
+        On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
     names = [file_name(str(bags.ids[i])) for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
-    taken = [path for path in (*wanted, folder / SUMMARY, folder / PAGE) if path.exists()]
-    if taken:
-        raise RunExistsError(
-            f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, first "
-            f"{taken[0].name}); choose another --out, or remove them."
-        )
+    call = call_to_explain(run, bags, index, options)
+    done = entries_of(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE])
     folder.mkdir(parents=True, exist_ok=True)
-    entries = []
-    for i, name in zip(index, names):
-        entries.append(_explain(run, bags, i, folder / name, options))
-        if on_bag is not None:
-            on_bag(i)
-    write_json(folder / SUMMARY, {"bags": entries})
-    write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
+    entries = list(done.values())  # the first ones: bags are explained in their order
+    write_entries(folder, call, entries)
+    try:
+        for i, name in zip(index, names):
+            if str(bags.ids[i]) not in done:
+                entries.append(_explain(run, bags, i, folder / name, options))
+            if on_bag is not None:
+                on_bag(i)
+    except KeyboardInterrupt:
+        raise RunStoppedError(
+            f"Expected to explain all bags, got a signal: {len(entries)} of {len(index)} bags explained (in {folder}); "
+            "the same command goes on."
+        ) from None
+    finally:
+        # Whatever stopped it: what is done can be looked at.
+        write_entries(folder, call, entries)
+        write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
     return entries
 
 
@@ -173,11 +186,12 @@ _KINDS = ("picture", "instances", "polygons", "table")
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
-    threshold = run.threshold
+    threshold, content = run.threshold, content_of(bags, found.index)
     return {
         "bag": found.bag,
+        "content": content,
         "label": None if bags.labels is None else int(bags.labels[found.index]),
-        "split": run.splits.get(found.bag) if bags.source == run.data["source"] else None,
+        "split": run.contents.get(content),
         "score": found.score,
         "probability": probability,
         "threshold": threshold,

@@ -1,61 +1,136 @@
-"""Slices of a volume in their order, and the weight of every slice under them."""
+"""Slices of one or several volumes in their order, and the weight of every slice under them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.filerows import FileRows
+from midam.data.sources.names import file_name
 from midam.explain.bars import mark_uniform
+from midam.explain.places import files_of
 from midam.explain.scores import Explanation
 from midam.explain.sheet import pictures_of
-from midam.report.figures import BLUE, ORANGE
+from midam.report.figures import BLUE, GREY, ORANGE
 
 SLICES = 12
+_TITLE = 10  # characters above a slice
+_LINE = 110  # characters beside each other over the weights
 
 
-def strip_instances(found: Explanation, top: int) -> NDArray[np.int64]:
-    """Slices that are shown, by place: up to half of the 12 the top ones, the rest spread over the volume."""
-    by_place = _by_place(found)
+@dataclass(frozen=True)
+class Scans:
+    """The scans of a bag, one after the other.
+
+    Attributes
+    ----------
+    begins : list of int
+        Position of the first slice of each.
+    names : list of str
+        Of their files; empty where there is one scan, or the names cannot be told apart.
+    """
+
+    begins: list[int]
+    names: list[str]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.begins) > 1
+
+    def name(self, instance: int) -> str:
+        """Name of the scan of a slice, or nothing."""
+        return self.names[int(np.searchsorted(self.begins, instance, side="right")) - 1] if self.names else ""
+
+
+def scans_of(found: Explanation, bags: Bags) -> Scans:
+    """Where the scans of a bag begin: at its files, or, in a store, where the numbers of the slices begin anew."""
+    files, count = files_of(bags, found.index), len(found)
+    if len(files) < 2:
+        return Scans([0], [])
+    if isinstance(bags.instances, FileRows):
+        begins = bags.instances.files.offsets - bags.starts[found.index]
+        begins = begins[(begins >= 0) & (begins < count)]
+    else:
+        begins = np.flatnonzero(np.append(True, np.diff(_places(found)) <= 0))
+    names = [file_name(path) for path in files]
+    if len(set(names)) < len(names):
+        names = [f"{path.parent.name}/{name}" for path, name in zip(files, names)]
+    return Scans(begins.tolist(), names if len(names) == len(begins) else [])
+
+
+def strip_instances(found: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
+    """Slices that are shown, in order: up to half of the 12 the top ones, the rest spread over the bag.
+
+    The order is that of their numbers, or that of the bag where there are several scans.
+    """
+    ordered = np.arange(len(found)) if several else np.argsort(_places(found), kind="stable")
     chosen = {int(i) for i in found.order[: min(top, SLICES // 2)]}
     for position in np.linspace(0, len(found) - 1, min(len(found), SLICES)).round().astype(int):
         if len(chosen) < SLICES:
-            chosen.add(int(by_place[position]))
-    return by_place[np.isin(by_place, list(chosen))]
+            chosen.add(int(ordered[position]))
+    return ordered[np.isin(ordered, list(chosen))]
 
 
 def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:
     """Draw the strip and the weights (or scores) of all slices; the top ones are marked in both."""
-    instances, ranks = strip_instances(found, top), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
-    places = _places(found)
+    scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
+    instances, places = strip_instances(found, top, several=scans.several), _places(found)
     above, below = part.subfigures(2, 1, squeeze=False, height_ratios=[1, 1.25]).flat
     panels: NDArray[Any] = above.subplots(1, SLICES, squeeze=False)[0]
     for axes in panels:
         axes.set_axis_off()
     for axes, i, picture in zip(panels, instances, pictures_of(bags, found.index, instances)):
         axes.imshow(picture)
-        marked = int(i) in ranks
-        name = f"slice {places[i]:g}" + (f"\nrank {ranks[int(i)]}" if marked else "\n")
+        marked, scan = int(i) in ranks, scans.name(int(i))
+        name = f"{_short(scan, _TITLE)}:\n" if scan else ""
+        name += f"slice {places[i]:g}" + (f"\nrank {ranks[int(i)]}" if marked else "\n")
         axes.set_title(name, fontsize=8, color=ORANGE if marked else "#303030", pad=3)
         if marked:
             frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=ORANGE, linewidth=3)
             axes.add_patch(frame)
-    _draw_weights(below, found, places, list(ranks))
+    _draw_weights(below.subplots(), found, scans, list(ranks))
 
 
-def _draw_weights(part: SubFigure, found: Explanation, places: NDArray[np.float64], top: list[int]) -> None:
-    by_weight = found.ranked_by == "weight"
+def _draw_weights(axes: Axes, found: Explanation, scans: Scans, top: list[int]) -> None:
+    by_weight, places = found.ranked_by == "weight", _places(found)
     values = found.relative_weight if by_weight else found.instances.score
-    axes = part.subplots()
     colours = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
-    axes.bar(places, values, width=0.85 * _gap(places), color=colours)
+    across = np.arange(len(found)) if scans.several else places
+    axes.bar(across, values, width=0.85 * _gap(across), color=colours)
+    axes.margins(x=0.01)
     if by_weight:
         mark_uniform(axes)
+    if scans.several:
+        _part_scans(axes, places, scans)
     axes.set_ylabel("Weight \N{MULTIPLICATION SIGN} n" if by_weight else "Score", fontsize=9)
-    axes.set_xlabel(f"Slice (all {len(found)}; orange: the {len(top)} top ones)", fontsize=9)
-    axes.margins(x=0.01)
+    of = f" of {len(scans.begins)} scans" if scans.several else ""
+    axes.set_xlabel(f"Slice (all {len(found)}{of}; orange: the {len(top)} top ones)", fontsize=9)
+
+
+def _part_scans(axes: Axes, places: NDArray[np.float64], scans: Scans) -> None:
+    """Name the scans over their slices, draw a line between them, and number each slice as in its scan."""
+    ends = [*scans.begins[1:], len(places)]
+    for begin in scans.begins[1:]:
+        axes.axvline(begin - 0.5, color=GREY, linewidth=1.2)
+    for begin, end, name in zip(scans.begins, ends, scans.names):
+        short = _short(name, int(_LINE * (end - begin) / len(places)))
+        axes.annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
+    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else ""))
+
+
+def _short(name: str, limit: int) -> str:
+    """Name without its middle: files of one patient often differ at the end. Nothing where there is no room."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{name[-(limit - limit // 2) :]}" if limit > 3 else ""
 
 
 def _places(found: Explanation) -> NDArray[np.float64]:
@@ -63,10 +138,6 @@ def _places(found: Explanation) -> NDArray[np.float64]:
     return np.asarray(coords[:, 0], dtype=np.float64)
 
 
-def _by_place(found: Explanation) -> NDArray[np.int64]:
-    return np.argsort(_places(found), kind="stable")
-
-
-def _gap(places: NDArray[np.float64]) -> float:
+def _gap(places: NDArray[Any]) -> float:
     gaps = np.diff(np.unique(places))
     return float(gaps.min()) if len(gaps) else 1.0

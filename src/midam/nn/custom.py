@@ -4,7 +4,8 @@ import difflib
 import importlib
 import pickle
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from midam.errors import ConfigError, MidamError
 
-_FAILURES = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 _SHOWN = 5
 
 
 class Encoder(nn.Module):
     """A network as an encoder: what it returns as [M, D], its width D found by a trial run, parts of it frozen.
 
-    An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1].
+    An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1];
+    it becomes of the type of the instances, so that a network may compute in half precision.
     A frozen part has parameters without gradient, and stays in evaluation mode whatever `train` says: its
     normalisation keeps its running statistics, its dropout is off. Where no parameter is left to train, the network
     runs without a graph.
@@ -35,7 +36,8 @@ class Encoder(nn.Module):
     name : str
         What messages call it.
     freeze : sequence of str
-        Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it.
+        Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it. A part
+        without parameters keeps its running statistics.
 
     Attributes
     ----------
@@ -75,10 +77,8 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""
-        if self._trains:
-            return _as_rows(self.module(x))
-        with torch.no_grad():
-            return _as_rows(self.module(x))
+        with torch.set_grad_enabled(self._trains and torch.is_grad_enabled()):
+            return _as_rows(self.module(x)).to(x.dtype)
 
     def train(self, mode: bool = True) -> "Encoder":
         """Set the training mode of all but the frozen parts, which stay in evaluation mode."""
@@ -92,9 +92,9 @@ class Encoder(nn.Module):
                 module.eval()
 
     def _freeze(self, encoder: str) -> None:
-        names = [name for name, _ in self.module.named_parameters()]
+        names = [name for name, _ in (*self.module.named_parameters(), *self.module.named_modules()) if name]
         for part in self._frozen:
-            if not any(_within(name, part) for name in names):
+            if part != "*" and not any(_within(name, part) for name in names):
                 raise ConfigError(_unknown_part(part, names, encoder))
         for name, parameter in self.module.named_parameters():
             if any(_within(name, part) for part in self._frozen):
@@ -125,12 +125,8 @@ def make_module(path: str, arguments: Mapping[str, Any]) -> nn.Module:
     """
     make = _imported(path)
     shown = dict(arguments)
-    try:
+    with _code_of_the_user(f"encoder_args that {path} takes, got {shown}:", "correct encoder_args, or that code."):
         module = make(**arguments)
-    except _FAILURES as error:
-        raise ConfigError(
-            f"Expected encoder_args that {path} takes, got {shown}: {_first_line(error)}; correct encoder_args."
-        ) from None
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"Expected a torch.nn.Module of the encoder {path!r}, got {type(module).__name__}; name a class, or a "
@@ -169,9 +165,8 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
             f"Expected the {len(own)} weights of the encoder, got others (in {path}): {'; '.join(parts)}; rename or "
             "remove them in the file, or correct encoder_args."
         )
-    wrong = [name for name in own if own[name].shape != found[name].shape]
-    if wrong:
-        name = wrong[0]
+    name = next((name for name in own if own[name].shape != found[name].shape), None)
+    if name is not None:
         raise ConfigError(
             f"Expected {name} of shape {list(own[name].shape)}, got {list(found[name].shape)} (in {path}); correct "
             "encoder_args, or take other weights."
@@ -196,13 +191,9 @@ def batch_norms(module: nn.Module) -> list[str]:
 
 def _imported(path: str) -> Any:
     where, _, name = path.rpartition(".")
-    try:
+    advice = "install its package, put the folder of its file on PYTHONPATH, or correct it."
+    with _code_of_the_user(f"the encoder {path!r} to be importable, got", advice):
         module = importlib.import_module(where)
-    except (ImportError, OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(
-            f"Expected the encoder {path!r} to be importable, got {_first_line(error)}; install its package, or put "
-            "the folder of its file on PYTHONPATH."
-        ) from None
     found = getattr(module, name, None)
     if found is None:
         near = difflib.get_close_matches(name, dir(module), n=1)
@@ -213,18 +204,23 @@ def _imported(path: str) -> Any:
     return found
 
 
+@contextmanager
+def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
+    """Around code that is not ours: what it raises is told in one line, and kept as the cause."""
+    try:
+        yield
+    except Exception as error:  # other people's code raises what it likes
+        raise ConfigError(f"Expected {expected} {_told(error)}; {advice}") from error
+
+
 @torch.no_grad()
 def _trial(module: nn.Module, instance_shape: tuple[int, ...], name: str) -> int:
     """Width of the encodings, from two instances of zeros in evaluation mode."""
     modes = {layer: layer.training for layer in module.modules()}
-    shape = [2, *instance_shape]
+    expected = f"an encoder for instances of shape {list(instance_shape)}, got an error of {name!r} for two of them:"
     try:
-        out = module.eval()(torch.zeros(shape))
-    except (AssertionError, *_FAILURES) as error:
-        raise ConfigError(
-            f"Expected an encoder for instances of shape {list(instance_shape)}, got an error of {name!r} for two of "
-            f"them: {_first_line(error)}; correct encoder_args, or use another encoder."
-        ) from None
+        with _code_of_the_user(expected, "correct encoder_args, or use another encoder."):
+            out = module.eval()(torch.zeros([2, *instance_shape]))
     finally:
         for layer, mode in modes.items():
             layer.training = mode
@@ -252,18 +248,25 @@ def _unknown_part(part: str, names: Sequence[str], encoder: str) -> str:
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
+    reason = ""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except pickle.UnpicklingError:
+        # torch's own text advises to unpickle it all the same, which would run code of the file.
+        reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
+    except (RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = _told(error)
+    if reason:
         raise ConfigError(
-            f"Expected a state dictionary written by torch.save, got something else (in {path}): {_first_line(error)}; "
-            "save module.state_dict()."
-        ) from None
+            f"Expected a state dictionary written by torch.save, got something else (in {path}): {reason}; save "
+            "module.state_dict()."
+        )
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    pairs = content.items() if isinstance(content, Mapping) else [(None, content)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
         raise ConfigError(
-            f"Expected a state dictionary of tensors, got something else (in {path}); save module.state_dict()."
+            f"Expected a state dictionary of tensors by name, got something else (in {path}); save module.state_dict()."
         )
     return dict(content)
 
@@ -280,7 +283,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         found: dict[str, Tensor] = reader.load_file(path)
     except broken as error:
         raise ConfigError(
-            f"Expected a safetensors file, got something else (in {path}): {_first_line(error)}; restore the file."
+            f"Expected a safetensors file, got something else (in {path}): {_told(error)}; restore the file."
         ) from None
     return found
 
@@ -290,5 +293,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+def _told(error: Exception) -> str:
+    """First line of an error, under its name."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -46,7 +46,7 @@ class LoadedRun:
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
-        source, fingerprint, instance_shape, feature_names and cut of the run's data.
+        source, place, fingerprint, instance_shape, feature_names and cut of the run's data.
     """
 
     model: BagEnsemble
@@ -118,7 +118,9 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     BagDataError
         If the instances have another shape, or the features other names or another order.
     """
-    own = Path(data).resolve() == Path(run.data["source"]).resolve()
+    own = str(Path(data).resolve()) == run.data.get("place", str(Path(run.data["source"]).resolve()))
+    # Called from another folder, the run may find its data and not its tables, which predictions can do without.
+    own = own and all(Path(table).is_file() for table in (run.config.labels, run.config.slides) if table is not None)
     cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
     changes |= {name: [] if value is None and name in LISTS else value for name, value in (cut or {}).items()}
@@ -159,13 +161,14 @@ def _check_names(expected: list[str], found: list[str], data: str) -> None:
 
 
 def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> None:
-    """Refuse instances of another cut, which only a store can hold: files are cut as the run's were."""
+    """Refuse instances of another cut: those of a store, or images where slides were read at a magnification."""
     for name in sorted(set(expected) & set(found)):
-        if not _alike(expected[name], found[name]):
+        unknown = name == "magnification" and expected[name] is None
+        if not unknown and not _alike(expected[name], found[name]):
             flag = f"--{name.replace('_', '-')}"
             raise BagDataError(
                 f"Expected images that were cut with {flag} {expected[name]} as in training, got {found[name]} (in "
-                f"{data}); import them anew with the cut of training, or name the files themselves, which are cut so."
+                f"{data}); name the files themselves, or import them with that cut."
             )
 
 

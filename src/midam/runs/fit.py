@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,8 +217,9 @@ def _save(trainer: Trainer, origin: dict[str, Any], folder: RunFolder, *, second
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
     """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
 
-    "data" holds source, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest of its
-    instances (the split nearest to training where bags are equal); "groups" those that were trained or validated on.
+    "data" holds source, its place, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest
+    of its instances (the split nearest to training where bags are equal); "groups" those that were trained or validated
+    on.
     """
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))
@@ -228,6 +230,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     return {
         "data": {
             "source": bags.source,
+            "place": str(Path(bags.source).resolve()),
             "fingerprint": bags.fingerprint(),
             "instance_shape": list(bags.instance_shape),
             "feature_names": None if names is None else list(names),

@@ -1,5 +1,6 @@
 """The encoder that the settings ask for, and what its normalisation means for the method."""
 
+import math
 import warnings
 
 import torch
@@ -34,6 +35,8 @@ def build_encoder(config: FitConfig, *, instance_shape: tuple[int, ...], pretrai
         If the encoder cannot be made, does not fit the instances, or has settings of another one.
     """
     _refuse_settings_of_others(config)
+    if pretrained:
+        _warn_of_pixels(config, instance_shape)
     own = config.encoder in ENCODERS
     module = _built_in(config, instance_shape) if own else make_module(config.encoder, config.encoder_args)
     encoder = module
@@ -90,9 +93,22 @@ def _built_in(config: FitConfig, instance_shape: tuple[int, ...]) -> nn.Module:
         axes = "[channels, depth, height, width]" if volumes else "[channels, height, width]"
         raise ConfigError(
             f"Expected instances of shape {axes} for the encoder {config.encoder!r}, got {list(instance_shape)}; use "
-            "'mlp' for feature vectors, 'resnet20' for patches and slices, 'resnet20-3d' for volumes."
+            "'mlp' for feature vectors, 'resnet20' for patches and slices, 'resnet20-3d' for volumes, which --volume "
+            "makes of scans."
         )
     return ResNet20(instance_shape[0], norm=config.norm, spatial=3 if volumes else 2)
+
+
+def _warn_of_pixels(config: FitConfig, instance_shape: tuple[int, ...]) -> None:
+    """Warn where the default encoder flattens images or volumes, [C, H, W] or [C, D, H, W]."""
+    if config.encoder == "mlp" and len(instance_shape) in (3, 4) and min(instance_shape[-2:]) > 1:
+        other = "resnet20" if len(instance_shape) == 3 else "resnet20-3d"
+        warnings.warn(
+            f"the mlp sees instances of shape {list(instance_shape)} as {math.prod(instance_shape)} features, whatever "
+            f"their place: --encoder {other} is for {'images' if len(instance_shape) == 3 else 'volumes'}",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _refuse_settings_of_others(config: FitConfig) -> None:
