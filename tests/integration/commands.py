@@ -6,6 +6,7 @@ A server imports the command line once; each command is a fork of it, so that a 
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -77,6 +78,8 @@ def table(path: Path | str, **changes: Sequence[object]) -> Path:
 
 def _run(arguments: tuple[str, ...], log: str, file_limit: int | None) -> None:
     torch.set_num_threads(1)
+    # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
