@@ -143,5 +143,5 @@ class Design:
             instances=cell.instances,
             steps=cell.steps,
             bags=self.bags,
-            chunk_size=usual_chunk(()),
+            chunk_size=usual_chunk((1,)),
         )
