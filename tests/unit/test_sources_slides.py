@@ -221,14 +221,17 @@ def jpeg_tiles(array):
             yield data.getvalue()
 
 
-def test_levels_that_cannot_be_decoded_here_are_told_of(tmp_path):
+@pytest.mark.parametrize("decoded", [True, False], ids=["imagecodecs", "without imagecodecs"])
+def test_levels_that_cannot_be_decoded_here_are_told_of(tmp_path, monkeypatch, decoded):
     array = scene()
     path = write_ome(tmp_path / "a.ome.tif", array, tiles=jpeg_tiles, compression="zlib")
     with tifffile.TiffFile(path, mode="r+") as file:  # tifffile writes no JPEG of its own, but the tags can be set
         for page in (file.pages[0], *file.pages[0].pages):
             page.tags["Compression"].overwrite(7)
             page.tags["PhotometricInterpretation"].overwrite(6)
-    decoded = tifffile.COMPRESSION.JPEG in tifffile.TIFF.DECOMPRESSORS
+    assert tifffile.COMPRESSION.JPEG in tifffile.TIFF.DECOMPRESSORS
+    if not decoded:
+        monkeypatch.setattr(tifffile.TIFF, "DECOMPRESSORS", {})
     with contextlib.nullcontext() if decoded else pytest.warns(UserWarning, match="imagecodecs"):
         slide = open_pyramid(path)
     assert len(slide.sizes) == (3 if decoded else 1)
