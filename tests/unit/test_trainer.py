@@ -159,6 +159,25 @@ def test_bfloat16_trains_to_finite_weights_near_those_of_float32(pooling):
     torch.testing.assert_close(half, full, rtol=0.2, atol=0.1)
 
 
+def test_each_step_in_bfloat16_sees_the_weights_of_its_own_step():
+    # Autocast keeps its bfloat16 copy of a weight for as long as its region lasts.
+    trainer = Trainer(make_config(precision="bf16-mixed", epochs=1, lr=5.0, weight_decay=0.0), make_bags(40))
+    encoder = trainer.members[0].model.encoder
+    errors, outputs, first = [], [], []
+
+    def compare(module, inputs, output):
+        first.extend([inputs[0]] if not first else [])
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            errors.append((output.float() - module.forward(inputs[0])).abs().max().item())
+            outputs.append(module.forward(first[0]))
+
+    with encoder.register_forward_hook(compare):
+        trainer.train_epoch()
+    assert len(errors) > 2
+    assert (outputs[-1] - outputs[0]).abs().max() > 0.2, "the weights must move for the test to tell"
+    assert max(errors) < 0.05
+
+
 @pytest.mark.parametrize("steps", [1, 6])
 def test_a_diverging_run_stops(steps):
     bags = make_bags(8 * steps)

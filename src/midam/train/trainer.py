@@ -1,5 +1,6 @@
 """The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
 
+import logging
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -73,6 +74,7 @@ class Trainer:
                 f"(in {val.source}); use the same features."
             )
         _warn_without_validation(config, val)
+        config = config.for_instances(train.instance_shape)
         self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
@@ -172,14 +174,21 @@ class Trainer:
         losses, scores, labels = [], [], []
         # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
         noise = torch.random.fork_rng(devices=self._cuda_devices())
-        with noise, self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
+        with noise, cpu_threads(self.config.cpu_threads()):
             seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
             # Closed at once when a step fails: the threads that read ahead end with it.
             with closing(member.batches(self._reader, self._labels)) as batches:
                 for batch in batches:
-                    loss, output = train_step(
-                        member.trained, member.estimator, member.objective, member.optimizer, batch, fabric=self.fabric
-                    )
+                    # One region a step: autocast keeps its copies of the weights until the region ends.
+                    with self.fabric.autocast():
+                        loss, output = train_step(
+                            member.trained,
+                            member.estimator,
+                            member.objective,
+                            member.optimizer,
+                            batch,
+                            fabric=self.fabric,
+                        )
                     losses.append(loss)
                     scores.append(output.score.detach())
                     labels.append(batch.labels)
@@ -241,6 +250,8 @@ def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
     """
     if config.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    # It tells of the precision at each training, of which a study has hundreds.
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
     return Fabric(accelerator=config.accelerator, devices=1, precision=config.precision, loggers=loggers)
 
 
