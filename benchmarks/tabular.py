@@ -115,7 +115,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             f"{platform.machine()} CPU, one thread a process",
             f"- Stratified {FOLDS}-fold, {repeats} repeats (seeds 0 to {repeats - 1}), {EPOCHS} epochs of as many "
             "steps, last epoch.",
-            f"- midam: the defaults, {_members(FitConfig().num_members())}: `{FitConfig()}`.",
+            f"- midam: the defaults, {_members(FitConfig(encoder='mlp').num_members())}: `{FitConfig()}`.",
             "- LibAUC 2.0.1: its tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9), its loss, optimizer "
             "and network.",
             "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same "

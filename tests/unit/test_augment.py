@@ -13,8 +13,6 @@ from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
 
-pytestmark = pytest.mark.filterwarnings("ignore:the mlp sees instances")
-
 PATCH, SLICE, VOLUME = (3, 16, 16), (1, 12, 12), (1, 9, 8, 8)
 
 

@@ -19,7 +19,7 @@ from midam.nn.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders import MLP
 from midam.nn.resnet import ResNet20
 from midam.runs.apply import load_run
-from midam.runs.fit import fit_run
+from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
 from midam.train.config import FitConfig
 from midam.train.encoding import build_encoder
@@ -391,21 +391,40 @@ def test_a_network_may_compute_in_half_precision(own) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "text"),
+    ("shape", "name", "members", "start", "threads"),
     [
-        ((3, 8, 8), r"\[3, 8, 8\] as 192 features.*--encoder resnet20 is for images"),
-        ((1, 4, 8, 8), r"\[1, 4, 8, 8\] as 256 features.*--encoder resnet20-3d is for volumes"),
-        ((192,), None),
-        ((1, 1, 192), None),
+        ((192,), "mlp", 3, 0.0, 1),
+        ((3, 8, 8), "resnet20", 1, 0.5, None),
+        ((1, 4, 8, 8), "resnet20-3d", 1, 0.5, None),
+        ((5, 192), "mlp", 3, 0.0, 1),
+        ((1, 1, 192), "mlp", 3, 0.0, 1),
     ],
 )
-def test_pixels_that_the_mlp_flattens_are_warned_of(shape, text) -> None:
-    if text is None:
-        build_method(FitConfig(), instance_shape=shape, num_bags=4)
-        return
-    with pytest.warns(UserWarning, match=text):
-        build_method(FitConfig(), instance_shape=shape, num_bags=4)
-    build_ensemble(FitConfig(), instance_shape=shape)
+def test_the_encoder_fits_the_instances_unless_it_is_named(shape, name, members, start, threads) -> None:
+    found = FitConfig().for_instances(shape)
+    assert (found.encoder, found.num_members()) == (name, members)
+    assert (found.first_center(), found.cpu_threads()) == (start, threads)
+    assert found.for_instances((192,)) is found
+    own, named = (build_method(c, instance_shape=shape, num_bags=4).model for c in (FitConfig(), found))
+    assert torch.equal(weights(own), weights(named))
+    assert len(build_ensemble(FitConfig(), instance_shape=shape).members) == members
+    kept = FitConfig(encoder="mlp").for_instances(shape)
+    assert kept.encoder == "mlp"
+
+
+def test_settings_of_unknown_instances_have_no_number_of_members() -> None:
+    for name in ("num_members", "first_center", "cpu_threads"):
+        with pytest.raises(ConfigError, match="for_instances"):
+            getattr(FitConfig(), name)()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
+def test_a_run_notes_the_encoder_that_fits_its_instances(tmp_path) -> None:
+    bags, run = images(20), RunFolder(tmp_path / "run")
+    np.savez(tmp_path / "d.npz", X=bags.instances, bag=np.repeat(np.arange(20), bags.sizes), y=bags.labels)
+    fit_run(str(tmp_path / "d.npz"), FitConfig(epochs=1, num_instances=2), run)
+    assert read_run_config(run)[0].encoder == "resnet20"
+    assert load_run(run).config.encoder == "resnet20"
 
 
 def test_a_part_is_whole_names_only() -> None:
@@ -522,7 +541,6 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
 
 # torch itself still uses what it calls deprecated.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:the mlp sees instances")
 @pytest.mark.slow
 def test_a_compiled_step_agrees_and_compiles_once() -> None:
     import torch._dynamo

@@ -30,8 +30,6 @@ from midam.report.figures import new_figure
 from midam.train.config import FitConfig
 from midam.train.method import build_method
 
-pytestmark = pytest.mark.filterwarnings("ignore:the mlp sees instances")
-
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalised-mean"]
 SIZES = np.array([47, 1, 7])
 

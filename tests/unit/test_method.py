@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_refused(settings, text):
 def test_where_the_centres_start(settings, shape, start):
     config = FitConfig(**settings)
     objective = build_method(config, instance_shape=shape, num_bags=4).objective
-    stacked = make_stacked_objective(config, 3)
+    stacked = make_stacked_objective(config.for_instances(shape), 3)
     for centre in (objective.positive_center, objective.negative_center):
         assert centre.item() == pytest.approx(start)
     for centres in (stacked.positive_center, stacked.negative_center):

@@ -108,7 +108,8 @@ def run_comparison(
     check_backend(backend, jobs=jobs)
     both_classes(bags)
     checked = check_folds(bags, folds)
-    selection = _selection(settings or FitConfig(), lrs=lrs, margins=margins, select=select)
+    base = (settings or FitConfig()).for_instances(bags.instance_shape)
+    selection = _selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in chosen) and selection.base.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
     keeper = _Keeper(None if out is None else Path(out))

@@ -67,7 +67,7 @@ def fit_run(
     parts = split_data(read_data(data, config), config)
     trainer = _make_trainer(config, parts, folder)
     with _leave_nothing(folder, trainer):
-        write_text(folder.config, yaml_text({"data": data, **to_dict(config)}))
+        write_text(folder.config, yaml_text({"data": data, **to_dict(trainer.config)}))
         origin = describe_origin(parts)
         _save(trainer, origin, folder, seconds=0.0)
         if on_start is not None:

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
@@ -32,6 +32,8 @@ ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 
 ENCODERS = ("mlp", "resnet20", "resnet20-3d")
+AUTO = "auto"
+_LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 
 # The settings that say how images, slides and volumes are cut; they are those of ImageOptions.
 IMAGE_FIELDS = (
@@ -140,8 +142,8 @@ class FitConfig:
     pooling_args
         Further arguments of the pooling head.
     encoder
-        "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes, or the class path of
-        any torch.nn.Module ("package.module.Class"), which is imported.
+        "auto": "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes; one of these;
+        or the class path of any torch.nn.Module ("package.module.Class"), which is imported.
     encoder_args
         Arguments of that class.
     encoder_weights
@@ -281,7 +283,7 @@ class FitConfig:
     center_start: float | None = None
     temperature: float | None = None
     pooling_args: dict[str, Any] = field(default_factory=dict)
-    encoder: str = "mlp"
+    encoder: str = AUTO
     encoder_args: dict[str, Any] = field(default_factory=dict)
     encoder_weights: str | None = None
     freeze: list[str] = field(default_factory=list)
@@ -345,11 +347,11 @@ class FitConfig:
             raise ConfigError(
                 f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
             )
-        if "." not in self.encoder and self.encoder not in ENCODERS:
-            near = difflib.get_close_matches(self.encoder, ENCODERS, n=1)
+        if "." not in self.encoder and self.encoder not in (AUTO, *ENCODERS):
+            near = difflib.get_close_matches(self.encoder, (AUTO, *ENCODERS), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "choose one of them."
             raise ConfigError(
-                f"Expected encoder as one of {', '.join(ENCODERS)} or a class path, got {self.encoder!r}; {hint}"
+                f"Expected encoder as {', '.join((AUTO, *ENCODERS))} or a class path, got {self.encoder!r}; {hint}"
             )
         check_names(self.augment)
         self.image_options()
@@ -371,17 +373,46 @@ class FitConfig:
         lists = {name: tuple(values[name]) or None for name in LISTS}
         return ImageOptions(**(values | lists))
 
+    def for_instances(self, instance_shape: tuple[int, ...]) -> "FitConfig":
+        """These settings with the encoder named that "auto" stands for.
+
+        Parameters
+        ----------
+        instance_shape : tuple of int
+            Shape of one instance: [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features.
+
+        Examples
+        --------
+        >>> [FitConfig().for_instances(shape).encoder for shape in [(166,), (3, 32, 32), (1, 32, 64, 64)]]
+        ['mlp', 'resnet20', 'resnet20-3d']
+        >>> FitConfig(encoder="mlp").for_instances((3, 32, 32)).encoder
+        'mlp'
+        """
+        if self.encoder != AUTO:
+            return self
+        pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
+        return replace(self, encoder=ENCODERS[len(instance_shape) - 2 if pixels else 0])
+
     def num_members(self) -> int:
-        """Scorers that are trained and averaged."""
+        """Scorers that are trained and averaged; as the next two, of settings whose encoder is named."""
         if self.members is not None:
             return self.members
-        return 3 if self.encoder == "mlp" else 1
+        return 3 if self._is_mlp() else 1
 
     def first_center(self) -> float:
         """Where the centres of minmax-auc start."""
         if self.center_start is not None:
             return self.center_start
-        return 0.0 if self.encoder == "mlp" else 0.5
+        return 0.0 if self._is_mlp() else 0.5
+
+    def cpu_threads(self) -> int | None:
+        """CPU threads of the training; None: as many as torch takes."""
+        return 1 if self.threads is None and self._is_mlp() else self.threads
+
+    def _is_mlp(self) -> bool:
+        if self.encoder == AUTO:
+            raise ConfigError("Expected settings of known instances, got the encoder 'auto'; call `for_instances`.")
+        return self.encoder == "mlp"
 
     def clip_of(self, instance_shape: tuple[int, ...]) -> float:
         """Bound on a linearly standardised feature."""
@@ -392,10 +423,6 @@ class FitConfig:
     def chunk_of(self, instance_shape: tuple[int, ...]) -> int:
         """Instances encoded at a time where whole bags are streamed."""
         return usual_chunk(instance_shape) if self.chunk_size is None else self.chunk_size
-
-    def cpu_threads(self) -> int | None:
-        """CPU threads of the training; None: as many as torch takes."""
-        return 1 if self.threads is None and self.encoder == "mlp" else self.threads
 
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""

@@ -1,6 +1,5 @@
 """The encoder that the settings ask for, and what its normalisation means for the method."""
 
-import math
 import warnings
 
 import torch
@@ -34,9 +33,8 @@ def build_encoder(config: FitConfig, *, instance_shape: tuple[int, ...], pretrai
     ConfigError
         If the encoder cannot be made, does not fit the instances, or has settings of another one.
     """
+    config = config.for_instances(instance_shape)
     _refuse_settings_of_others(config)
-    if pretrained:
-        _warn_of_pixels(config, instance_shape)
     own = config.encoder in ENCODERS
     module = _built_in(config, instance_shape) if own else make_module(config.encoder, config.encoder_args)
     encoder = module
@@ -97,18 +95,6 @@ def _built_in(config: FitConfig, instance_shape: tuple[int, ...]) -> nn.Module:
             "makes of scans."
         )
     return ResNet20(instance_shape[0], norm=config.norm, spatial=3 if volumes else 2)
-
-
-def _warn_of_pixels(config: FitConfig, instance_shape: tuple[int, ...]) -> None:
-    """Warn where the default encoder flattens images or volumes, [C, H, W] or [C, D, H, W]."""
-    if config.encoder == "mlp" and len(instance_shape) in (3, 4) and min(instance_shape[-2:]) > 1:
-        other = "resnet20" if len(instance_shape) == 3 else "resnet20-3d"
-        warnings.warn(
-            f"the mlp sees instances of shape {list(instance_shape)} as {math.prod(instance_shape)} features, whatever "
-            f"their place: --encoder {other} is for {'images' if len(instance_shape) == 3 else 'volumes'}",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 def _refuse_settings_of_others(config: FitConfig) -> None:

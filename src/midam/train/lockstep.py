@@ -110,7 +110,7 @@ def train_trials(
     Where whole bags are large, where the estimator streams or the encoder is more than a small network, there is
     nothing to gain, and the trials are trained one after the other.
     """
-    config = dataclasses.replace(config, select="last", patience=None)
+    config = dataclasses.replace(config.for_instances(bags.instance_shape), select="last", patience=None)
     if not _stackable(config, bags):
         return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
     count = config.num_members()

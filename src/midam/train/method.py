@@ -46,6 +46,7 @@ def build_method(config: FitConfig, *, instance_shape: tuple[int, ...], num_bags
     ConfigError
         If the combination makes no sense, or the encoder does not fit the instances.
     """
+    config = config.for_instances(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
         objective = _build_objective(config)
@@ -77,7 +78,7 @@ def build_model(config: FitConfig, *, instance_shape: tuple[int, ...], pretraine
 
 def build_ensemble(config: FitConfig, *, instance_shape: tuple[int, ...]) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
-    count = config.num_members()
+    count = config.for_instances(instance_shape).num_members()
     with torch.random.fork_rng(devices=[]):
         return BagEnsemble([build_model(config, instance_shape=instance_shape, pretrained=False) for _ in range(count)])
 
