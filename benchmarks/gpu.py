@@ -107,7 +107,12 @@ class Bench:
 
     def _method(self, mode: Mode, *, estimator: str = "vrsp") -> Parts:
         config = FitConfig(
-            encoder="resnet20", estimator=estimator, compile=mode.compile, chunk_size=self.case.chunk, lr=0.01
+            encoder="resnet20",
+            estimator=estimator,
+            compile=mode.compile,
+            chunk_size=self.case.chunk,
+            optimizer="sgd",
+            lr=0.01,
         )
         method = build_method(config, instance_shape=self.case.shape, num_bags=len(self.bags))
         method.model.to(self.device).train()
@@ -118,7 +123,8 @@ class Bench:
                 if p.ndim == 4:
                     p.data = p.data.contiguous(memory_format=torch.channels_last)
         groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-        return config, method, make_optimizer("sgd", groups, lr=config.lr, momentum=config.momentum)
+        name, lr = config.primal()
+        return config, method, make_optimizer(name, groups, lr=lr, momentum=config.momentum)
 
     def _autocast(self, mode: Mode) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mode.bf16)

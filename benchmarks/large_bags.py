@@ -141,7 +141,8 @@ def page(rows: list[dict[str, Any]], plan: Plan, peak_mib: float, command: str) 
             f"- {measured_on()}; one thread computes, two read ahead. The tables give the CPU seconds that each method "
             "got: other work on the machine lowers them.",
             f"- {plan.counts.train} training and {plan.counts.test} test bags, half of them positive; "
-            f"{plan.repeats} repeats, seeds 0 to {plan.repeats - 1}, paired. Learning rate {FitConfig.lr:g}.",
+            f"{plan.repeats} repeats, seeds 0 to {plan.repeats - 1}, paired. Learning rate "
+            f"{FitConfig().for_instances((1,)).lr:g}.",
             "- ±: half of the 95% t interval over the repeats. They share the collection of digits.",
             "",
             *tables,

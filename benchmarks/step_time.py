@@ -67,7 +67,8 @@ def make_method(pooling: str, bags: Bags) -> tuple[FitConfig, Method, torch.opti
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     method.model.train()
     groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    return config, method, make_optimizer("sgd", groups, lr=config.lr, momentum=config.momentum)
+    name, lr = config.primal()
+    return config, method, make_optimizer(name, groups, lr=lr, momentum=config.momentum)
 
 
 def make_sampler(bags: Bags, *, num_instances: int | None) -> BagSampler:

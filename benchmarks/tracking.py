@@ -173,7 +173,7 @@ def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> Non
 
 def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) -> str:
     """The results page."""
-    about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), FitConfig()
+    about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), FitConfig().for_instances((1,))
     return "\n".join(
         [
             "# Error of the tracked pooling at fixed settings",

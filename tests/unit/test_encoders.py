@@ -404,16 +404,20 @@ def test_the_encoder_fits_the_instances_unless_it_is_named(shape, name, members,
     found = FitConfig().for_instances(shape)
     assert (found.encoder, found.num_members()) == (name, members)
     assert (found.first_center(), found.cpu_threads()) == (start, threads)
-    assert found.for_instances((192,)) is found
+    assert found.primal() == (("sgd", 0.05) if name == "mlp" else ("adam", 0.0003))
+    assert found.for_instances((192,)) == found
     own, named = (build_method(c, instance_shape=shape, num_bags=4).model for c in (FitConfig(), found))
     assert torch.equal(weights(own), weights(named))
     assert len(build_ensemble(FitConfig(), instance_shape=shape).members) == members
     kept = FitConfig(encoder="mlp").for_instances(shape)
-    assert kept.encoder == "mlp"
+    assert (kept.encoder, *kept.primal()) == ("mlp", "sgd", 0.05)
+    for optimizer, rates in (("sgd", (0.05, 0.01)), ("adam", (0.001, 0.0003))):
+        assert FitConfig(optimizer=optimizer).for_instances(shape).primal() == (optimizer, rates[name != "mlp"])
+    assert FitConfig(lr=0.2).for_instances(shape).lr == 0.2
 
 
-def test_settings_of_unknown_instances_have_no_number_of_members() -> None:
-    for name in ("num_members", "first_center", "cpu_threads"):
+def test_settings_of_unknown_instances_are_not_guessed() -> None:
+    for name in ("primal", "num_members", "first_center", "cpu_threads"):
         with pytest.raises(ConfigError, match="for_instances"):
             getattr(FitConfig(), name)()
 

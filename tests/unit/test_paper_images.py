@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,20 @@ import torch
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.paper import attention, budget, convergence, image_trials, table3
+from midam.paper import attention, budget, convergence, image_defaults, image_trials, table3
 from midam.paper.image_cost import Cost, forward_flop, job_cost
-from midam.paper.image_design import COLOURS, DESIGNS, METHODS, SMALLER, STACKED, VOXELS, Design, Recipe, limited
+from midam.paper.image_design import (
+    CHOSEN,
+    COLOURS,
+    DESIGNS,
+    METHODS,
+    SMALLER,
+    STACKED,
+    VOXELS,
+    Design,
+    Recipe,
+    limited,
+)
 from midam.paper.image_results import Results, pairs
 from midam.paper.image_sets import image_splits, make_set
 from midam.paper.image_statistics import BagScores, compare_trials, weighted_aurocs
@@ -22,6 +34,7 @@ from midam.paper.image_trials import make_jobs, run_job, score_epochs, search
 from midam.paper.options import StudyOptions
 from midam.paper.printed import TABLE3
 from midam.paper.table3_page import body
+from midam.train.config import FitConfig
 
 SIDE = 8
 
@@ -290,6 +303,30 @@ def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, sets
     # S = 4, B = 4 of the second figure is the first one's MIDAM: trained once.
     assert len(curves) == 2 * 4 + 2 * 2
     assert all(len(row["test"]) == len(row["epochs"]) for row in curves)
+
+
+def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, sets):
+    image_defaults.study(options(tmp_path), {name: found.bags for name, found in sets.items()})
+    text = page(tmp_path, "image-defaults")
+    rows = dict(re.findall(r"^\| (sgd|adam) ([\d.]+) \|", text, flags=re.MULTILINE))
+    assert set(rows) == {"sgd", "adam"}
+    names = {image_defaults.name_of(*candidate) for candidate in image_defaults.CANDIDATES}
+    assert set(re.findall(r"^\| (?:breast|colon|adrenal) \| (.*) \|$", text, flags=re.MULTILINE)) <= names
+
+
+def test_the_studies_take_what_the_page_says_was_chosen():
+    text = (Path(__file__).parents[2] / "docs" / "results" / "image-defaults.md").read_text()
+    rows = re.findall(r"^\| (breast|colon|adrenal) \| (\w+) ([\d.]+) \|$", text, flags=re.MULTILINE)
+    assert {name: (way, float(lr)) for name, way, lr in rows} == CHOSEN
+    way, lr = re.findall(r"Choice of all sets: \*\*(\w+) ([\d.]+)\*\*", text)[0]
+    assert FitConfig().for_instances((3, 32, 32)).primal() == (way, float(lr))
+
+
+def test_the_choice_of_a_set_knows_the_others_alone():
+    found = {"a": {"x": 0.9, "y": 0.1}, "b": {"x": 0.4, "y": 0.6}, "c": {"x": 0.45, "y": 0.5}}
+    assert image_defaults.choose({name: found[name] for name in "bc"}) == "y"
+    assert image_defaults.choose({name: found[name] for name in "ac"}) == "x"  # equal ranks: the higher mean
+    assert image_defaults.choose({"a": {"x": -1.0, "y": 0.5}}) == "y"
 
 
 def test_the_figure_of_attention_shows_a_positive_and_a_negative_image(tmp_path, sets):

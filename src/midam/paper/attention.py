@@ -53,7 +53,7 @@ def recipe_of(options: StudyOptions) -> Recipe:
     size = choose_design(options).name
     if size in ("quick", "smaller"):
         return Recipe((METHOD,), (), epochs=1, instances=4, lrs=(0.01,), margins=(0.1,), bags=2)
-    return Recipe((METHOD,), (), **fixed_settings(epochs=30 if size == "small" else 100, instances=16))
+    return Recipe((METHOD,), (), **fixed_settings("breast", epochs=30 if size == "small" else 100, instances=16))
 
 
 def run(options: StudyOptions) -> None:

@@ -75,10 +75,10 @@ def budgets(options: StudyOptions) -> dict[str, Budget]:
         tiny = Recipe(METHODS, (), epochs=2, instances=4, folds=1, lrs=(0.01,), margins=(0.1,), search=1.0)
         return dict.fromkeys(SETS, Budget((2, 4), 16, tiny, at=4))
     if size == "small":
-        fixed = fixed_settings(search=1.0, folds=1)
+        breast, colon = (fixed_settings(name, search=1.0, folds=1) for name in SETS)
         return {
-            "breast": Budget((4, 8, 16), 256, Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **fixed)),
-            "colon": Budget((4, 8, 16, 32), 64, Recipe(METHODS, (), epochs=12, instances=4, score_every=4, **fixed)),
+            "breast": Budget((4, 8, 16), 256, Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **breast)),
+            "colon": Budget((4, 8, 16, 32), 64, Recipe(METHODS, (), epochs=12, instances=4, score_every=4, **colon)),
         }
     # 32 bags a step are nearly all of the breast training images.
     recipe = Recipe(METHODS, (), epochs=60, instances=16, margins=(0.1,), folds=1, search=1.0, score_every=4)

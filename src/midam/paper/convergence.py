@@ -30,15 +30,15 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
         tiny = Recipe(METHODS, (), epochs=2, instances=4, folds=1, lrs=(0.01,), margins=(0.1,), search=1.0, bags=2)
         return dict.fromkeys(SETS, tiny)
     if size == "small":
-        fixed = fixed_settings(search=1.0, folds=1)
+        breast, colon = (fixed_settings(name, search=1.0, folds=1) for name in SETS)
         return {
-            "breast": Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **fixed),
-            "colon": Recipe(METHODS, (), epochs=16, instances=4, score_every=2, **fixed),
+            "breast": Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **breast),
+            "colon": Recipe(METHODS, (), epochs=24, instances=4, score_every=3, **colon),
         }
-    colon = 60 if size == "full" else 100
+    longest = 60 if size == "full" else 100
     return {
         "breast": Recipe(METHODS, (), epochs=100, instances=16, margins=(0.1,), folds=3, search=1.0, score_every=5),
-        "colon": Recipe(METHODS, (), epochs=colon, instances=4, margins=(0.1,), folds=3, search=1.0, score_every=5),
+        "colon": Recipe(METHODS, (), epochs=longest, instances=4, margins=(0.1,), folds=3, search=1.0, score_every=5),
     }
 
 

@@ -59,10 +59,14 @@ def cv_plan(options: StudyOptions) -> CvPlan:
     """Return what is run: the library's default settings for every method, one scorer each."""
     if options.smaller:
         few = (FIRST, "dam-mean", "bag-statistics-logistic")
-        return CvPlan(few, repeats=1, folds=3, settings=FitConfig(epochs=2, accelerator="cpu"))
+        return CvPlan(few, repeats=1, folds=3, settings=_settings(epochs=2))
     others = [name for name in METHODS if name != FIRST]
     methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *(name for name in PEERS if _installed(name)))
-    return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=FitConfig(members=1, accelerator="cpu"))
+    return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=_settings(members=1))
+
+
+def _settings(**values: Any) -> FitConfig:
+    return FitConfig(**values, accelerator="cpu").for_instances((1,))
 
 
 def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
@@ -78,7 +82,7 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     plan.methods,
                     folds,
                     settings=plan.settings,
-                    lrs=[plan.settings.lr],
+                    lrs=[plan.settings.primal()[1]],
                     margins=[plan.settings.margin],
                     select="last",
                     out=folder,
@@ -130,7 +134,7 @@ def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequenc
     absent = [name for name in PEERS if not any(name in set(frame["method"]) for frame in found.values())]
     return [
         f"Folds (published with the set or drawn; repeats): {', '.join(origins)}. Every method trained here has the "
-        f"library's default settings (learning rate {plan.settings.lr:g}, margin {plan.settings.margin:g}, "
+        f"library's default settings (learning rate {plan.settings.primal()[1]:g}, margin {plan.settings.margin:g}, "
         f"{plan.settings.epochs} epochs) but for pooling, estimator and objective, which its name gives, and one "
         "scorer: what averaging several gains is on the page of the defaults. The last epoch is tested; nothing is "
         "chosen. The baselines choose inside the training part only; other libraries run with their own loss, "
@@ -155,7 +159,7 @@ def _folds(plan: CvPlan, name: str, bags: Bags) -> tuple[Bags, list[Fold], bool]
 
 def _folder(plan: CvPlan, name: str, bags: Bags, cache: Path) -> Path:
     digest = settings_hash(plan.settings, bags=bags)
-    return cache / "table2-cv" / f"{name}-{plan.repeats}x{plan.folds}-lr{plan.settings.lr:g}-{digest}"
+    return cache / "table2-cv" / f"{name}-{plan.repeats}x{plan.folds}-lr{plan.settings.primal()[1]:g}-{digest}"
 
 
 def _auroc_table(found: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -176,14 +176,16 @@ def _complete(groups: list[_Group], store: Store, options: StudyOptions, *, sect
 
 def _key(group: _Group) -> str:
     config = None if group.values is None else _config(group)
-    settings = TREES if config is None else f"{settings_hash(config)} lr {config.lr:g} margin {config.margin:g}"
+    settings = (
+        TREES if config is None else f"{settings_hash(config)} lr {config.primal()[1]:g} margin {config.margin:g}"
+    )
     trial = f"repeat {group.repeat} member {group.member}"
     return f"v{_VERSION} {group.data} {group.bags.num_instances} | {settings} | {trial}"
 
 
 def _config(group: _Group) -> FitConfig:
     values = {**(group.values or {}), **({} if group.epochs is None else {"epochs": group.epochs})}
-    return FitConfig(**values, members=1)
+    return FitConfig(**values, members=1).for_instances((1,))
 
 
 def _run(group: _Group) -> list[Row]:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from midam.compare.baselines import BASELINES
 from midam.nn.resnet import ResNet20
-from midam.paper.image_design import image_config
+from midam.paper.image_design import half_precision, image_config
 from midam.paper.image_trials import Job, score_epochs
 from midam.paper.page import duration, table
 
@@ -151,15 +151,16 @@ def _seconds(shape: Shape, *, cuda: bool) -> tuple[float, float]:
     count = count * 16 if cuda else count
     model = ResNet20(shape[0], spatial=3 if len(shape) == 4 else 2).to(device)
     x = torch.zeros(count, *shape, device=device)
-    low = torch.autocast(device.type, torch.bfloat16, enabled=cuda)
+    low = torch.autocast(device.type, torch.bfloat16, enabled=half_precision(stacked=len(shape) == 4, cuda=cuda))
     both, forward = [], []
     for _ in range(3):
         with low:
             start = _now(cuda)
             model(x).sum().backward()
             middle = _now(cuda)
-            with torch.no_grad():
-                model(x)
+        # Bags are scored in full precision.
+        with torch.no_grad():
+            model(x)
         both.append(middle - start)
         forward.append(_now(cuda) - middle)
     return min(both) / count, min(forward) / count

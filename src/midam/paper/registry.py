@@ -62,6 +62,11 @@ STUDIES: dict[str, Study] = {
         "midam.paper.attention:run",
         takes=("size", "device"),
     ),
+    "image-defaults": Study(
+        "optimizer and learning rate for images, by validation bags",
+        "midam.paper.image_defaults:run",
+        takes=("size", "device"),
+    ),
     "tracking": Study("error of the tracked state as the step sizes shrink", "midam.paper.tracking:run"),
     "complexity": Study("cost of a step, and steps to a stationary point", "midam.paper.complexity:run"),
     "unit-tests": Study("three tests of the MIL assumption for every pooling and estimator", "midam.paper.mil:run"),

@@ -89,7 +89,8 @@ def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
     config = from_dict({"estimator": estimator, "num_instances": NUM_INSTANCES})
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+    name, lr = config.primal()
+    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
     batches = _endless(bags, whole=method.estimator.whole)
 
     def step() -> None:

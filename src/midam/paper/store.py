@@ -12,7 +12,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.train.config import AUTO, FitConfig, to_dict
+from midam.train.config import FitConfig, to_dict
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -94,9 +94,10 @@ def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
     True
     """
     usual, first = to_dict(FitConfig()), set(_FIRST.split())
+    # Bags of images have their encoder named by the studies on them.
+    config = config.for_instances((1,))
     settings = to_dict(config)
-    if config.encoder in ("mlp", AUTO):
-        settings["encoder"] = "mlp"
+    if config.encoder == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     values = {
         name: value

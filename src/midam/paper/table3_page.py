@@ -7,7 +7,7 @@ import numpy as np
 
 from midam.evaluate.ranking import auroc
 from midam.paper.image_cost import Cost, assumed_seconds, cost_table, row_costs
-from midam.paper.image_design import COLOURS, EXACT, METHODS, RATE, VOXELS, Design
+from midam.paper.image_design import COLOURS, EXACT, METHODS, VOXELS, Design
 from midam.paper.image_results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from midam.paper.image_sets import ImageSet
 from midam.paper.image_trials import Job, row_key
@@ -209,16 +209,15 @@ def _settings(design: Design) -> list[str]:
         lrs = ", ".join(f"{lr:g}" for lr in recipe.lrs)
         chosen = f"lr among {lrs}, then the margin among {', '.join(f'{m:g}' for m in recipe.margins)}"
         if not recipe.validates:
-            adam = "" if recipe.lr_ce is None else f" ({recipe.lr_ce:g} with cross-entropy)"
-            chosen = f"nothing: lr {lrs}{adam}, margin {recipe.margins[0]:g}"
+            adam = "" if recipe.lr_ce is None else f" (cross-entropy: adam, {recipe.lr_ce:g})"
+            chosen = f"nothing: {recipe.optimizer}, lr {lrs}{adam}, margin {recipe.margins[0]:g}"
         trials = f"{recipe.repeats} x {recipe.folds}"
         batch = f"{recipe.bags} + {recipe.bags}, {recipe.instances}"
         lines.append([name, trials, batch, f"{recipe.epochs}{fewer}", f"{recipe.state_rate:g}", chosen])
     head = ["set", "repeats x folds", "bags a batch, B", "epochs", "gamma0", "chosen on validation bags"]
     fixed = [
-        f"Where nothing is chosen, the learning rate {RATE:g} was set before the study on the validation bags of "
-        "adrenal, which test nothing, by short trainings of MIDAM (att) with 0.01, 0.02 and 0.05; the other AUC rows "
-        "take it over.",
+        "Where nothing is chosen, optimizer and learning rate of the AUC rows of a set are what validation bags of the "
+        "other two sets chose ([image-defaults](image-defaults.md)).",
         "",
     ]
     missing = sorted(set(METHODS) - {method for recipe in design.recipes.values() for method in recipe.methods})

@@ -110,7 +110,8 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     if isinstance(method.model.scaler, Standardizer):
         method.model.scaler.fit(torch.from_numpy(np.asarray(bags.instances)))
     groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+    name, lr = config.primal()
+    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
     labels = bags.require_labels()
     sampler = BagSampler(labels, bags.sizes, num_instances=config.num_instances, seed=config.seed)
     reader, targets = InstanceReader(bags), torch.from_numpy(labels).float()

@@ -5,7 +5,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 import numpy as np
 
@@ -32,8 +32,11 @@ ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 
 ENCODERS = ("mlp", "resnet20", "resnet20-3d")
-AUTO = "auto"
+AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
+_UNSETTLED = "Expected settings of known instances, got no {}; call `for_instances`."
+# Learning rates of the mlp, and of deeper encoders.
+_RATES = {"sgd": (0.05, 0.01), "adam": (0.001, 0.0003)}
 
 # The settings that say how images, slides and volumes are cut; they are those of ImageOptions.
 IMAGE_FIELDS = (
@@ -99,11 +102,12 @@ class FitConfig:
     epochs
         An epoch draws as many bags as the training set holds.
     lr
-        Learning rate; divided by 10 at each of `decay_at`.
+        Learning rate; divided by 10 at each of `decay_at`. Default: 0.05 for the mlp with "sgd", 0.001 with "adam"; for
+        other encoders 0.01 and 0.0003.
     decay_at
         Fractions of the epochs at which the learning rate falls tenfold, and state_rate and dual_lr are halved.
     optimizer
-        "sgd" (v = beta1 v + (1 - beta1) g) or "adam".
+        "sgd" (v = beta1 v + (1 - beta1) g) or "adam"; "auto": "sgd" for the mlp, "adam" for other encoders.
     momentum
         beta1 of "sgd", in [0, 1).
     weight_decay
@@ -263,9 +267,9 @@ class FitConfig:
     seed: int = 0
     members: int | None = None
     epochs: int = 100
-    lr: float = 0.05
+    lr: float | None = None
     decay_at: list[float] = field(default_factory=lambda: [0.5, 0.75])
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["auto", "sgd", "adam"] = AUTO
     momentum: float = 0.1
     weight_decay: float = 1e-4
     num_positive: int = 8
@@ -374,7 +378,7 @@ class FitConfig:
         return ImageOptions(**(values | lists))
 
     def for_instances(self, instance_shape: tuple[int, ...]) -> "FitConfig":
-        """These settings with the encoder named that "auto" stands for.
+        """These settings with what goes by the instances named: encoder, optimizer and learning rate.
 
         Parameters
         ----------
@@ -385,16 +389,24 @@ class FitConfig:
         --------
         >>> [FitConfig().for_instances(shape).encoder for shape in [(166,), (3, 32, 32), (1, 32, 64, 64)]]
         ['mlp', 'resnet20', 'resnet20-3d']
-        >>> FitConfig(encoder="mlp").for_instances((3, 32, 32)).encoder
-        'mlp'
+        >>> FitConfig(encoder="mlp").for_instances((3, 32, 32)).primal()
+        ('sgd', 0.05)
         """
-        if self.encoder != AUTO:
-            return self
         pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
-        return replace(self, encoder=ENCODERS[len(instance_shape) - 2 if pixels else 0])
+        encoder = ENCODERS[len(instance_shape) - 2 if pixels else 0] if self.encoder == AUTO else self.encoder
+        deep = encoder != "mlp"
+        optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
+        lr = _RATES[optimizer][deep] if self.lr is None else self.lr
+        return replace(self, encoder=encoder, optimizer=optimizer, lr=lr)
+
+    def primal(self) -> tuple[Literal["sgd", "adam"], float]:
+        """Optimizer and learning rate; as the next three, of settings that went through `for_instances`."""
+        if self.optimizer == AUTO or self.lr is None:
+            raise ConfigError(_UNSETTLED.format("lr" if self.lr is None else "optimizer"))
+        return self.optimizer, self.lr
 
     def num_members(self) -> int:
-        """Scorers that are trained and averaged; as the next two, of settings whose encoder is named."""
+        """Scorers that are trained and averaged."""
         if self.members is not None:
             return self.members
         return 3 if self._is_mlp() else 1
@@ -411,7 +423,7 @@ class FitConfig:
 
     def _is_mlp(self) -> bool:
         if self.encoder == AUTO:
-            raise ConfigError("Expected settings of known instances, got the encoder 'auto'; call `for_instances`.")
+            raise ConfigError(_UNSETTLED.format("encoder"))
         return self.encoder == "mlp"
 
     def clip_of(self, instance_shape: tuple[int, ...]) -> float:

@@ -182,7 +182,8 @@ class _Lockstep:
         self.estimator = method.estimator.to(self.device)
         self.objective: StackedObjective = make_stacked_objective(config, len(seeded)).to(self.device)
         groups = parameter_groups(self.model, self.objective, weight_decay=config.weight_decay)
-        self.optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+        name, self.lr = config.primal()
+        self.optimizer = make_optimizer(name, groups, lr=self.lr, momentum=config.momentum)
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
         scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
@@ -262,7 +263,7 @@ class _Lockstep:
     def _set_rates(self, epoch: int) -> None:
         falls = self.config.decays(epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * 0.1**falls
+            group["lr"] = self.lr * 0.1**falls
         for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
             if hasattr(part, name):
                 setattr(part, name, getattr(self.config, name) * 0.5**falls)

@@ -50,7 +50,7 @@ class Member:
 
     def set_rates(self, config: FitConfig, *, falls: int) -> dict[str, float]:
         """Set lr and, where the method has them, state_rate and dual_lr after so many falls; returns them by name."""
-        rates = {"lr": config.lr * 0.1**falls}
+        rates = {"lr": config.primal()[1] * 0.1**falls}
         for group in self.optimizer.param_groups:
             group["lr"] = rates["lr"]
         for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
@@ -114,7 +114,8 @@ def _build(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool
         num_instances=None if estimator.whole else config.num_instances,
         seed=config.seed,
     )
-    optimizer = make_optimizer(config.optimizer, groups, lr=config.lr, momentum=config.momentum)
+    name, lr = config.primal()
+    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
     channels_last(model, instance_shape=train.instance_shape)
     trained = trained_scorer(model, config, instance_shape=train.instance_shape, scaled=scaled)
     return Member(config.seed, model, trained, estimator, objective, optimizer, sampler)
