@@ -57,7 +57,7 @@ def test_the_folder_is_complete(run):
 def test_the_settings_are_all_there(run):
     values = yaml.safe_load((run / "config.yaml").read_text())
     assert values.pop("data") == "digits"
-    config = FitConfig(epochs=4, members=1, lr=0.01, num_instances=8)
+    config = FitConfig(epochs=4, members=1, lr=0.01, num_instances=8, encoder="mlp", optimizer="sgd")
     assert from_dict(values) == config
     assert values.keys() == to_dict(config).keys()
 
