@@ -86,7 +86,7 @@ def _noise(size: int) -> Bags:
 
 
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
-    config = from_dict({"estimator": estimator, "num_instances": NUM_INSTANCES})
+    config = from_dict({"estimator": estimator, "num_instances": NUM_INSTANCES}).for_instances(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
     name, lr = config.primal()

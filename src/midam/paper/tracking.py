@@ -105,7 +105,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
         |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
     """
     torch.set_num_threads(1)
-    config = make_config(cell)
+    config = make_config(cell).for_instances(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     if isinstance(method.model.scaler, Standardizer):
         method.model.scaler.fit(torch.from_numpy(np.asarray(bags.instances)))

@@ -91,6 +91,7 @@ def build_members(config: FitConfig, train: Bags, *, device: torch.device, scale
         The reader of the training bags will give standardised instances.
     """
     members: list[Member] = []
+    config = config.for_instances(train.instance_shape)
     for number in range(config.num_members()):
         members.append(
             _build(replace(config, seed=member_seed(config.seed, number)), train, device=device, scaled=scaled)
