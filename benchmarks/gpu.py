@@ -40,8 +40,8 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_b
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.train.config import FitConfig
-from midam.train.method import Method, build_method
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.method import Method, build_method, build_optimizer
+from midam.train.step import train_step
 from midam.train.trained import trained_scorer
 from peers import load_libauc
 
@@ -122,9 +122,7 @@ class Bench:
             for p in method.model.encoder.parameters():
                 if p.ndim == 4:
                     p.data = p.data.contiguous(memory_format=torch.channels_last)
-        groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-        name, lr = config.primal()
-        return config, method, make_optimizer(name, groups, lr=lr, momentum=config.momentum)
+        return config, method, build_optimizer(config, method.model, method.objective)
 
     def _autocast(self, mode: Mode) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mode.bf16)

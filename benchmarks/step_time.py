@@ -36,8 +36,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, sampled_batches
 from midam.data.sampling import BagSampler
 from midam.train.config import FitConfig, from_dict
-from midam.train.method import Method, build_method
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.method import Method, build_method, build_optimizer
+from midam.train.step import train_step
 from peers import load_libauc
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "step_time.md"
@@ -66,9 +66,7 @@ def make_method(pooling: str, bags: Bags) -> tuple[FitConfig, Method, torch.opti
     config = from_dict({"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": "resnet20" if image else "mlp"})
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     method.model.train()
-    groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    name, lr = config.primal()
-    return config, method, make_optimizer(name, groups, lr=lr, momentum=config.momentum)
+    return config, method, build_optimizer(config, method.model, method.objective)
 
 
 def make_sampler(bags: Bags, *, num_instances: int | None) -> BagSampler:

@@ -103,7 +103,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def page(lines: list[str], *, command: str, repeats: int) -> str:
     """The results page."""
-    head = __doc__.strip().splitlines()[0]
+    head, defaults = __doc__.strip().splitlines()[0], FitConfig().for_instances((1,))
     return "\n".join(
         [
             "# Default model against LibAUC",
@@ -115,7 +115,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             f"{platform.machine()} CPU, one thread a process",
             f"- Stratified {FOLDS}-fold, {repeats} repeats (seeds 0 to {repeats - 1}), {EPOCHS} epochs of as many "
             "steps, last epoch.",
-            f"- midam: the defaults, {_members(FitConfig(encoder='mlp').num_members())}: `{FitConfig()}`.",
+            f"- midam: the defaults, {_members(defaults.num_members())}: `{defaults}`.",
             "- LibAUC 2.0.1: its tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9), its loss, optimizer "
             "and network.",
             "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same "

@@ -172,7 +172,7 @@ def image_config(
     epochs : int
         Epochs.
     cuda : bool
-        Train on a GPU, in bfloat16.
+        Train on a GPU; for the precision see `half_precision`.
 
     Examples
     --------

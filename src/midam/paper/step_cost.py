@@ -12,8 +12,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.train.config import from_dict
-from midam.train.method import build_method
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.method import build_method, build_optimizer
+from midam.train.step import train_step
 
 NUM_FEATURES = 32
 NUM_BAGS = 16
@@ -88,9 +88,7 @@ def _noise(size: int) -> Bags:
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
     config = from_dict({"estimator": estimator, "num_instances": NUM_INSTANCES}).for_instances(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
-    groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    name, lr = config.primal()
-    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
+    optimizer = build_optimizer(config, method.model, method.objective)
     batches = _endless(bags, whole=method.estimator.whole)
 
     def step() -> None:

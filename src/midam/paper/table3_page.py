@@ -233,15 +233,23 @@ def _settings(design: Design) -> list[str]:
         "trained in bfloat16 on a GPU and, in 2-D, on a processor that computes in it; all bags are scored in float32. "
         f"{', '.join(label(method) for method in EXACT)} see whole bags, exactly, in bounded memory. Five folds, "
         "disjoint by group: fold f tests, f + 1 validates where something is chosen; adrenal has its published test "
-        "bags, and the folds are of the others. Settings are chosen in each trial by the validation AUROC of short "
-        "trainings: the learning rate at the first margin, then the margin. The reported epoch is the one with the "
-        "best validation AUROC. Baselines train on the validation bags as well. Test bags choose nothing.",
+        f"bags, and the folds are of the others. {_choice(design)} Test bags choose nothing.",
         "",
         *table(head, lines),
         "",
         *(fixed if any(not recipe.validates for recipe in design.recipes.values()) else []),
         *left,
     ]
+
+
+def _choice(design: Design) -> str:
+    if not any(recipe.validates for recipe in design.recipes.values()):
+        return "No validation bags are set aside: the last epoch is reported."
+    return (
+        "Settings are chosen in each trial by the validation AUROC of short trainings: the learning rate at the first "
+        "margin, then the margin. The reported epoch is the one with the best validation AUROC. Baselines train on the "
+        "validation bags as well."
+    )
 
 
 def assumption(costs: Mapping[Key, Cost]) -> str:

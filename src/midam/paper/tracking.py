@@ -25,8 +25,8 @@ from midam.paper.page import figure_path, write_page
 from midam.paper.store import Row, Store
 from midam.paper.work import compute, wall_time
 from midam.train.config import FitConfig, from_dict
-from midam.train.method import Method, build_method
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.method import Method, build_method, build_optimizer
+from midam.train.step import train_step
 
 NAME = "tracking"
 POOLINGS = ("smoothed-max", "attention")
@@ -109,9 +109,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     if isinstance(method.model.scaler, Standardizer):
         method.model.scaler.fit(torch.from_numpy(np.asarray(bags.instances)))
-    groups = parameter_groups(method.model, method.objective, weight_decay=config.weight_decay)
-    name, lr = config.primal()
-    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
+    optimizer = build_optimizer(config, method.model, method.objective)
     labels = bags.require_labels()
     sampler = BagSampler(labels, bags.sizes, num_instances=config.num_instances, seed=config.seed)
     reader, targets = InstanceReader(bags), torch.from_numpy(labels).float()

@@ -28,10 +28,9 @@ from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
 from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bags
-from midam.train.method import build_method, warn_of_sizes
+from midam.train.method import build_method, build_optimizer, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
 from midam.train.standardise import fit_scalers
-from midam.train.step import make_optimizer, parameter_groups
 from midam.train.trainer import Trainer, cpu_threads, make_fabric, seed_noise
 
 _AT_ONCE = 16
@@ -181,9 +180,7 @@ class _Lockstep:
         method = build_method(config, instance_shape=bags.instance_shape, num_bags=rows)
         self.estimator = method.estimator.to(self.device)
         self.objective: StackedObjective = make_stacked_objective(config, len(seeded)).to(self.device)
-        groups = parameter_groups(self.model, self.objective, weight_decay=config.weight_decay)
-        name, self.lr = config.primal()
-        self.optimizer = make_optimizer(name, groups, lr=self.lr, momentum=config.momentum)
+        self.optimizer = build_optimizer(config, self.model, self.objective)
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
         scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
@@ -261,9 +258,9 @@ class _Lockstep:
             yield batch, None
 
     def _set_rates(self, epoch: int) -> None:
-        falls = self.config.decays(epoch)
+        falls, (_, lr) = self.config.decays(epoch), self.config.primal()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * 0.1**falls
+            group["lr"] = lr * 0.1**falls
         for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
             if hasattr(part, name):
                 setattr(part, name, getattr(self.config, name) * 0.5**falls)

@@ -13,9 +13,8 @@ from midam.data.sampling import BagSampler
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig, member_seed
 from midam.train.estimators import Estimator
-from midam.train.method import build_method
+from midam.train.method import build_method, build_optimizer
 from midam.train.objective import Objective
-from midam.train.step import make_optimizer, parameter_groups
 from midam.train.trained import channels_last, trained_scorer
 
 
@@ -106,7 +105,6 @@ def _build(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool
     method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
     model, estimator = method.model.to(device), method.estimator.to(device)
     objective = method.objective.to(device)
-    groups = parameter_groups(model, objective, weight_decay=config.weight_decay)
     sampler = BagSampler(
         train.require_labels(),
         train.sizes,
@@ -115,8 +113,7 @@ def _build(config: FitConfig, train: Bags, *, device: torch.device, scaled: bool
         num_instances=None if estimator.whole else config.num_instances,
         seed=config.seed,
     )
-    name, lr = config.primal()
-    optimizer = make_optimizer(name, groups, lr=lr, momentum=config.momentum)
+    optimizer = build_optimizer(config, model, objective)
     channels_last(model, instance_shape=train.instance_shape)
     trained = trained_scorer(model, config, instance_shape=train.instance_shape, scaled=scaled)
     return Member(config.seed, model, trained, estimator, objective, optimizer, sampler)

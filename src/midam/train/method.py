@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import nn
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -16,6 +17,7 @@ from midam.train.encoding import build_encoder, warn_of_batch_statistics
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 from midam.train.objective import BCE, MinMaxAUC, Objective, PairwiseAUC
+from midam.train.step import make_optimizer, parameter_groups
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,23 @@ def build_ensemble(config: FitConfig, *, instance_shape: tuple[int, ...]) -> Bag
     count = config.for_instances(instance_shape).num_members()
     with torch.random.fork_rng(devices=[]):
         return BagEnsemble([build_model(config, instance_shape=instance_shape, pretrained=False) for _ in range(count)])
+
+
+def build_optimizer(config: FitConfig, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
+    """Build the primal optimizer of a model and the centres of its objective.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings that went through `FitConfig.for_instances`.
+    model : nn.Module
+        What is trained, on its device.
+    objective : nn.Module
+        With the centres a and b, where it has them.
+    """
+    groups = parameter_groups(model, objective, weight_decay=config.weight_decay)
+    name, lr = config.primal()
+    return make_optimizer(name, groups, lr=lr, momentum=config.momentum)
 
 
 def warn_of_sizes(model: BagScorer, bags: Bags) -> None:
