@@ -74,6 +74,17 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
     assert len(rows) == (10 + 6) * 2 * 4
 
 
+def test_more_splits_come_block_by_block_and_are_timed_apart(tmp_path, sets):
+    table2.study(options(tmp_path, splits=7), sets)
+    blocks = [(row["split"] // 3, row["set"]) for row in trials(tmp_path, "table2.jsonl")]
+    assert [block for block, _ in blocks] == sorted(block for block, _ in blocks)
+    assert set(blocks) == {(number, name) for number in range(3) for name in sets}
+    text = page(tmp_path, "table2")
+    assert "## Over 7 splits, margin 1" in text
+    assert "- Time of the protocol at margin 1" in text
+    assert "- Time of the splits beyond the paper's three, margin 1" in text
+
+
 def test_the_cross_validation_names_methods_of_feature_vectors():
     methods = cv_plan(StudyOptions()).methods
     assert set(FEATURE_BASELINES) <= set(methods)

@@ -13,10 +13,9 @@ from midam.paper.drawing import COLORS, plot_points, save_figure
 from midam.paper.page import table
 from midam.paper.printed import SETS, label, printed
 from midam.paper.store import Store
-from midam.paper.trials import Chosen, Plan, choose, choose_together, select_rows
+from midam.paper.trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 from midam.report.figures import add_legend, new_figure
 
-PAPER_SPLITS = 3
 _PAPER_TRIALS = 15
 
 
