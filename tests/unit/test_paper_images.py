@@ -308,12 +308,17 @@ def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, sets
 def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, sets):
     image_defaults.study(options(tmp_path), {name: found.bags for name, found in sets.items()})
     text = page(tmp_path, "image-defaults")
-    rows = dict(re.findall(r"^\| (sgd|adam) ([\d.]+) \|", text, flags=re.MULTILINE))
-    assert set(rows) == {"sgd", "adam"}
+    rates, states = text.split("## gamma0")
+    assert set(re.findall(r"^\| (sgd|adam) [\d.]+ \|", rates, flags=re.MULTILINE)) == {"sgd", "adam"}
     names = {image_defaults.name_of(*candidate) for candidate in image_defaults.CANDIDATES}
-    chosen = dict(re.findall(r"^\| (breast|colon|adrenal) \| (.*) \|$", text, flags=re.MULTILINE))
-    assert chosen.keys() == sets.keys()
-    assert set(chosen.values()) <= names
+    for part, candidates in ((rates, names), (states, {f"{rate:g}" for rate in image_defaults.STATE_RATES})):
+        chosen = dict(re.findall(r"^\| (breast|colon|adrenal) \| (.*) \|$", part, flags=re.MULTILINE))
+        assert chosen.keys() == sets.keys()
+        assert set(chosen.values()) <= candidates
+    assert "| DAM (MB-att) | 0." in states or "| DAM (MB-att) | 1." in states
+    rows = [json.loads(line) for line in (tmp_path / "cache" / "image-curves.jsonl").read_text().splitlines()]
+    # The first gamma0 is that of the first stage: trained once.
+    assert sum("wall" not in row for row in rows) == len(sets) * (len(names) + len(image_defaults.STATE_RATES))
 
 
 def test_the_studies_take_what_the_page_says_was_chosen():
