@@ -296,7 +296,19 @@ def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, sets
     two = {name: sets[name].bags for name in ("breast", "colon")}
     convergence.study(options(tmp_path), two)
     budget.study(options(tmp_path), two)
-    assert page(tmp_path, "figure-convergence").count("| colon, MIDAM (att)") == 1
+    text = page(tmp_path, "figure-convergence")
+    assert text.count("| colon, MIDAM (att)") == 1
+    ends = {
+        name: float(row.split("|")[-3]) for name, row in re.findall(r"^\| (\w+, [^|]*\)) (\|.*)$", text, re.MULTILINE)
+    }
+    verdicts = re.findall(
+        r"^- \*\*(\w+), (\w+)\*\*: .*: ([+-][\d.]+) at the end; ([+-][\d.]+) .*: (.*)\.$", text, re.MULTILINE
+    )
+    assert len(verdicts) == 4
+    for name, pooling, end, points, verdict in verdicts:
+        gain = ends[f"{name}, MIDAM ({pooling})"] - ends[f"{name}, DAM (MB-{pooling})"]
+        assert float(end) == pytest.approx(gain, abs=0.0011)
+        assert verdict.startswith("faster") == (min(float(end), float(points)) >= 0.01)
     assert page(tmp_path, "figure-budget").count("S = 2, B = 8 |") == 4
     rows = [json.loads(line) for line in (tmp_path / "cache" / "image-curves.jsonl").read_text().splitlines()]
     curves = [row for row in rows if "wall" not in row]
