@@ -12,7 +12,7 @@ from midam.compare.baselines import BASELINES, bag_statistics
 from midam.compare.folds import check_folds, parse_cv, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.peers import PEERS, load_torchmil
-from midam.compare.plan import Selection, plan
+from midam.compare.plan import LEARNING_RATES, Selection, plan
 from midam.compare.setkernel import set_kernels
 from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
@@ -212,6 +212,20 @@ def test_with_nothing_to_choose_the_whole_training_part_trains():
         for method in ("midam-att", "midam"):
             assert trials.loc[(method, fold.fold), "auroc"] == auroc(bags.labels[fold.test], expected)
     assert trials["epoch"].eq(2).all()
+
+
+def test_the_usual_learning_rates_go_by_the_optimizer():
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    options = {"margins": [1.0], "select": "last", "measure_memory": False}
+    for optimizer, lrs in LEARNING_RATES.items():
+        settings = dataclasses.replace(QUICK, optimizer=optimizer, lr=None)
+        found, named = (
+            run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, **options, **more)
+            for more in ({}, {"lrs": lrs})
+        )
+        assert found.trials["lr"].isin([*lrs, settings.for_instances(bags.instance_shape).lr]).all()
+        assert found.trials["auroc"].equals(named.trials["auroc"])
 
 
 def test_one_class_folds_are_reported_and_never_averaged():

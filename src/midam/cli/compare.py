@@ -16,6 +16,7 @@ from midam.cli.parser import DATA, Parser
 from midam.compare.backend import BACKENDS
 from midam.compare.folds import parse_cv, repeated_folds
 from midam.compare.methods import find_methods
+from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval
 from midam.errors import ConfigError
@@ -60,7 +61,10 @@ def parser() -> ArgumentParser:
         "--methods", type=str, required=True, metavar="A,B,...", help="names; the first is the reference"
     )
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
-    compare.add_argument("--lrs", type=str, default="0.1,0.01,0.001", help="learning rates to choose from")
+    usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
+    compare.add_argument(
+        "--lrs", type=str | None, default=None, help=f"learning rates to choose from; default: {usual}"
+    )
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
     compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch that is tested")
     compare.add_argument(
@@ -77,7 +81,8 @@ def run(options: Namespace, console: Console) -> int:
     methods = _words(options.methods)
     find_methods(methods)
     repeats, folds = parse_cv(options.cv)
-    lrs, margins = _numbers("lrs", options.lrs), _numbers("margins", options.margins)
+    lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
+    margins = _numbers("margins", options.margins)
     config = from_dict({name: options[name] for name in _SETTINGS})
     bags = read_data(options.data, config)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")

@@ -12,6 +12,8 @@ from midam.compare.trials import DIVERGED, NO_VALIDATION, OK, ONE_CLASS_TEST, ON
 from midam.data.bags import Bags
 from midam.train.config import FitConfig
 
+# Candidates where none are given, by optimizer: the paper's, and around the default for deep encoders.
+LEARNING_RATES = {"sgd": (0.1, 0.01, 0.001), "adam": (0.001, 0.0003, 0.0001)}
 _NOTHING: Positions = np.array([], dtype=np.int64)
 
 

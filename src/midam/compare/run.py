@@ -16,7 +16,7 @@ from midam.compare.figure import plot_comparison
 from midam.compare.folds import Fold, check_folds, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import Method, find_methods
-from midam.compare.plan import Group, Selection, plan
+from midam.compare.plan import LEARNING_RATES, Group, Selection, plan
 from midam.compare.summary import SUMMARY_COLUMNS, Comparison, make_comparison
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import TrialRow, append_trials, start_trials
@@ -36,7 +36,7 @@ def run_comparison(
     folds: Sequence[Fold],
     *,
     settings: FitConfig | None = None,
-    lrs: Sequence[float] = (0.1, 0.01, 0.001),
+    lrs: Sequence[float] | None = None,
     margins: Sequence[float] = (0.1, 0.5, 1.0),
     select: Literal["best", "last"] = "best",
     out: str | Path | None = None,
@@ -63,7 +63,8 @@ def run_comparison(
     settings : FitConfig, optional
         All other settings of the methods trained here.
     lrs, margins : sequence of float
-        Candidates; the first of equals is taken. Margins concern the AUC objectives alone.
+        Candidates; the first of equals is taken. Margins concern the AUC objectives alone. Default of the learning
+        rates: `midam.compare.plan.LEARNING_RATES` of the optimizer that `settings` settle on.
     select : {"best", "last"}
         Epoch that is tested.
     out : str or Path, optional
@@ -257,9 +258,10 @@ def _unmeasured(groups: Sequence[Group], rows: Sequence[TrialRow]) -> dict[str, 
     return first
 
 
-def _selection(base: FitConfig, *, lrs: Sequence[float], margins: Sequence[float], select: str) -> Selection:
+def _selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
     if select not in ("best", "last"):
         raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
+    lrs = LEARNING_RATES[base.primal()[0]] if lrs is None else lrs
     for name, values in (("lr", lrs), ("margin", margins)):
         if not len(values):
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
