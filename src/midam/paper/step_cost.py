@@ -86,7 +86,9 @@ def _noise(size: int) -> Bags:
 
 
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
-    config = from_dict({"estimator": estimator, "num_instances": NUM_INSTANCES}).for_instances(bags.instance_shape)
+    # The noise is standardised as it is; a training standardises features in memory once, and not at each visit.
+    values = {"estimator": estimator, "num_instances": NUM_INSTANCES, "standardize": False}
+    config = from_dict(values).for_instances(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     optimizer = build_optimizer(config, method.model, method.objective)
     batches = _endless(bags, whole=method.estimator.whole)
