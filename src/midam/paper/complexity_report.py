@@ -206,7 +206,7 @@ def _cost_table(timings: Sequence[Timing]) -> list[str]:
         cells = [f"{np.median(timing.ms):.3g}" for timing in own]
         rows.append([f"`{estimator}`", *cells, str(cost_exponent(own, estimator)), " or ".join(map(str, counts))])
     note = (
-        f"Medians. Exponent: slope of log time on log size, 95% bootstrap interval over the medians of {_BLOCKS} "
+        f"Medians. Exponent: slope of log time on log size, 95% t interval over the medians of {_BLOCKS} "
         f"blocks of steps (fewer where fewer steps were timed). Flat: the interval of `vrsp` lies within "
         f"{_FLAT} of 0, a factor of {10 ** (4 * _FLAT):.1f} over four decades."
     )
@@ -269,7 +269,7 @@ def _setting(outcomes: Sequence[Outcome]) -> list[str]:
         "with alpha at its maximum in closed form. A run that is not there after 20 / (eta eps^2) steps has step sizes "
         "that are too large for its eps; no exponent is fitted then.",
         "",
-        f"Exponents are least-squares slopes in log-log, means over {seeds} seeds, with 95% bootstrap intervals over "
+        f"Exponents are least-squares slopes in log-log, means over {seeds} seeds, with 95% t intervals over "
         f"the seeds. Verdict: the interval lies below the bound's exponent (no worse) or above it (worse), with "
         f"{TOLERANCE:.0%} of the exponent as tolerance, since a fit over a finite range cannot tell constants and "
         "terms of lower order from the exponent.",

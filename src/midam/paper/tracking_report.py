@@ -170,7 +170,7 @@ def _setting(found: Found, *, data: str, bags: Bags) -> list[str]:
         "proportion to the square of B_{f_1}, a fixed bound on |f_1|; the sizes met here grow as the model learns, and "
         "runs with smaller step sizes are longer. Division by the size takes this growth out. The score's error is "
         "what Lemma 1 bounds by that of s; it is taken over the bags visited so far.",
-        "- Exponents are least-squares slopes in log-log, means over the seeds, with 95% bootstrap intervals over the "
+        "- Exponents are least-squares slopes in log-log, means over the seeds, with 95% t intervals over the "
         f"seeds; verdict with {TOLERANCE:.0%} of the exponent as tolerance. The table of all runs gives geometric "
         "means over the seeds.",
     ]
