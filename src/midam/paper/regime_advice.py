@@ -9,6 +9,7 @@ from midam.paper.regime_results import Kind, Results
 
 # Bounds of the witnesses that a draw of B instances of a positive bag is expected to hold.
 _FEW, _MANY = 0.1, 1.0
+_RARE = 0.01
 
 
 class NamedKind(NamedTuple):
@@ -36,10 +37,31 @@ def advice(results: Results) -> str:
     )
     if unlearnt:
         sentences.append(
-            f"In {unlearnt} of {len(winners)} cells no estimator rises above chance with this budget; there the choice "
-            "is between more steps, more instances a bag and smaller bags."
+            f"In {unlearnt} of {len(winners)} cells no method is shown above chance by {len(results.design.repeats)} "
+            f"repeats; {_unlearnt(results)}"
         )
     return " ".join(sentences)
+
+
+def _unlearnt(results: Results) -> str:
+    """What larger budgets did in these cells: more of them learn, or not."""
+    cells = [(cell, results.winner(cell)) for cell in results.cells]
+    shares = {
+        (steps, instances): [
+            winner is not None and winner.learns
+            for cell, winner in cells
+            if (cell.steps, cell.instances) == (steps, instances)
+        ]
+        for steps in results.design.steps
+        for instances in results.design.instances
+    }
+    counted = [f"{sum(of)} of {len(of)} with T = {t} and B = {b}" for (t, b), of in shares.items()]
+    rarest = min(cell.rate for cell in results.cells)
+    scarce = [w is not None and w.learns for c, w in cells if c.rate < _RARE]
+    rare = (
+        f"of {len(scarce)} cells with less than {100 * _RARE:g}% witnesses (the least {100 * rarest:g}%), {sum(scarce)}"
+    )
+    return f"above chance were {'; '.join(counted)}{f'; {rare}' if scarce else ''}."
 
 
 def _of_sizes(results: Results) -> Iterator[str]:

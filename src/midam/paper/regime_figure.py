@@ -41,7 +41,7 @@ def plot_map(results: Results, path: Path) -> None:
     design = results.design
     budgets = [(steps, instances) for steps in design.steps for instances in design.instances]
     height = 0.9 + len(budgets) * (0.85 + 0.6 * len(design.sizes))
-    figure = new_figure((max(4.4, 4.4 * len(design.poolings)), height))
+    figure = new_figure((max(5.4, 5.4 * len(design.poolings)), height))
     panels = figure.subplots(len(budgets), len(design.poolings), squeeze=False)
     for row, (steps, instances) in zip(panels, budgets):
         for axes, pooling in zip(row, design.poolings):
@@ -50,7 +50,11 @@ def plot_map(results: Results, path: Path) -> None:
             _panel(axes, results, [c for c in results.cells if (c.pooling, c.instances, c.steps) == of_panel])
     shades = [Patch(color=colour, label=name) for name, colour in _COLOURS.items()]
     figure.legend(
-        handles=[*shades, Patch(color=_SAND, label="any"), Patch(color=_GREY, label="none above chance")],
+        handles=[
+            *shades,
+            Patch(color=_SAND, label="not separable"),
+            Patch(color=_GREY, label="none shown above chance"),
+        ],
         loc="outside lower center",
         ncols=6 if len(design.poolings) > 1 else 3,
         frameon=False,
@@ -72,11 +76,11 @@ def _panel(axes: Axes, results: Results, cells: list[Cell]) -> None:
                 _box(axes, (x, y), Content(to_rgb(_WHITE), ["as the next"]))
                 continue
             winner = results.winner(by_place[size, count])
-            _box(axes, (x, y), _content(winner, f"{count} of {size}"))
+            _box(axes, (x, y), _content(winner, f"{count} of {size} ({100 * count / size:g}%)"))
     axes.set(xlim=(-0.5, len(design.rates) - 0.5), ylim=(-0.5, len(design.sizes) - 0.5))
     axes.set_xticks(range(len(design.rates)), [f"{100 * rate:g}%" for rate in design.rates])
     axes.set_yticks(range(len(design.sizes)), [f"{size}" for size in design.sizes])
-    axes.set_xlabel("witness rate", fontsize=9)
+    axes.set_xlabel("witness rate asked for", fontsize=9)
     axes.set_ylabel("bag size n", fontsize=9)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -86,9 +90,9 @@ def _content(winner: Winner | None, place: str) -> Content:
     if winner is None:
         return Content(to_rgb(_GREY), ["not run", place])
     if not winner.learns:
-        return Content(to_rgb(_GREY), ["none", f"best {winner.area.mean:.2f}", place])
+        return Content(to_rgb(_GREY), ["none shown", f"best {winner.area.mean:.2f}", place])
     if len(winner.equals) == len(_COLOURS) - 1:
-        return Content(to_rgb(_SAND), [f"any {winner.area.mean:.2f}", place])
+        return Content(to_rgb(_SAND), [f"open {winner.area.mean:.2f}", place])
     name = winner.method.estimator
     red, green, blue = to_rgb(_COLOURS[name])
     pale = _PALE if winner.equals else 0.0

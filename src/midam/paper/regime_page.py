@@ -25,10 +25,11 @@ def body(results: Results, figure: str) -> list[str]:
         f"![The best estimator by bag size, witness rate, pooling, B and T]({figure})",
         "",
         "A cell names the estimator with the highest mean test AUROC, that AUROC, the estimators that the repeats "
-        "cannot tell from it (after ~; the cell is then pale) and the witnesses of a positive bag; `any` where none of "
-        "the four can be told from the best, `none` where the interval of the best reaches down to 0.5. `point` is "
-        f"exact-point; `vrsp` runs {rule_name(results.rule)} everywhere. To be the best of several on the same test "
-        "bags flatters a winner a little; the tables have all of them.",
+        "cannot tell from it (after ~; the cell is then pale) and the witnesses of a positive bag; `open` where none "
+        "of the four can be told from the best, which need not mean that they are alike; `none shown` where the "
+        "interval of every method reaches down to 0.5. Of estimators that are equal in three decimals vrsp is named. "
+        f"`point` is exact-point; `vrsp` runs {rule_name(results.rule)} everywhere. To be the best of several "
+        "on the same test bags flatters a winner a little; the tables have all of them.",
         "",
         *_design(results),
         *_by_budget(results),

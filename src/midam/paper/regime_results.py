@@ -36,13 +36,13 @@ class Winner(NamedTuple):
     Attributes
     ----------
     method : Method
-        Highest mean test AUROC.
+        Highest mean test AUROC, of three decimals; vrsp of equals.
     area : Estimate
         Its AUROC over repeats.
     equals : tuple of Method
         Others whose paired difference to it cannot be told from zero.
     learns : bool
-        The interval of its AUROC lies above 0.5.
+        The interval of a method's AUROC lies above 0.5, of any of them.
     """
 
     method: Method
@@ -119,18 +119,19 @@ class Results:
         return Tally(wins, losses, len(known) - wins - losses)
 
     def winner(self, cell: Cell) -> Winner | None:
-        """Return the best of the four estimators in a cell, by mean test AUROC; the first of equals."""
+        """Return the best of the four estimators in a cell, by mean test AUROC as it is printed."""
         areas = [(method, self.area(method, cell)) for method in self.estimators]
         known = [(method, area) for method, area in areas if area is not None]
         if not known:
             return None
-        best, area = max(known, key=lambda pair: pair[1].mean)
+        best, area = max(known, key=lambda pair: (round(pair[1].mean, 3), pair[0] is self.rule))
         equals = []
         for method, _ in known:
             difference = self.difference(best, method, cell)
             if method is not best and difference is not None and difference.low <= 0:
                 equals.append(method)
-        return Winner(best, area, tuple(equals), area.low > CHANCE)
+        every = [self.area(method, cell) for method in METHODS]
+        return Winner(best, area, tuple(equals), any(found is not None and found.low > CHANCE for found in every))
 
     def _rows(self, where: Kind | None) -> list[int]:
         return [i for i, cell in enumerate(self.cells) if where is None or where(cell)]
