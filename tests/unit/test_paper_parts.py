@@ -1,14 +1,16 @@
 """Parts of the paper's studies: statistics, selection, cache, registry, splits and the unit-test bags."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.paper import registry
+from midam.paper import generalization, instances, registry
 from midam.paper.clusters import mean_interval, predictive_interval, split_means
+from midam.paper.curves import Curves
 from midam.paper.mil_tests import TESTS, unit_test_bags
 from midam.paper.options import StudyOptions
 from midam.paper.printed import METHODS, SETS, TABLE2
@@ -245,3 +247,38 @@ def test_unit_test_bags_of_a_seed_do_not_depend_on_the_others():
 def _rows(bags):
     own = np.flatnonzero(bags.groups == "1")
     return np.concatenate([np.arange(bags.starts[i], bags.starts[i] + bags.sizes[i]) for i in own])
+
+
+def curves(train, test):
+    """Curves of three splits and two epochs that end at these AUROCs; the first epoch has half of them."""
+    parts = [np.outer(values, [0.5, 1.0]) for values in (train, [0.5] * 3, test)]
+    return Curves(0.1, *parts)
+
+
+def test_the_account_of_generalisation_is_judged_by_both_intervals():
+    low, high = curves([0.8, 0.81, 0.8], [0.7, 0.71, 0.7]), curves([0.9, 0.91, 0.91], [0.9, 0.9, 0.91])
+    worse_and_better = curves([0.7, 0.71, 0.7], [0.9, 0.9, 0.91])
+    found = {("a", "midam-smx"): worse_and_better, ("a", "dam-smx"): low}
+    found |= {("a", "midam-att"): high, ("a", "dam-att"): low}
+    found |= {("b", f"{method}-{pooling}"): low for method in ("midam", "dam") for pooling in ("smx", "att")}
+    text = "\n".join(generalization._claim(found))
+    assert "**Shown in 1 of 4, contradicted in 1.**" in text
+    rows = {tuple(row[:2]): row[-1] for row in re.findall(r"^\| (\w) \| (\w+) \|.*\| ([\w ]+) \|$", text, re.MULTILINE)}
+    assert rows == {
+        ("a", "smx"): "shown",
+        ("a", "att"): "contradicted",
+        ("b", "smx"): "not shown",
+        ("b", "att"): "not shown",
+    }
+
+
+def test_the_claims_on_instances_are_judged_by_paired_intervals():
+    slow, fast = curves([0.8, 0.81, 0.8], [0.7] * 3), curves([0.9, 0.91, 0.91], [0.7] * 3)
+    near = curves([0.895, 0.905, 0.905], [0.7] * 3)
+    texts = ["B = 1", "B = 4", "B = 8", "all"]
+    found = {("a", "smx", text): c for text, c in zip(texts, (slow, near, fast, fast))}
+    found |= {("a", "att", text): c for text, c in zip(texts, (fast, slow, slow, fast))}
+    text = "\n".join(instances._claims(found, texts))
+    assert "**Shown in 1 and 1 of 2.**" in text
+    rows = re.findall(r"^\| a \| (\w+) \| [^|]* \| ([\w ]+) \| [^|]* \| ([\w ]+) \|$", text, re.MULTILINE)
+    assert rows == [("smx", "shown", "shown"), ("att", "contradicted", "contradicted")]

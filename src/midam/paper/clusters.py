@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from midam.errors import ConfigError
@@ -36,7 +37,11 @@ class Estimate:
         return self.low <= value <= self.high
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self:}"
+
+    def __format__(self, sign: str) -> str:
+        """Mean and interval in three decimals; ``+`` for signs."""
+        return f"{self.mean:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
 
 
 def split_means(values: Mapping[int, Sequence[float]]) -> list[float]:
@@ -48,6 +53,23 @@ def split_means(values: Mapping[int, Sequence[float]]) -> list[float]:
     [0.9, 0.6]
     """
     return [float(np.mean(values[split])) for split in sorted(values) if len(values[split])]
+
+
+def paired_interval(values: ArrayLike, others: ArrayLike) -> Estimate:
+    """Return the mean difference of two AUROCs over the same splits, and its 95% interval.
+
+    Parameters
+    ----------
+    values, others : array_like, shape [K]
+        One a split.
+
+    Examples
+    --------
+    >>> print(paired_interval([0.9, 0.8], [0.8, 0.7]))
+    0.100 [0.100, 0.100]
+    """
+    differences = np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)
+    return mean_interval(differences.tolist(), bounds=(-1.0, 1.0))
 
 
 def mean_interval(means: Sequence[float], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:

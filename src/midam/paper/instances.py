@@ -5,7 +5,7 @@ from pathlib import Path
 
 from midam.data import catalog
 from midam.data.bags import Bags
-from midam.paper.clusters import Estimate, mean_interval
+from midam.paper.clusters import Estimate, mean_interval, paired_interval
 from midam.paper.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
 from midam.paper.drawing import Band, Panel, plot_panels, plot_points, save_figure
 from midam.paper.options import StudyOptions
@@ -19,6 +19,7 @@ NAME = "figure-instances"
 POOLINGS = ("smx", "att")
 SETS = ("musk2", "fox", "tiger", "elephant")
 _COUNTS = (1, 2, 4, 8)
+_LEVEL = 0.02
 _SHOWS = (
     "MIDAM with smoothed-max (smx) and attention (att) pooling when a step draws B = 1, 2, 4, 8 or all instances of "
     "each bag. Above, as in the paper's figure, the AUROC of the training bags along the epochs; below, what the paper "
@@ -93,6 +94,32 @@ def _body(wanted: CurvePlan, found: Found, curves: Path, points: Path) -> list[s
         f"Test AUROC at the last epoch, mean over {wanted.splits} splits and its 95% interval (t):",
         "",
         *table(["set", "pooling", *texts], rows),
+        "",
+        *_claims(found, texts),
+    ]
+
+
+def _claims(found: Found, texts: list[str]) -> list[str]:
+    """The paper's two sentences about the figure, each held against the paired splits."""
+    least, most, four = texts[0], texts[-2], "B = 4" if "B = 4" in texts else texts[-2]
+    rows = []
+    for name, pooling in dict.fromkeys((name, pooling) for name, pooling, _ in found):
+        of = {text: found[name, pooling, text].train for text in texts}
+        speed = paired_interval(of[most].mean(axis=1), of[least].mean(axis=1))
+        level = paired_interval(of[four][:, -1], of["all"][:, -1])
+        faster = "shown" if speed.low > 0 else "contradicted" if speed.high < 0 else "not shown"
+        same = "shown" if level.low > -_LEVEL and level.high < _LEVEL else "open"
+        same = "contradicted" if level.high < -_LEVEL or level.low > _LEVEL else same
+        rows.append([name, pooling, f"{speed:+}", faster, f"{level:+}", same])
+    counts = [sum(row[column] == "shown" for row in rows) for column in (3, 5)]
+    return [
+        "## The paper's two claims",
+        "",
+        f"A larger B converges faster: the training AUROC averaged over the epochs, {most} minus {least}. With {four} "
+        f"the training ends almost where all instances end: within {_LEVEL:g} of them at the last epoch. Paired by "
+        f"split, 95% intervals (t). **Shown in {counts[0]} and {counts[1]} of {len(rows)}.**",
+        "",
+        *table(["set", "pooling", f"{most} minus {least}", "faster", f"{four} minus all", "same level"], rows),
     ]
 
 
