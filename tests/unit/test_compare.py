@@ -9,7 +9,7 @@ from benchmarks.peers import libauc_folder
 
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
 from midam.compare.baselines import BASELINES, bag_statistics
-from midam.compare.folds import check_folds, parse_cv, validation_part
+from midam.compare.folds import check_folds, fold_remarks, parse_cv, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.peers import PEERS, load_torchmil
 from midam.compare.plan import LEARNING_RATES, Selection, plan
@@ -78,21 +78,44 @@ def test_folds_are_disjoint_by_group_and_each_bag_is_tested_once_a_repeat():
         assert not set(bags.groups[inner]) & set(bags.groups[val])
 
 
-def test_few_positive_groups_reduce_the_folds_with_one_warning():
-    groups = ["a", "b", "c"] * 10 + [f"n{i}" for i in range(30)]
+def few_groups(positive):
+    """30 positive bags of so many patients, 30 negative ones of a patient each."""
+    groups = [f"p{i % positive}" for i in range(30)] + [f"n{i}" for i in range(30)]
     bags = witness_bags()
     order = np.argsort(-bags.labels, kind="stable")
-    bags = Bags.from_list([bags[i] for i in order], bags.labels[order], groups=groups)
+    return Bags.from_list([bags[i] for i in order], bags.labels[order], groups=groups)
+
+
+def test_few_positive_groups_reduce_the_folds_with_one_warning():
+    bags = few_groups(7)
     with pytest.warns(UserWarning, match="10 folds reduced to 3") as caught:
         folds = repeated_folds(bags, repeats=2, folds=10)
     assert len(caught) == 1
     assert {fold.fold for fold in folds} == {0, 1, 2}
-    assert all(len(set(bags.labels[fold.test])) == 2 for fold in folds)
+    for fold in folds:
+        assert len(set(bags.groups[fold.test][bags.labels[fold.test] == 1])) >= 2
+        assert bags.labels[fold.test].min() == 0
+    assert fold_remarks(bags, folds) == []
 
 
-def test_more_folds_than_bags_of_a_class_are_refused():
-    with pytest.raises(BagDataError, match="31 folds"):
-        repeated_folds(witness_bags(), repeats=1, folds=31)
+def test_folds_that_cannot_test_two_positive_groups_are_said(tmp_path):
+    bags = few_groups(3)
+    with pytest.warns(UserWarning, match="4 folds reduced to 2"):
+        folds = repeated_folds(bags, repeats=1, folds=4)
+    assert fold_remarks(bags, folds) == ["1 of 2 folds test a single positive group"]
+    options = {"measure_memory": False, "out": tmp_path / "out", "notes": ["4 folds were asked for"]}
+    found = run_comparison(bags, ["bag-statistics-logistic", "instance-logistic-max"], folds, **options)
+    text = (tmp_path / "out" / "summary.md").read_text()
+    for note in ("4 folds were asked for", "1 of 2 folds test a single positive group"):
+        assert note in found.notes
+        assert f"- {note}." in text
+
+
+def test_more_folds_than_bags_of_a_class_are_reduced_and_one_of_a_class_is_refused():
+    with pytest.warns(UserWarning, match="31 folds reduced to 15"):
+        assert len(repeated_folds(witness_bags(), repeats=1, folds=31)) == 15
+    with pytest.raises(BagDataError, match=r"two groups of each class.*got 1 with positive.*add bags"):
+        repeated_folds(few_groups(1), repeats=1, folds=5)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ _NOT_HERE = {
         "split_file",
         "fold",
     ),
-    *("select", "patience", "allow_leakage", "logger"),
+    *("select", "patience", "val_every", "allow_leakage", "logger"),
 }
 _SETTINGS = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _NOT_HERE]
 
@@ -87,11 +87,14 @@ def run(options: Namespace, console: Console) -> int:
     bags = read_data(options.data, config)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)
+    made = repeated_folds(bags, repeats=repeats, folds=folds)
+    per_repeat = len(made) // repeats
+    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can test two positive groups each"
     with CompareProgress(console) as bar:
         comparison = run_comparison(
             bags,
             methods,
-            repeated_folds(bags, repeats=repeats, folds=folds),
+            made,
             settings=config,
             lrs=lrs,
             margins=margins,
@@ -99,6 +102,7 @@ def run(options: Namespace, console: Console) -> int:
             out=out,
             jobs=options.jobs,
             backend=options.backend,
+            notes=[fewer] if per_repeat < folds else [],
             on_progress=bar.update,
         )
     print_comparison(stdout_console(), comparison)

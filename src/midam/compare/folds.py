@@ -55,8 +55,9 @@ def parse_cv(text: str) -> tuple[int, int]:
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     """Repeated k-fold splits, stratified by label and disjoint by group where groups are known.
 
-    Repeat r is shuffled with seed r. Too many folds for the groups are reduced, with one warning, to as many as can
-    each hold both classes.
+    Repeat r is shuffled with seed r. Too many folds are reduced, with one warning, until each test part holds both
+    classes and at least two positive groups: with one, an AUROC ranks a single patient. Two folds are the least; what
+    is wrong with those is said by `fold_remarks`. Without groups a bag is its own.
 
     Parameters
     ----------
@@ -84,22 +85,55 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     [(0, 0, 4, 4), (0, 1, 4, 4)]
     """
     both_classes(bags)
+    labels, units = bags.require_labels(), _units(bags)
+    possible = _both_class_parts(labels, units)
+    if possible < 2:
+        kinds = [len(np.unique(units[labels == value])) for value in (1, 0)]
+        unit = "bags" if bags.groups is None else "groups"
+        raise BagDataError(
+            f"Expected at least two {unit} of each class, one to train on and one to test on, got {kinds[0]} with "
+            f"positive and {kinds[1]} with negative bags (in {bags.source}); add bags of the rarer class."
+        )
+    count = min(folds, possible)
+    made = _repeated(bags, repeats=repeats, folds=count)
+    while count > 2 and any(_positive_units(labels, units, fold) < 2 for fold in made):
+        count -= 1
+        made = _repeated(bags, repeats=repeats, folds=count)
+    if count < folds:
+        unit = "bags" if bags.groups is None else "groups"
+        warnings.warn(
+            f"{folds} folds reduced to {count}: no more of them can each test two positive and a negative of the "
+            f"{unit} (in {bags.source})",
+            UserWarning,
+            stacklevel=2,
+        )
+    return made
+
+
+def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
+    """Sentences on folds whose test part ranks a single positive group."""
+    labels, units = bags.require_labels(), _units(bags)
+    single = sum(_positive_units(labels, units, fold) == 1 for fold in folds)
+    unit = "bag" if bags.groups is None else "group"
+    return [f"{single} of {len(folds)} folds test a single positive {unit}"] if single else []
+
+
+def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     labels = bags.require_labels()
-    if bags.groups is not None:
-        possible = _both_class_parts(labels, bags.groups)
-        if 2 <= possible < folds:
-            warnings.warn(
-                f"{folds} folds reduced to {possible}: no more of them can hold groups of both classes "
-                f"(in {bags.source})",
-                UserWarning,
-                stacklevel=2,
-            )
-            folds = possible
     made = []
     for repeat in range(repeats):
         numbers = stratified_folds(labels, groups=bags.groups, folds=folds, seed=repeat)
         made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
     return made
+
+
+def _units(bags: Bags) -> NDArray[np.str_]:
+    """Group of each bag; without groups, the bag itself."""
+    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
+
+
+def _positive_units(labels: NDArray[np.int64], units: NDArray[np.str_], fold: Fold) -> int:
+    return len(np.unique(units[fold.test[labels[fold.test] == 1]]))
 
 
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:

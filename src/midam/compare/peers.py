@@ -80,7 +80,8 @@ def load_torchmil() -> tuple[ModuleType, ModuleType]:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Expected the package torchmil for torchmil-abmil, got none ({error}); install midam[peers]."
+            f"Expected torchmil and what it needs for torchmil-abmil, got no package {error.name}; install "
+            "midam[peers], or the missing package alone."
         ) from None
 
 

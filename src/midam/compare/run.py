@@ -13,16 +13,16 @@ from joblib.parallel import get_active_backend
 from midam import __version__
 from midam.compare.backend import check_backend, use_backend
 from midam.compare.figure import plot_comparison
-from midam.compare.folds import Fold, check_folds, folds_digest
+from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import Method, find_methods
 from midam.compare.plan import LEARNING_RATES, Group, Selection, plan
 from midam.compare.summary import SUMMARY_COLUMNS, Comparison, make_comparison
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import TrialRow, append_trials, start_trials
+from midam.compare.trials import NO_VALIDATION, TrialRow, append_trials, start_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.runs.folder import csv_text, write_text
+from midam.runs.folder import csv_text, held_alone, write_text
 from midam.train.config import FitConfig, from_dict, to_dict
 from midam.train.settings import read_yaml, yaml_text
 
@@ -43,6 +43,7 @@ def run_comparison(
     jobs: int = 1,
     backend: str = "loky",
     measure_memory: bool = True,
+    notes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Test methods on the same folds.
@@ -76,6 +77,8 @@ def run_comparison(
         Where they run, see `midam.compare.backend`.
     measure_memory : bool
         Measure the peak memory of one trial a method, in a process of its own.
+    notes : sequence of str
+        What a reader of the summary should know of the folds; stands among its notes.
     on_progress : callable, optional
         Called with the number of finished trials (candidates count in part) and of all.
 
@@ -113,29 +116,42 @@ def run_comparison(
     selection = _selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in chosen) and selection.base.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
+    barred, groups = plan(bags, chosen, checked, selection, done=())
+    if not groups:
+        raise _no_fold(bags, barred, len(checked))
     keeper = _Keeper(None if out is None else Path(out))
-    if not plan(bags, chosen, checked, selection, done=())[1]:
-        raise BagDataError(
-            f"Expected a fold with both classes in training and test, got none of {len(checked)} (in {bags.source}); "
-            "ask for fewer folds, or add bags."
-        )
-    keeper.open(_record(bags, checked, selection), chosen)
-    barred, groups = plan(bags, chosen, checked, selection, done={row.key for row in keeper.rows})
-    keeper.add(barred)
-    progress = _Progress(on_progress, keeper, total=len(chosen) * len(checked))
-    try:
-        with use_backend(backend, jobs=jobs):
-            _compute(bags, groups, keeper, progress, measure=measure_memory)
-    except KeyboardInterrupt:
-        if keeper.folder is None:
-            raise
-        raise RunStoppedError(
-            f"stopped; {keeper.folder} holds {len(keeper.rows)} of {progress.total} trials. The same command goes on "
-            "from there"
-        ) from None
-    comparison = make_comparison(keeper.rows, [method.name for method in chosen], checked)
-    keeper.finish(comparison, title=f"{bags.source}: {len(checked)} folds")
+    remarks = [*notes, *fold_remarks(bags, checked)]
+    with keeper.alone():
+        keeper.open(_record(bags, checked, selection), chosen)
+        barred, groups = plan(bags, chosen, checked, selection, done={row.key for row in keeper.rows})
+        keeper.add(barred)
+        progress = _Progress(on_progress, keeper, total=len(chosen) * len(checked))
+        try:
+            with use_backend(backend, jobs=jobs):
+                _compute(bags, groups, keeper, progress, measure=measure_memory)
+        except KeyboardInterrupt:
+            if keeper.folder is None:
+                raise
+            raise RunStoppedError(
+                f"stopped; {keeper.folder} holds {len(keeper.rows)} of {progress.total} trials. The same command goes "
+                "on from there"
+            ) from None
+        comparison = make_comparison(keeper.rows, [method.name for method in chosen], checked, remarks=remarks)
+        keeper.finish(comparison, title=f"{bags.source}: {len(checked)} folds")
     return comparison
+
+
+def _no_fold(bags: Bags, barred: Sequence[TrialRow], count: int) -> BagDataError:
+    if any(row.status == NO_VALIDATION for row in barred):
+        return BagDataError(
+            "Expected training parts that can spare validation bags of both classes, got none that can, of "
+            f"{count} (in {bags.source}); give one of --lrs and --margins with --select last, which needs no "
+            "validation, or add bags."
+        )
+    return BagDataError(
+        f"Expected a fold with both classes in training and test, got none of {count} (in {bags.source}); ask for "
+        "fewer folds, or add bags."
+    )
 
 
 class _Keeper:
@@ -144,6 +160,15 @@ class _Keeper:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.rows: list[TrialRow] = []
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other comparisons out of the folder."""
+        if self.folder is None or (self.folder.exists() and not self.folder.is_dir()):
+            yield  # nothing to hold, or nothing that `open` takes
+        else:
+            with held_alone(self.folder, doing="comparison"):
+                yield
 
     def open(self, record: dict[str, Any], methods: Sequence[Method]) -> None:
         """Take up what is there; refuse a folder of something else."""
@@ -155,7 +180,8 @@ class _Keeper:
             kept = read_yaml(path)
             # Settings that came after the comparison was started stand at their defaults.
             kept["settings"] = {**to_dict(FitConfig()), **kept.get("settings", {})}
-            changed = [key for key, value in record.items() if kept.get(key) != value]
+            # The same bags under another path are the same bags.
+            changed = [key for key, value in record.items() if kept.get(key) != value and key != "data"]
             if changed:
                 raise ConfigError(
                     f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "

@@ -35,15 +35,18 @@ class Comparison:
         A row a method: `folds` used, mean `auroc` with its 95% interval, mean `auprc`, mean paired `difference` to
         the first method with its 95% interval over `paired_folds`, mean `seconds` a trial, `peak_mib`, and the folds
         left out (`one_class`, `no_validation`, `diverged`). NaN where there is none.
+    remarks : tuple of str
+        About the folds: fewer than asked for, or with a single positive group.
     """
 
     trials: pd.DataFrame
     summary: pd.DataFrame
+    remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the folds that were left out."""
-        found = []
+        """Sentences about the folds, and about those that were left out."""
+        found = list(self.remarks)
         for row in self.summary.to_dict("records"):
             for column, reason in _REASONS.items():
                 if row[column]:
@@ -72,7 +75,9 @@ class Comparison:
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
 
-def make_comparison(rows: Sequence[TrialRow], methods: Sequence[str], folds: Sequence[Fold]) -> Comparison:
+def make_comparison(
+    rows: Sequence[TrialRow], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
+) -> Comparison:
     """Tables of the trials of these methods on these folds."""
     ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
     by_method: dict[str, dict[tuple[int, int], TrialRow]] = {name: {} for name in methods}
@@ -83,7 +88,7 @@ def make_comparison(rows: Sequence[TrialRow], methods: Sequence[str], folds: Seq
     summary = [_summarise(name, by_method[name], first, ratios) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials = pd.DataFrame([{column: getattr(row, column) for column in COLUMNS} for row in ordered], columns=COLUMNS)
-    return Comparison(trials, pd.DataFrame(summary, columns=SUMMARY_COLUMNS))
+    return Comparison(trials, pd.DataFrame(summary, columns=SUMMARY_COLUMNS), tuple(remarks))
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:

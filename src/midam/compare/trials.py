@@ -88,7 +88,14 @@ def start_trials(path: Path) -> list[TrialRow]:
     if not path.exists():
         write_text(path, ",".join(COLUMNS) + "\n")
         return []
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise CheckpointError(
+            f"Expected text in UTF-8, got other bytes (in {path}, line {line}); remove the line to compute the trial "
+            "again."
+        ) from None
     whole = text[: text.rfind("\n") + 1]
     rows = _parse(whole, path)
     if whole != text:
@@ -117,13 +124,19 @@ def _parse(text: str, path: Path) -> list[TrialRow]:
     for number, line in enumerate(lines, start=2):
         try:
             fields: dict[str, Any] = {name: _value(name, cell) for name, cell in zip(COLUMNS, line, strict=True)}
-            rows.append(TrialRow(**fields))
+            rows.append(_sound(TrialRow(**fields)))
         except (ValueError, TypeError):
             raise CheckpointError(
-                f"Expected a trial of {len(COLUMNS)} fields, got something else (in {path}, line {number}); remove "
-                "the line to compute the trial again."
+                f"Expected a trial of {len(COLUMNS)} fields, with an AUROC in [0, 1] where its status is ok, got "
+                f"something else (in {path}, line {number}); remove the line to compute the trial again."
             ) from None
     return rows
+
+
+def _sound(row: TrialRow) -> TrialRow:
+    if row.status == OK and (row.auroc is None or not 0 <= row.auroc <= 1):
+        raise ValueError(row.auroc)
+    return row
 
 
 def _value(name: str, cell: str) -> str | int | float | None:

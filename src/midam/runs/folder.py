@@ -1,13 +1,16 @@
 """The run folder: which file is what, and how each is written."""
 
 import csv
+import fcntl
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from midam.errors import RunExistsError
+from midam.errors import ConfigError, RunExistsError
 from midam.train.checkpoint import write_bytes
 
 
@@ -95,6 +98,31 @@ def free_folder(parent: Path, name: str) -> RunFolder:
         number += 1
         root = parent / f"{name}-{number}"
     return RunFolder(root)
+
+
+@contextmanager
+def held_alone(folder: Path, *, doing: str) -> Iterator[None]:
+    """Make a folder where there is none, and hold it against other processes that ask for the same.
+
+    Raises
+    ------
+    ConfigError
+        If another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # The folder itself is locked, not a file in it: nothing is left behind, whatever ends the process.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Expected no other {doing} in {folder}, got one that is running; wait for its end, or choose another "
+                "--out."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
