@@ -233,7 +233,7 @@ def fixed_settings(name: str, **others: Any) -> dict[str, Any]:
     They are the library's defaults, Adam's usual 0.001 with cross-entropy, and `CHOSEN`.
     """
     optimizer, lr = CHOSEN[name]
-    usual = {"optimizer": optimizer, "lrs": (lr,), "lr_ce": 0.001, "margins": (1.0,), "state_rate": 0.5}
+    usual = {"optimizer": optimizer, "lrs": (lr,), "lr_ce": 0.001, "margins": (1.0,)}
     return {**usual, **others}
 
 

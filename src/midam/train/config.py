@@ -119,7 +119,8 @@ class FitConfig:
     num_instances
         Instances drawn a bag (B) by vrsp, minibatch and exact-point.
     state_rate
-        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
+        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp. The default had the best validation
+        AUROC of the rules tried, on bags of 50 to 5000; on images 0.5 fell behind it.
     state_schedule
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     lag
@@ -275,7 +276,7 @@ class FitConfig:
     num_positive: int = 8
     num_negative: int = 8
     num_instances: int = 8
-    state_rate: float = 0.5
+    state_rate: float = 0.9
     state_schedule: Literal["constant", "warmup"] = "constant"
     lag: bool = False
     state_start: Literal["first-visit", "exact"] = "first-visit"
