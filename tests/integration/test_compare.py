@@ -76,7 +76,7 @@ BAD = {
     "one method": (["--methods", "midam-att"], "at least two methods"),
     "no methods": ([], "Expected --methods, got nothing"),
     "cv": (["--methods", "midam,ce-att", "--cv", "5"], "REPEATSxFOLDS"),
-    "too many folds": (["--methods", "midam,ce-att", "--cv", "1x21"], "21 folds"),
+    "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val_every'"),
     "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr > 0, got -1"),
     "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
     "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "did you mean 'lrs'"),
@@ -97,6 +97,21 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(case, tmp_path,
     assert lines[0].startswith("midam: error: ")
     assert words in lines[0]
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_fewer_folds_than_asked_for_are_said_in_the_summary(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = table("t.csv")
+    command = ["compare", data.name, "--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x21"]
+    assert main([*command, "--out", "out"]) == 0
+    note, printed = "21 folds a repeat were asked for, 10 made", capsys.readouterr()
+    assert note in (tmp_path / "out" / "summary.md").read_text()
+    assert note in printed.out
+    assert "warning: 21 folds reduced to 10" in printed.err
+    trials = (tmp_path / "out" / "trials.csv").read_text()
+    # The same bags by another path: the comparison goes on.
+    assert main(["compare", str(data.resolve()), *command[2:], "--out", "out"]) == 0
+    assert (tmp_path / "out" / "trials.csv").read_text() == trials
 
 
 def test_one_class_data_are_refused(tmp_path, capsys, monkeypatch):

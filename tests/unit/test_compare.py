@@ -20,6 +20,7 @@ from midam.compare.trials import COLUMNS, TrialRow, append_trials, start_trials
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
+from midam.runs.folder import held_alone
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 
@@ -311,15 +312,45 @@ def test_a_half_written_line_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["midam,0,3,0.5\n", "midam,0,x,0.5,,,,,,,4,2,0,ok\n", "midam,0,3,0.5,,,,,,,4,2,0,good\n"]
+    "line",
+    [
+        b"midam,0,3,0.5\n",
+        b"midam,0,x,0.5,,,,,,,4,2,0,ok\n",
+        b"midam,0,3,0.5,,,,,,,4,2,0,good\n",
+        b"midam,0,3,nan,,,,,,,4,2,0,ok\n",
+        b"midam,0,3,,,,,,,,4,2,0,ok\n",
+        b"midam,0,3,1.5,,,,,,,4,2,0,ok\n",
+        b"midam,0,3,0.5,,,,,,,4,2,0,\xff\n",
+    ],
 )
 def test_a_damaged_line_is_an_error_with_its_number(tmp_path, line):
     path = tmp_path / "trials.csv"
     start_trials(path)
     append_trials(path, [row()])
-    path.write_text(path.read_text() + line)
+    path.write_bytes(path.read_bytes() + line)
     with pytest.raises(CheckpointError, match="line 3"):
         start_trials(path)
+
+
+def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    names = ["bag-statistics-logistic", "instance-logistic-max"]
+    busy = pytest.raises(ConfigError, match=r"no other comparison in .*out, got one that is running")
+    with held_alone(tmp_path / "out", doing="comparison"), busy:
+        run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert len(run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out").trials) == 4
+
+
+def test_folds_without_room_for_validation_say_so():
+    bags = few_groups(2)
+    with pytest.warns(UserWarning, match="reduced to 2"):
+        folds = repeated_folds(bags, repeats=1, folds=3)
+    with pytest.raises(BagDataError, match=r"spare validation bags.*--select last"):
+        run_comparison(bags, ["midam-att", "ce-att"], folds, settings=QUICK, measure_memory=False)
+    options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    assert run_comparison(bags, ["midam-att", "ce-att"], folds, **options).summary["folds"].tolist() == [2, 2]
 
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):

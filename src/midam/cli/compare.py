@@ -89,7 +89,10 @@ def run(options: Namespace, console: Console) -> int:
     _warn_of_unused(options, methods)
     made = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(made) // repeats
-    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can test two positive groups each"
+    fewer = (
+        f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
+        "different groups"
+    )
     with CompareProgress(console) as bar:
         comparison = run_comparison(
             bags,
