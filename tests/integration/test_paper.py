@@ -66,6 +66,8 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
         "## Over 2 splits, margin 0.1",
         "## Cross-validation of 3 folds: all methods, baselines and other libraries",
     ]
+    calls = "`midam paper table2`, `midam paper table2 --margin 0.1`, `midam paper table2 --protocol cv`"
+    assert f"- The whole page: {calls}\n" in text
     margin_01 = text.split(titles[1])[1].split("## ")[0]
     assert "MIDAM (att)" in margin_01
     assert "CE (att)" not in margin_01  # shown once: it has no margin

@@ -6,7 +6,7 @@ rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, mo
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from midam.data import catalog
 from midam.data.bags import Bags
@@ -20,7 +20,7 @@ from midam.paper.sets import FOLDS
 from midam.paper.steptime import measure_libauc, time_section
 from midam.paper.store import Store
 from midam.paper.table2_page import Row, draw_rows, paper_section, split_rows, verdict_section
-from midam.paper.trials import Plan, more_section, run_trials, section
+from midam.paper.trials import PAPER_SPLITS, Plan, more_section, run_trials, section
 from midam.paper.work import wall_time
 
 NAME = "table2"
@@ -79,7 +79,8 @@ def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[
     plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
     rows = {margin: split_rows(plans[margin], sets, store=store) for margin in margins}
     rows = _once(rows)
-    body = [*_times(rows, store, Store(options.cache / f"{_QUICK}.jsonl"))]
+    compared = cv_section(crossval, sets, options=options, store=store)
+    body = [*_commands(rows, compared), *_times(rows, store, Store(options.cache / f"{_QUICK}.jsonl"))]
     for margin, found in rows.items():
         body += paper_section(found, margin=margin)
     for margin, found in rows.items():
@@ -88,7 +89,7 @@ def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[
         path = figure_path(options, NAME, f"margin-{margin:g}")
         if draw_rows(path, found):
             body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
-    body += cv_section(crossval, sets, options=options, store=store)
+    body += compared
     body += time_section(plans, sets, store=store)
     write_page(
         options,
@@ -113,6 +114,17 @@ def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
 def _seeds(crossval: CvPlan) -> str:
     text = "splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"
     return f"{text}; repeats of the cross-validation are seeded 0 to {crossval.repeats - 1}"
+
+
+def _commands(rows: Mapping[float, list[Row]], compared: Sequence[str]) -> list[str]:
+    """The calls that make up the page: each writes it from all that was run so far."""
+    calls = []
+    for margin, found in rows.items():
+        splits = max(row.splits for row in found)
+        calls.append(StudyOptions(margin=None if margin == MARGIN else margin))
+        calls += [dataclasses.replace(calls[-1], splits=splits)] if splits > PAPER_SPLITS else []
+    calls += [StudyOptions(protocol="cv")] if compared else []
+    return [f"- The whole page: {', '.join(f'`{call.command(NAME)}`' for call in calls)}"] if len(calls) > 1 else []
 
 
 def _times(rows: Mapping[float, object], store: Store, quick: Store) -> list[str]:
