@@ -4,7 +4,7 @@ With step sizes beta1, gamma0, eta, eta' that fall with eps^2, and T ~ eps^-4 st
 state, |s_i^t - f_1(w^t; X_i)|^2, averaged over the steps, is O(eps^2).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,17 @@ from midam.nn.scorer import BagOutput
 from midam.paper import tracking_report as report
 from midam.paper.options import StudyOptions
 from midam.paper.page import figure_path, write_page
+from midam.paper.protocol import paper_config
 from midam.paper.store import Row, Store
 from midam.paper.work import compute, wall_time
-from midam.train.config import FitConfig, from_dict
+from midam.train.config import FitConfig
 from midam.train.method import Method, build_method, build_optimizer
 from midam.train.step import train_step
 
 NAME = "tracking"
 POOLINGS = ("smoothed-max", "attention")
-_VERSION = 1
+_METHODS = dict(zip(POOLINGS, ("midam-smx", "midam-att")))
+_VERSION = 2
 _POINTS = 64
 _POINT_STREAM = 11
 # The paper's configuration stands for a scale of 1; the weight of the new gradient there is 0.9.
@@ -105,10 +107,8 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
         |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
     """
     torch.set_num_threads(1)
-    config = make_config(cell).for_instances(bags.instance_shape)
+    config, bags = make_config(cell), _standardised(bags)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
-    if isinstance(method.model.scaler, Standardizer):
-        method.model.scaler.fit(torch.from_numpy(np.asarray(bags.instances)))
     optimizer = build_optimizer(config, method.model, method.objective)
     labels = bags.require_labels()
     sampler = BagSampler(labels, bags.sizes, num_instances=config.num_instances, seed=config.seed)
@@ -134,19 +134,24 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
 
 
 def make_config(cell: Cell) -> FitConfig:
-    """Settings of a run: the paper's configuration with all step sizes multiplied by the scale, and no decay."""
-    return from_dict(
-        {
-            "pooling": cell.pooling,
-            "seed": cell.seed,
-            "decay_at": [],
-            "lr": _LR * cell.scale,
-            "state_rate": _STATE_RATE * cell.scale,
-            "dual_lr": _DUAL_LR * cell.scale,
-            "momentum": 1 - _NEW_GRADIENT * cell.scale,
-            "accelerator": "cpu",
-        }
+    """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardised bags."""
+    return replace(
+        paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale),
+        seed=cell.seed,
+        decay_at=[],
+        state_rate=_STATE_RATE * cell.scale,
+        dual_lr=_DUAL_LR * cell.scale,
+        momentum=1 - _NEW_GRADIENT * cell.scale,
+        standardize=False,
     )
+
+
+def _standardised(bags: Bags) -> Bags:
+    """The bags as a training holds them in memory: standardised once, by themselves."""
+    usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR)
+    scaler = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
+    x = torch.from_numpy(np.asarray(bags.instances))
+    return bags.replace(instances=scaler.fit(x)(x).numpy(), digests=None)
 
 
 def measured_steps(cell: Cell) -> set[int]:
