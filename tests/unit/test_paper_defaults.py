@@ -1,9 +1,12 @@
 """The study of the defaults: choice without the judged set, the synthetic sets, and the page in a small version."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from midam.paper.defaults import CANDIDATES, TREES, finalists, fold_tests, study
+from midam.paper.defaults import CANDIDATES, TREES, finalists, fold_tests, settings_of, study
 from midam.paper.options import StudyOptions
 from midam.paper.store import Store
 from midam.paper.synthetic import synthetic_sets
@@ -42,6 +45,14 @@ def test_synthetic_sets_repeat_and_differ_between_the_classes():
         assert means[positive].mean() > means[~positive].mean()
     pair = sets["pair"]
     assert pair.sizes.min() >= 4
+
+
+def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
+    text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
+    chosen = re.findall(r"^Chosen with all sets: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
+    usual = vars(FitConfig().for_instances((166,))) | {"clip": FitConfig().clip_of((166,))}
+    wanted = settings_of(chosen, judged=True)
+    assert {name: usual[name] for name in wanted} == wanted
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least")
