@@ -124,7 +124,7 @@ def rule_name(method: Method) -> str:
 
 def signed(difference: Estimate, *, bold: bool = False) -> str:
     """Return a difference with its interval; bold, if asked for, where that excludes zero."""
-    text = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    text = f"{difference:+}"
     return f"**{text}**" if bold and (difference.low > 0 or difference.high < 0) else text
 
 
