@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,3 +256,25 @@ def test_a_tiny_study_writes_its_page_and_keeps_its_runs(study, tmp_path):
     study.run(options)
     assert [row for row in Store(cache).rows if "key" in row] == before
     assert len(before) == len({row["key"] for row in before}) > 0
+
+
+def results_table(name, columns):
+    """Rows of the tables of a results page that have so many columns, as lists of cells."""
+    text = (Path(__file__).parents[2] / "docs" / "results" / f"{name}.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return text, [row for row in rows if len(row) == columns and not set(row[1]) <= set("-:")][1:]
+
+
+def test_the_verdicts_of_the_theory_page_are_those_of_the_results():
+    theory = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    claims = [line for line in theory.splitlines() if line.startswith("| ") and "`midam paper" in line]
+    cost, steps, _, _ = claims
+    text, rows = results_table("complexity", 7)
+    assert "**Cost of a step: flat.**" in text
+    assert "**Flat**" in cost
+    found = {(title, verdict) for title, _, _, _, _, verdict, _ in rows if not title.startswith("estimator")}
+    without = {verdict for title, verdict in found if title == "B, gamma0 without B"}
+    others = {verdict for title, verdict in found if title != "B, gamma0 without B"}
+    assert (without, others) == ({"worse than the bound"}, {"no worse than the bound"})
+    assert "**No worse than the bound** in D / S, in eps, and in B where gamma0 grows with B" in steps
+    assert "**worse than the bound** in B with the gamma0 of the theorem's words" in steps
