@@ -268,7 +268,7 @@ def results_table(name, columns):
 def test_the_verdicts_of_the_theory_page_are_those_of_the_results():
     theory = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
     claims = [line for line in theory.splitlines() if line.startswith("| ") and "`midam paper" in line]
-    cost, steps, _, _ = claims
+    cost, steps, state, score = claims
     text, rows = results_table("complexity", 7)
     assert "**Cost of a step: flat.**" in text
     assert "**Flat**" in cost
@@ -278,3 +278,11 @@ def test_the_verdicts_of_the_theory_page_are_those_of_the_results():
     assert (without, others) == ({"worse than the bound"}, {"no worse than the bound"})
     assert "**No worse than the bound** in D / S, in eps, and in B where gamma0 grows with B" in steps
     assert "**worse than the bound** in B with the gamma0 of the theorem's words" in steps
+    _, rows = results_table("tracking", 5)
+    verdicts = {(pooling, measure): verdict for pooling, measure, _, _, verdict in rows}
+    for pooling in tracking.POOLINGS:
+        assert verdicts[pooling, "error of s, relative to mean squared s"] == "no worse than the bound"
+        assert verdicts[pooling, "squared error of s"] == "worse than the bound"
+    assert "**no worse than the bound**, with both poolings; without that division **worse than the bound**" in state
+    words = [verdicts[pooling, "squared error of the bag's score"].split(":")[0] for pooling in tracking.POOLINGS]
+    assert f"smoothed-max **{words[0]}**, attention **{words[1]}**" in score
