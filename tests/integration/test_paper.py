@@ -55,7 +55,8 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
     table2.study(options(tmp_path), sets)
     text = page(tmp_path, "table2")
     assert "margin 0.1" not in text.split("## Over")[0].split("## The paper's")[1]
-    table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]})
+    table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]}, shown=sets)
+    assert re.search(r"- Time of the protocol at margin 0.1: .* \(so far: 1 of 2 sets\)\n", page(tmp_path, "table2"))
     table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]})
     text = page(tmp_path, "table2")
     titles = [line for line in text.splitlines() if line.startswith("## ")]

@@ -127,8 +127,13 @@ def _commands(rows: Mapping[float, list[Row]], compared: Sequence[str]) -> list[
     return [f"- The whole page: {', '.join(f'`{call.command(NAME)}`' for call in calls)}"] if len(calls) > 1 else []
 
 
-def _times(rows: Mapping[float, object], store: Store, quick: Store) -> list[str]:
-    lines = [f"- Time of the protocol at margin {m:g}: {duration(wall_time(store, section(m)))}" for m in rows]
+def _times(rows: Mapping[float, list[Row]], store: Store, quick: Store) -> list[str]:
+    sets = {m: len({row.name for row in found}) for m, found in rows.items()}
+    lines = [
+        f"- Time of the protocol at margin {m:g}: {duration(wall_time(store, section(m)))}"
+        f"{f' (so far: {sets[m]} of {max(sets.values())} sets)' if sets[m] < max(sets.values()) else ''}"
+        for m in rows
+    ]
     lines += [
         f"- Time of the splits beyond the paper's three, margin {m:g}: {duration(wall_time(store, more_section(m)))}"
         for m in rows
