@@ -88,6 +88,17 @@ def test_more_splits_come_block_by_block_and_are_timed_apart(tmp_path, sets):
     assert "- Time of the splits beyond the paper's three, margin 1" in text
 
 
+def test_a_set_is_shown_once_every_method_has_trials(tmp_path, sets):
+    table2.study(options(tmp_path), sets)
+    store = tmp_path / "cache" / "table2.jsonl"
+    rows = [json.loads(line) for line in store.read_text().splitlines()]
+    kept = [row for row in rows if (row.get("set"), row.get("method")) != ("two", "midam-att")]
+    store.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]}, shown=sets)
+    assert "| one, MIDAM (smx) |" in page(tmp_path, "table2")
+    assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
+
+
 def test_the_cross_validation_names_methods_of_feature_vectors():
     methods = cv_plan(StudyOptions()).methods
     assert set(FEATURE_BASELINES) <= set(methods)

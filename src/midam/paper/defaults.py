@@ -124,9 +124,9 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
         shows="What a user gets who tunes nothing. Each candidate is trained on all sets; for each real set the "
         "candidate with the highest mean AUROC on the *other* sets, synthetic ones included, is judged on it. The list "
         "of candidates itself grew while results on all sets were seen: the scalings and clips were thought of then. "
-        "The candidates were tried at gamma0 = 0.5; what was chosen is judged at 0.9, which the [map of "
-        "estimators](regime.md) decides. Averaging the weights of the last epochs was not tried: their learning rate "
-        "is a hundredth of the first.",
+        f"The candidates were tried at gamma0 = {_BASE['state_rate']:g}; what was chosen is judged at "
+        f"{_DECIDED['state_rate']:g}, which the [map of estimators](regime.md) decides. Averaging the weights "
+        "of the last epochs was not tried: their learning rate is a hundredth of the first.",
         seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
         seconds=wall_time(store),
         body=[*_judged(areas, real, chosen, repeats=judged), *_tried(first, second, repeats)],

@@ -85,8 +85,7 @@ def better_baseline(results: Results, name: str, recipe: Recipe) -> str:
 
 def signed(found: Paired) -> str:
     """Return a difference with its interval by group, for the page."""
-    e = found.grouped
-    return f"{e.mean:+.3f} [{e.low:+.3f}, {e.high:+.3f}]"
+    return f"{found.grouped:+}"
 
 
 def bounds(pair: tuple[float, float]) -> str:

@@ -44,15 +44,18 @@ class Row:
 
 
 def split_rows(plan: Plan, sets: Mapping[str, Bags], *, store: Store) -> list[Row]:
-    """Return a row for each set and method that has trials in the store."""
-    rows = []
+    """Return a row for each set and method, of the sets on which every method has trials in the store."""
+    rows: list[Row] = []
     for name, bags in sets.items():
+        of_set = []
         for method in plan.methods:
             found = select_rows(plan, name, bags, method, store=store)
             best = choose(found, epoch="best", lrs=plan.lrs)
             if best:
                 last = choose(found, epoch="last", lrs=plan.lrs)
-                rows.append(Row(name, method, best, last, choose_together(found, lrs=plan.lrs)))
+                of_set.append(Row(name, method, best, last, choose_together(found, lrs=plan.lrs)))
+        # A study that was stopped inside a set shows it once it is whole.
+        rows += of_set if len(of_set) == len(plan.methods) else []
     return rows
 
 

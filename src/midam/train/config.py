@@ -120,7 +120,7 @@ class FitConfig:
         Instances drawn a bag (B) by vrsp, minibatch and exact-point.
     state_rate
         gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp. The default had the best validation
-        AUROC of the rules tried, on bags of 50 to 5000; on images 0.5 fell behind it.
+        AUROC of the rules tried, on bags of 50 to 5000; on volumes 0.5 fell behind it.
     state_schedule
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     lag
