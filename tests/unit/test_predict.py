@@ -1,4 +1,5 @@
 import copy
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.evaluate.predict import instance_scores, predict
+from midam.evaluate.predict import bag_groups, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.train.config import FitConfig
 from midam.train.method import build_method
@@ -54,6 +55,28 @@ def test_a_bag_is_scored_alone(monkeypatch):
     np.testing.assert_allclose(alone, whole, rtol=0, atol=1e-6)
     monkeypatch.setattr("midam.evaluate.predict._BAGS_AT_A_TIME", 2)
     np.testing.assert_allclose(predict(model, bags), whole, rtol=0, atol=1e-6)
+
+
+def test_groups_of_bags_do_not_matter_and_are_told(monkeypatch):
+    model, bags, told = make_model(), make_bags(60), []
+    whole = predict(model, bags, chunk_size=1000)
+    monkeypatch.setattr("midam.evaluate.predict._CHUNKS_AT_A_TIME", 2)
+    found = predict(model, bags, chunk_size=20, on_bags=lambda group: told.append(list(group)))
+    np.testing.assert_allclose(found, whole, rtol=0, atol=1e-6)
+    assert sum(told, []) == list(range(60))
+    assert len(told) > 10
+    assert all(bags.sizes[group].sum() <= 40 for group in told)
+
+
+def test_groups_are_as_large_as_they_may_be():
+    sizes = np.random.default_rng(0).integers(1, 40, size=200)
+    groups = list(bag_groups(sizes, chunk_size=5))
+    assert [i for group in groups for i in group] == list(range(200))
+    for group, following in itertools.pairwise(groups):
+        assert sizes[group].sum() <= 80
+        assert sizes[group].sum() + sizes[following[0]] > 80
+    assert [len(group) for group in bag_groups(np.ones(9000, int), chunk_size=4096)] == [4096, 4096, 808]
+    assert list(bag_groups(np.array([10**6]), chunk_size=1)) == [range(1)]
 
 
 def test_a_prediction_leaves_the_model_as_it_was():

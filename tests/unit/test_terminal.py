@@ -100,6 +100,27 @@ def test_progress_on_a_terminal_shows_the_validation_auroc():
     assert "1/2" in shown(console)
 
 
+def test_progress_says_when_the_trained_model_scores_bags():
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with terminal.FitProgress(2, console=console) as progress:
+        progress.update({"epoch": 2, "loss": 0.5, "val_auroc": None})
+        progress.scored(range(30))
+        progress.scored(range(30, 37))
+    assert "scoring: 37 bags" in shown(console)
+
+
+@pytest.mark.parametrize(("groups", "lines"), [([40], 1), ([10, 30], 2), ([1] * 40, 10)])
+def test_progress_through_bags_is_told_in_ten_lines_at_the_most(groups, lines):
+    console, low = plain(), 0
+    with terminal.BagProgress("scoring", np.full(40, 3), console=console) as progress:
+        for count in groups:
+            progress.update_all(range(low, low + count))
+            low += count
+    found = shown(console).splitlines()
+    assert len(found) == lines
+    assert found[-1] == "scoring 40/40 bags"
+
+
 def test_the_catalogue_lists_each_set():
     console = plain()
     terminal.print_catalog(console, [catalog.describe(name) for name in catalog.names()])

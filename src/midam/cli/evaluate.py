@@ -7,7 +7,7 @@ from rich.console import Console
 
 from midam.cli.parser import DATA, Parser
 from midam.cli.predict import TABLES, add_tables, keep_data
-from midam.report.terminal import print_evaluation, stdout_console
+from midam.report.terminal import BagProgress, print_evaluation, stdout_console
 from midam.runs.apply import evaluate_run, load_run, read_for
 from midam.runs.folder import RunFolder, write_json
 
@@ -28,12 +28,13 @@ def parser() -> ArgumentParser:
     return evaluate
 
 
-def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
+def run(options: Namespace, console: Console) -> int:
     """Test a run; returns the exit code."""
     keep_data(options)
     trained = load_run(RunFolder(Path(options.run)))
     bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
-    result = evaluate_run(trained, bags)
+    with BagProgress("scoring", bags.sizes, console=console) as progress:
+        result = evaluate_run(trained, bags, on_bags=progress.update_all)
     if options.out is not None:
         write_json(Path(options.out), result)
     print_evaluation(stdout_console(), result)

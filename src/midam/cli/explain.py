@@ -12,7 +12,7 @@ from midam.cli.predict import TABLES, add_tables, keep_folder, keep_sources
 from midam.errors import ConfigError
 from midam.explain.journal import free_or_unfinished
 from midam.explain.page import verdict_text
-from midam.explain.run import ExplainOptions, call_to_explain, explain_bags, extreme_bags, find_bags
+from midam.explain.run import ExplainOptions, call_to_explain, explain_bags, extreme_bags, find_bags, own_test_bags
 from midam.report.terminal import BagProgress, stdout_console
 from midam.runs.apply import load_run, read_for
 from midam.runs.folder import RunFolder
@@ -59,8 +59,12 @@ def run(options: Namespace, console: Console) -> int:
     if options.bags:
         index = find_bags(bags, options.bags)
     else:
-        index, among = extreme_bags(trained, bags)
-        out.print(f"the highest and the lowest scored of the {among}; name others with --bags")
+        test = own_test_bags(trained, bags)
+        among = test or range(len(bags))
+        with BagProgress("scoring", bags.sizes[among], console=console) as progress:
+            index = extreme_bags(trained, bags, among, on_bags=progress.update_all)
+        which = "test bags" if test else "bags"
+        out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
     call = call_to_explain(trained, bags, index, what)
     folder = free_or_unfinished(root, call) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:

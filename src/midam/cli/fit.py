@@ -52,7 +52,7 @@ def run(options: Namespace, console: Console) -> int:
         folder = RunFolder(Path(options.resume))
         config, _ = read_run_config(folder)
         with FitProgress(config.epochs, console=console) as bar:
-            summary = resume_run(options.data, folder, on_epoch=lambda row, _: bar.update(row))
+            summary = resume_run(options.data, folder, on_epoch=lambda row, _: bar.update(row), on_bags=bar.scored)
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
@@ -66,6 +66,7 @@ def run(options: Namespace, console: Console) -> int:
                 folder,
                 on_start=lambda: console.print(title),
                 on_epoch=lambda row, _: bar.update(row),
+                on_bags=bar.scored,
             )
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0

@@ -12,12 +12,14 @@ from rich.markup import escape
 from midam.cli.parser import DATA, Parser
 from midam.data import catalog
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.errors import ConfigError, RunStoppedError
 from midam.report.terminal import BagProgress, stdout_console
 from midam.runs.apply import load_run, predict_instances, predict_run, read_for
 from midam.runs.folder import RunFolder, csv_text, write_text
+from midam.runs.journal import ScoreJournal
 from midam.runs.report import prediction_rows
 
+_PART = ".part"
 TABLES = {
     "labels": "label table of a folder of feature files, or of a store",
     "slides": "table of patients and their files, where the label table is one of patients",
@@ -58,17 +60,35 @@ def run(options: Namespace, console: Console) -> int:
     for name in ("out", "instances"):
         if options[name] is not None:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
-    if options.instances is None:
-        scores, probabilities = predict_run(trained, bags)
-    else:
+    out = Path(options.out)
+    call = {"run": trained.digest(), "chunk_size": trained.config.chunk_size, "instances": _place(options.instances)}
+    journal = ScoreJournal(out.with_name(f"{out.name}{_PART}"), call)
+    if len(journal):
+        console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
+    try:
         with BagProgress("scoring", bags.sizes, console=console) as progress:
-            folder = Path(options.instances)
-            scores, probabilities = predict_instances(trained, bags, folder, on_bag=progress.update)
+            if options.instances is None:
+                scores, probabilities = predict_run(trained, bags, journal=journal, on_bags=progress.update_all)
+            else:
+                scores, probabilities = predict_instances(
+                    trained, bags, Path(options.instances), journal=journal, on_bag=progress.update
+                )
+    except KeyboardInterrupt:
+        if not len(journal):
+            raise
+        raise RunStoppedError(
+            f"stopped; {journal.path} holds {len(journal)} of {len(bags)} bags. The same command goes on from there"
+        ) from None
     rows = prediction_rows(bags.ids, scores, labels=bags.labels, splits=None, probabilities=probabilities)
     columns = ["bag", *(["label"] if bags.labels is not None else []), "score", "probability"]
-    write_text(Path(options.out), csv_text(columns, rows))
+    write_text(out, csv_text(columns, rows))
+    journal.remove()
     stdout_console().print(f"{len(bags)} bags scored: {escape(options.out)}")
     return 0
+
+
+def _place(folder: str | None) -> str | None:
+    return None if folder is None else str(Path(folder).resolve())
 
 
 def add_tables(parser: ArgumentParser) -> None:

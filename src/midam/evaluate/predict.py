@@ -1,6 +1,6 @@
 """Scores of whole bags and of their instances, streamed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 
 _BAGS_AT_A_TIME = 4096
+_CHUNKS_AT_A_TIME = 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,12 @@ class InstanceScores:
 
 
 def predict(
-    model: BagScorer | BagEnsemble, bags: Bags, *, chunk_size: int | None = None, reader: InstanceReader | None = None
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    *,
+    chunk_size: int | None = None,
+    reader: InstanceReader | None = None,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Scores of whole bags, [N] in [0, 1], in memory that knows the chunk and not the bag.
 
@@ -63,17 +69,49 @@ def predict(
         Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
     reader : InstanceReader, optional
         An open reader of `bags`.
+    on_bags : callable, optional
+        Called with the positions of the bags that are done, group after group: `bag_groups`.
     """
     reader = reader or reader_of(model, bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     scores = []
     with evaluation(model):
-        for low in range(0, len(bags), _BAGS_AT_A_TIME):
-            index = torch.arange(low, min(low + _BAGS_AT_A_TIME, len(bags)))
-            batch = WholeBatch(reader, index, torch.zeros(len(index)))
+        for group in bag_groups(bags.sizes, chunk_size=chunk_size):
+            batch = WholeBatch(reader, torch.tensor(group), torch.zeros(len(group)))
             outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
             scores.append(torch.stack([output.score.double() for output in outputs]).mean(dim=0).cpu())
+            if on_bags is not None:
+                on_bags(group)
     return torch.cat(scores).numpy()
+
+
+def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
+    """Positions of the bags that are scored together, so that work on many bags, or on large ones, is seen to go on.
+
+    Parameters
+    ----------
+    sizes : int64 array [N]
+        Instances of each bag.
+    chunk_size : int
+        Instances encoded at a time, >= 1.
+
+    Yields
+    ------
+    range
+        Consecutive bags: at most 4096, of at most 16 chunks in all unless it is one bag.
+
+    Examples
+    --------
+    >>> list(bag_groups(np.array([10, 30, 2000, 5]), chunk_size=3))
+    [range(0, 2), range(2, 3), range(3, 4)]
+    """
+    low, count = 0, 0
+    for i, size in enumerate(sizes.tolist()):
+        if i > low and (count + size > _CHUNKS_AT_A_TIME * chunk_size or i - low == _BAGS_AT_A_TIME):
+            yield range(low, i)
+            low, count = i, 0
+        count += size
+    yield range(low, len(sizes))
 
 
 def instance_scores(

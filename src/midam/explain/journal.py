@@ -1,12 +1,9 @@
 """What explain.json says: of which run, with which options, which bags are done; so that the same call can go on."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from midam.data.bags import Bags, bag_digests
 from midam.errors import RunExistsError
@@ -22,12 +19,7 @@ def call_of(run: LoadedRun, bags: Bags, index: Sequence[int], options: Mapping[s
 
     The content of a bag belongs to it as well, and is compared bag by bag: `entries_of`.
     """
-    calibration = None if run.calibrator is None else run.calibrator.to_dict()
-    model = hashlib.sha256(json.dumps([run.threshold, calibration]).encode())
-    for name, value in sorted(run.model.state_dict().items()):
-        model.update(name.encode())
-        model.update(np.ascontiguousarray(value.cpu().numpy()).data)
-    return {"run": model.hexdigest(), "options": dict(options), "wanted": [str(bags.ids[i]) for i in index]}
+    return {"run": run.digest(), "options": dict(options), "wanted": [str(bags.ids[i]) for i in index]}
 
 
 def free_or_unfinished(root: Path, call: Mapping[str, Any]) -> Path:

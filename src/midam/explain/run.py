@@ -68,21 +68,33 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def extreme_bags(run: LoadedRun, bags: Bags) -> tuple[list[int], str]:
-    """Positions of the highest and the lowest scored bag, and among which: the run's test bags, else all.
+def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
+    """Positions of the run's test bags, which it knows by their content."""
+    return [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
+
+
+def extreme_bags(
+    run: LoadedRun,
+    bags: Bags,
+    among: Sequence[int],
+    *,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
+) -> list[int]:
+    """Positions of the highest and the lowest scored bag; one where they are the same.
 
     Parameters
     ----------
     run : LoadedRun
-        Knows its test bags by their content.
+        The model.
     bags : Bags
-        All of them are scored where there are no test bags among them.
+        Hold the bags.
+    among : sequence of int
+        Positions of the bags to score.
+    on_bags : callable, optional
+        Called with places in `among` of the bags that are scored.
     """
-    test = [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
-    among = np.array(test or range(len(bags)))
-    scores, _ = predict_run(run, bags.subset(among))
-    found = [int(among[scores.argmax()]), int(among[scores.argmin()])]
-    return list(dict.fromkeys(found)), "test bags" if test else "bags"
+    scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
+    return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
 def call_to_explain(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class FitProgress(LiveProgress):
 
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs = epochs
+        self._scored = 0
         super().__init__("training", MofNCompleteColumn(), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
@@ -90,6 +91,11 @@ class FitProgress(LiveProgress):
         every = max(1, self._epochs // _LINES)
         if not self._console.is_terminal and (row["epoch"] % every == 0 or row["epoch"] == self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
+
+    def scored(self, bags: Sequence[int]) -> None:
+        """Count bags that the trained model has scored, on a terminal."""
+        self._scored += len(bags)
+        self._bar.update(self._task, state=f"scoring: {self._scored} bags")
 
 
 class BagProgress(LiveProgress):
@@ -114,8 +120,12 @@ class BagProgress(LiveProgress):
 
     def update(self, bag: int) -> None:
         """Count a bag, by its position."""
-        self._bags += 1
-        self._rows += int(self._sizes[bag])
+        self.update_all([bag])
+
+    def update_all(self, bags: Sequence[int]) -> None:
+        """Count bags, by their positions."""
+        self._bags += len(bags)
+        self._rows += int(self._sizes[bags].sum())
         done = f"{self._bags}/{len(self._sizes)} bags"
         if self._console.is_terminal:
             speed = self._bar.tasks[self._task].speed

@@ -1,8 +1,10 @@
 """Apply a finished run: load it, score bags, evaluate it on bags it has or has not seen."""
 
+import hashlib
+import json
 import math
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from midam.data.bags import Bags, bag_digests
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import summarize
-from midam.evaluate.predict import predict
+from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instances import write_instance_scores
+from midam.runs.journal import ScoreJournal
 from midam.train.checkpoint import load_checkpoint
 from midam.train.config import LISTS, FitConfig, from_dict
 from midam.train.method import build_ensemble
@@ -57,6 +60,15 @@ class LoadedRun:
     contents: dict[str, str]
     groups: set[str]
     data: dict[str, Any]
+
+    def digest(self) -> str:
+        """SHA-256 of what scores depend on: weights, calibration and threshold, as hexadecimal digits."""
+        calibration = None if self.calibrator is None else self.calibrator.to_dict()
+        found = hashlib.sha256(json.dumps([self.threshold, calibration]).encode())
+        for name, value in sorted(self.model.state_dict().items()):
+            found.update(name.encode())
+            found.update(np.ascontiguousarray(value.cpu().numpy()).data)
+        return found.hexdigest()
 
 
 def load_run(folder: RunFolder) -> LoadedRun:
@@ -178,21 +190,58 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def predict_run(run: LoadedRun, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Scores of bags [N], and probabilities [N] where the run is calibrated."""
-    scores = predict(run.model, bags, chunk_size=run.config.chunk_size)
+def predict_run(
+    run: LoadedRun,
+    bags: Bags,
+    *,
+    journal: ScoreJournal | None = None,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Scores of bags [N], and probabilities [N] where the run is calibrated.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        The model and what belongs to it.
+    bags : Bags
+        With or without labels.
+    journal : ScoreJournal, optional
+        Scores that it knows are taken from it, the others are added as groups of bags are done.
+    on_bags : callable, optional
+        Called with the positions of bags that are done.
+    """
+    known = {} if journal is None else journal.known(bags)
+    chunk_size, scores = run.config.chunk_of(bags.instance_shape), np.empty(len(bags))
+    for group in bag_groups(bags.sizes, chunk_size=chunk_size):
+        if all(i in known for i in group):
+            scores[group] = [known[i] for i in group]
+        else:
+            scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk_size)
+            if journal is not None:
+                journal.add(bags, group, scores[group])
+        if on_bags is not None:
+            on_bags(group)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 
 
 def predict_instances(
-    run: LoadedRun, bags: Bags, folder: Path, *, on_bag: Callable[[int], None] | None = None
+    run: LoadedRun,
+    bags: Bags,
+    folder: Path,
+    *,
+    journal: ScoreJournal | None = None,
+    on_bag: Callable[[int], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instances` says how."""
-    scores = write_instance_scores(run.model, bags, folder, chunk_size=run.config.chunk_size, on_bag=on_bag)
+    scores = write_instance_scores(
+        run.model, bags, folder, chunk_size=run.config.chunk_size, journal=journal, on_bag=on_bag
+    )
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 
 
-def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
+def evaluate_run(
+    run: LoadedRun, bags: Bags, *, on_bags: Callable[[Sequence[int]], None] | None = None
+) -> dict[str, Any]:
     """Metrics of a run on labelled bags, told apart by what the run knows of each.
 
     Bags that the run was made of are recognised by their content, whatever their id or file, and reported under their
@@ -213,7 +262,7 @@ def evaluate_run(run: LoadedRun, bags: Bags) -> dict[str, Any]:
     labels = bags.require_labels()
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
-    scores, probabilities = predict_run(run, bags)
+    scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     result: dict[str, Any] = {}
     for name in ("new", "test", "val", "train"):
         inside = parts == name

@@ -3,7 +3,7 @@
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from midam.train.settings import read_yaml, yaml_text
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
+OnBags = Callable[[Sequence[int]], None]
 
 
 def fit_run(
@@ -34,6 +35,7 @@ def fit_run(
     *,
     on_start: Callable[[], None] | None = None,
     on_epoch: OnEpoch | None = None,
+    on_bags: OnBags | None = None,
 ) -> dict[str, Any]:
     """Train a new run.
 
@@ -49,6 +51,8 @@ def fit_run(
         Called when they have been, and the folder is there.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
+    on_bags : callable, optional
+        Called with positions of bags that the trained model has scored; of all, once for each set of weights reported.
 
     Returns
     -------
@@ -72,10 +76,12 @@ def fit_run(
         _save(trainer, origin, folder, seconds=0.0)
         if on_start is not None:
             on_start()
-        return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch)
+        return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch, on_bags=on_bags)
 
 
-def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+def resume_run(
+    data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None, on_bags: OnBags | None = None
+) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was.
 
     Parameters
@@ -84,7 +90,7 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
         Catalogue name or path; default: the run's own. Must hold the same bags.
     folder : RunFolder
         Of the run.
-    on_epoch : callable, optional
+    on_epoch, on_bags : callable, optional
         As in `fit_run`.
 
     Returns
@@ -117,7 +123,9 @@ def resume_run(data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None 
         )
     trainer = _make_trainer(config, parts, folder)
     trainer.load_state_dict(checkpoint["trainer"])
-    return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch, seconds=checkpoint["seconds"])
+    return _train(
+        trainer, parts, origin, data, folder, on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"]
+    )
 
 
 def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
@@ -172,6 +180,7 @@ def _train(
     folder: RunFolder,
     *,
     on_epoch: OnEpoch | None,
+    on_bags: OnBags | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
     started = time.monotonic() - seconds
@@ -189,7 +198,7 @@ def _train(
             _write_metrics(trainer, folder)
             if on_epoch is not None:
                 on_epoch(row, trainer)
-        return _finish(trainer, parts, origin, data, folder, seconds=seconds)
+        return _finish(trainer, parts, origin, data, folder, seconds=seconds, on_bags=on_bags)
     except KeyboardInterrupt:
         raise RunStoppedError(
             f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -248,14 +257,21 @@ def _write_metrics(trainer: Trainer, folder: RunFolder) -> None:
 
 
 def _finish(
-    trainer: Trainer, parts: SplitBags, origin: dict[str, Any], data: str, folder: RunFolder, *, seconds: float
+    trainer: Trainer,
+    parts: SplitBags,
+    origin: dict[str, Any],
+    data: str,
+    folder: RunFolder,
+    *,
+    seconds: float,
+    on_bags: OnBags | None,
 ) -> dict[str, Any]:
     config, model = trainer.config, trainer.model
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size)}
+    scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size, on_bags=on_bags)}
     if trainer.best_epoch is not None:
         model.load_state_dict(load_checkpoint(folder.best, required=("model",))["model"])
-        scores["best"] = predict(model, parts.bags, chunk_size=config.chunk_size)
+        scores["best"] = predict(model, parts.bags, chunk_size=config.chunk_size, on_bags=on_bags)
     selected = config.select if config.select in scores else "last"
     if selected == "last":
         model.load_state_dict(last)

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
+from midam.runs.journal import ScoreJournal
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 _HEAD = 1 << 14  # more than the bytes of a file beside its numbers
@@ -31,6 +33,7 @@ def write_instance_scores(
     folder: Path,
     *,
     chunk_size: int | None = None,
+    journal: ScoreJournal | None = None,
     on_bag: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write what their instances contribute to ``folder/<bag>.h5``, in the layout of CLAM's heatmaps.
@@ -50,6 +53,8 @@ def write_instance_scores(
         Made if missing. A file appears once it is whole.
     chunk_size : int, optional
         Instances held at a time, >= 1; default: `midam.data.batch.usual_chunk`.
+    journal : ScoreJournal, optional
+        Bags that it knows, and whose file is there, are left alone; the others are added to it.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -61,13 +66,14 @@ def write_instance_scores(
     Raises
     ------
     RunExistsError
-        If a file of one of the bags is there already; nothing has then been written.
+        If a file of a bag that the journal does not know is there already; nothing has then been written.
     MidamError
         If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
     """
     _h5py()
     paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
-    taken = [path for path in paths if path.exists()]
+    known = {} if journal is None else journal.known(bags)
+    taken = [path for i, path in enumerate(paths) if i not in known and path.exists()]
     if taken:
         raise RunExistsError(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
@@ -77,16 +83,28 @@ def write_instance_scores(
     found, chunk_size = np.empty(len(bags)), chunk_size or usual_chunk(bags.instance_shape)
     with evaluation(model):
         for i, path in enumerate(paths):
-            batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
-            passed = InstancePass(scorers, batch, chunk_size=chunk_size)
-            found[i] = write_bag(path, passed, bags, i, scorers=scorers, chunk_size=chunk_size)
+            if i in known and path.exists():
+                found[i] = known[i]
+            else:
+                batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
+                passed = InstancePass(scorers, batch, chunk_size=chunk_size)
+                # Noted before the file takes its name: a file that the journal does not know is somebody else's.
+                note = None if journal is None else partial(journal.add, bags, [i])
+                found[i] = write_bag(path, passed, bags, i, scorers=scorers, chunk_size=chunk_size, note=note)
             if on_bag is not None:
                 on_bag(i)
     return found
 
 
 def write_bag(
-    path: Path, passed: InstancePass, bags: Bags, index: int, *, scorers: Sequence[BagScorer], chunk_size: int
+    path: Path,
+    passed: InstancePass,
+    bags: Bags,
+    index: int,
+    *,
+    scorers: Sequence[BagScorer],
+    chunk_size: int,
+    note: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> float:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
 
@@ -104,6 +122,8 @@ def write_bag(
         Those of `passed`.
     chunk_size : int
         Instances normalised at a time, >= 1.
+    note : callable, optional
+        Called with the score of the bag [1] before the file takes its name.
 
     Raises
     ------
@@ -119,6 +139,8 @@ def write_bag(
         scores = np.array(passed.bag_scores())
         about = {"bag": str(bags.ids[index]), "bag_score": scores.mean(), "member_scores": scores}
         file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
+        if note is not None:
+            note(scores.mean(keepdims=True))
     return float(scores.mean())
 
 
