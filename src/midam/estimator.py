@@ -116,12 +116,12 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         while not trainer.finished:
             trainer.train_epoch()
             if config.select == "best" and trainer.best_epoch == trainer.epoch:
-                best = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+                best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
         if best is not None:
-            trainer.model.load_state_dict(best)
+            trainer.reported.load_state_dict(best)
         self.classes_ = np.array([0, 1])
         self.instance_shape_ = bags.instance_shape
-        self.model_ = trainer.model.eval()
+        self.model_ = trainer.reported.eval()
         self.history_ = trainer.history
         self.calibrator_, self.threshold_ = None, 0.5
         if val is not None:

@@ -19,7 +19,18 @@ from midam.train.config import FitConfig
 EPOCHS = 60
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
-    "minibatch": ["--estimator", "minibatch", "--members", "2", "--dropout", "0.2", "--select", "best"],
+    "minibatch": [
+        "--estimator",
+        "minibatch",
+        "--members",
+        "2",
+        "--dropout",
+        "0.2",
+        "--select",
+        "best",
+        "--average-from",
+        "0.1",
+    ],
     "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50"],
     "exact-point": ["--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max"],
 }

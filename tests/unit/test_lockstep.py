@@ -57,7 +57,7 @@ def alone(config, bags, trial):
     scores = []
     while not trainer.finished:
         trainer.train_epoch()
-        scores.append(predict(trainer.model, bags.subset(trial.score)))
+        scores.append(predict(trainer.reported, bags.subset(trial.score)))
     return np.stack(scores), np.array([row["loss"] for row in trainer.history])
 
 
@@ -73,7 +73,12 @@ def test_every_trial_is_that_of_a_trainer_of_its_own(method):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"state_schedule": "warmup"}, {"lag": True}, {"optimizer": "adam"}, {"hidden": [6, 4]}], ids=str
+    "settings",
+    [
+        *({"state_schedule": "warmup"}, {"lag": True}, {"optimizer": "adam"}, {"hidden": [6, 4]}),
+        {"average_from": 0.25, "decay_at": []},
+    ],
+    ids=str,
 )
 def test_every_setting_of_a_step_is_followed(settings):
     bags, config = make_bags(), make_config(**settings)

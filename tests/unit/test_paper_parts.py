@@ -1,5 +1,6 @@
 """Parts of the paper's studies: statistics, selection, cache, registry, splits and the unit-test bags."""
 
+import dataclasses
 import json
 import re
 
@@ -259,10 +260,11 @@ def test_the_account_of_generalisation_is_judged_by_both_intervals():
     low, high = curves([0.8, 0.81, 0.8], [0.7, 0.71, 0.7]), curves([0.9, 0.91, 0.91], [0.9, 0.9, 0.91])
     worse_and_better = curves([0.7, 0.71, 0.7], [0.9, 0.9, 0.91])
     found = {("a", "midam-smx"): worse_and_better, ("a", "dam-smx"): low}
-    found |= {("a", "midam-att"): high, ("a", "dam-att"): low}
+    found |= {("a", "midam-att"): high, ("a", "dam-att"): dataclasses.replace(low, lr=0.01)}
     found |= {("b", f"{method}-{pooling}"): low for method in ("midam", "dam") for pooling in ("smx", "att")}
     text = "\n".join(generalization._claim(found))
     assert "**Shown in 1 of 4, contradicted in 1.**" in text
+    assert re.findall(r"^\| \w \| \w+ \| ([^|]*) \|", text, re.MULTILINE) == ["0.1", "0.1; 0.01", "0.1", "0.1"]
     rows = {tuple(row[:2]): row[-1] for row in re.findall(r"^\| (\w) \| (\w+) \|.*\| ([\w ]+) \|$", text, re.MULTILINE)}
     assert rows == {
         ("a", "smx"): "shown",

@@ -158,7 +158,7 @@ def train_scored(
                 if reader is None:
                     scores.append(np.zeros(0))
                 else:
-                    scores.append(predict(trainer.model, scored, chunk_size=config.chunk_size, reader=reader))
+                    scores.append(predict(trainer.reported, scored, chunk_size=config.chunk_size, reader=reader))
     except DivergedError:
         pass
     train = np.array([row["train_auroc"] for row in trainer.history])

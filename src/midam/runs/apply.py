@@ -22,6 +22,7 @@ from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instances import write_instance_scores
 from midam.runs.journal import ScoreJournal
+from midam.train.average import reported_weights
 from midam.train.checkpoint import load_checkpoint
 from midam.train.config import LISTS, FitConfig, from_dict
 from midam.train.method import build_ensemble
@@ -88,7 +89,7 @@ def load_run(folder: RunFolder) -> LoadedRun:
         )
         path = folder.last
         content = load_checkpoint(path, required=("trainer", *_SHARED))
-        content |= {"model": content["trainer"]["model"], "calibrator": None, "threshold": None}
+        content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
     else:
         path = folder.model
         content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))

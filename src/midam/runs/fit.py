@@ -192,7 +192,7 @@ def _train(
             trainer.fabric.log_dict({k: v for k, v in row.items() if k != "epoch" and v is not None}, step=row["epoch"])
             # The best weights go first: killed in between, a resume repeats the epoch and writes them again, the same.
             if trainer.best_epoch == trainer.epoch:
-                save_checkpoint(folder.best, {"model": trainer.model.state_dict(), "epoch": trainer.epoch})
+                save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
             seconds = time.monotonic() - started
             _save(trainer, origin, folder, seconds=seconds)
             _write_metrics(trainer, folder)
@@ -266,7 +266,7 @@ def _finish(
     seconds: float,
     on_bags: OnBags | None,
 ) -> dict[str, Any]:
-    config, model = trainer.config, trainer.model
+    config, model = trainer.config, trainer.reported
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size, on_bags=on_bags)}
     if trainer.best_epoch is not None:

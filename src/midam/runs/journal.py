@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,18 @@ class ScoreJournal:
         self.path.unlink(missing_ok=True)
 
     def _append(self, data: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.truncate(self._length)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.truncate(self._length)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if not self._length:
+                with suppress(OSError):
+                    self.remove()
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._length += len(data)
 
     def _read(self) -> None:

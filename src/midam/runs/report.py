@@ -36,7 +36,7 @@ def write_reports(
     folder : RunFolder
         Of the run.
     trainer : Trainer
-        Its model holds the selected weights.
+        What it reports holds the selected weights.
     parts : SplitBags
         All bags and their splits.
     data : str
@@ -87,7 +87,7 @@ def write_reports(
         {
             "version": __version__,
             "config": to_dict(trainer.config),
-            "model": trainer.model.state_dict(),
+            "model": trainer.reported.state_dict(),
             "calibrator": None if calibrator is None else calibrator.to_dict(),
             "threshold": threshold,
             **described,

@@ -74,7 +74,11 @@ _RANGES: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
     (("weight_decay", "seed", "workers", "fold"), lambda value: 0 <= value < math.inf, ">= 0"),
     (("state_rate", "dual_lr"), lambda value: 0 < value <= 1, "in (0, 1]"),
     (("center_start",), lambda value: 0 <= value <= 1, "in [0, 1]"),
-    (("momentum", "dropout", "val_fraction", "test_fraction"), lambda value: 0 <= value < 1, "in [0, 1)"),
+    (
+        ("momentum", "dropout", "val_fraction", "test_fraction", "average_from"),
+        lambda value: 0 <= value < 1,
+        "in [0, 1)",
+    ),
     (("hidden",), lambda widths: all(width >= 1 for width in widths), "as widths >= 1, such as [64, 32]"),
     (("decay_at",), lambda marks: all(0 < at < 1 for at in marks), "as fractions of the epochs in (0, 1)"),
 ]
@@ -194,6 +198,9 @@ class FitConfig:
         Fraction of the bags for testing, where the data names no splits.
     select
         Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
+    average_from
+        From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
+        (stochastic weight averaging); default: the weights themselves.
     patience
         Stop after so many epochs without a better validation AUROC; default: never.
     bag_column
@@ -308,6 +315,7 @@ class FitConfig:
     val_fraction: float = 0.2
     test_fraction: float = 0.2
     select: Literal["last", "best"] = "last"
+    average_from: float | None = None
     patience: int | None = None
     bag_column: str = "bag"
     label_column: str = "label"
@@ -440,6 +448,10 @@ class FitConfig:
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""
         return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
+
+    def averages(self, epoch: int) -> bool:
+        """Whether the weights after epoch `epoch` (from 0) enter the mean."""
+        return self.average_from is not None and epoch >= round(self.average_from * self.epochs)
 
 
 def member_seed(seed: int, member: int) -> int:

@@ -26,6 +26,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.objectives import class_weights
 from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
+from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bags
 from midam.train.method import build_method, build_optimizer, warn_of_sizes
@@ -181,6 +182,7 @@ class _Lockstep:
         self.estimator = method.estimator.to(self.device)
         self.objective: StackedObjective = make_stacked_objective(config, len(seeded)).to(self.device)
         self.optimizer = build_optimizer(config, self.model, self.objective)
+        self.average = make_average(config, self.model)
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
         scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
@@ -193,9 +195,11 @@ class _Lockstep:
                 loss, auc = self._epoch()
                 losses.append(loss)
                 aurocs.append(auc)
+                if self.average is not None and self.config.averages(epoch):
+                    self.average.update_parameters(self.model)
                 lost |= ~np.isfinite(loss) | ~self.model.finite().cpu().numpy()
                 if every_epoch or epoch == self.config.epochs - 1:
-                    found = scored.scores(self.model)
+                    found = scored.scores(reported_model(self.model, self.average))
                     scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         return [
             TrialResult(
@@ -296,7 +300,7 @@ def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) ->
         except DivergedError:
             break
         if every_epoch or trainer.finished:
-            scores.append(predict(trainer.model, scored, chunk_size=config.chunk_size, reader=reader))
+            scores.append(predict(trainer.reported, scored, chunk_size=config.chunk_size, reader=reader))
     wanted = config.epochs if every_epoch else 1
     rows = trainer.history
     lost = [float("nan")] * (config.epochs - len(rows))

@@ -20,6 +20,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
+from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig
 from midam.train.encoding import refuse_half_volumes
 from midam.train.member import build_members
@@ -51,7 +52,9 @@ class Trainer:
     members : list of Member
         The scorers and what trains each, on the device.
     model : BagEnsemble
-        The members' scorers; a bag's score is the mean of theirs.
+        The members' scorers as they are trained; a bag's score is the mean of theirs.
+    reported : BagEnsemble
+        What is validated and reported: `model`, or the mean of its weights once it is taken.
     epoch : int
         Epochs done.
     history : list of dict
@@ -83,6 +86,7 @@ class Trainer:
         self.members = build_members(config, train, device=device, scaled=scaled)
         self.model = BagEnsemble([member.model for member in self.members])
         warn_of_sizes(self.members[0].model, train)
+        self._average = make_average(config, self.model)
         refuse_half_volumes(self.members[0].model.encoder, config.precision, device)
         self._train, self._val = train, val
         if config.standardize:
@@ -96,6 +100,11 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.best_epoch: int | None = None
         self.trained_s = 0.0
+
+    @property
+    def reported(self) -> BagEnsemble:
+        """The scorers that are validated and reported."""
+        return reported_model(self.model, self._average)
 
     @property
     def waited_s(self) -> float:
@@ -125,6 +134,8 @@ class Trainer:
                 chunk = self.config.chunk_of(self._train.instance_shape)
                 warm_start(self.members, self._reader, chunk_size=chunk)
         results = [self._train_member(number, lr=rates["lr"]) for number in range(len(self.members))]
+        if self._average is not None and self.config.averages(self.epoch):
+            self._average.update_parameters(self.model)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
         row: dict[str, Any] = {
@@ -142,6 +153,7 @@ class Trainer:
         """Everything a resume needs: tensors, numbers, strings, lists and dictionaries only."""
         return {
             "model": self.model.state_dict(),
+            "average": None if self._average is None else self._average.state_dict(),
             "members": [member.state_dict() for member in self.members],
             "bag_ids": [str(i) for i in self._train.ids],
             "epoch": self.epoch,
@@ -162,6 +174,8 @@ class Trainer:
                 "Expected the state of these training bags, got that of others; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
+        if self._average is not None:
+            self._average.load_state_dict(state["average"])
         for member, part in zip(self.members, state["members"], strict=True):
             member.load_state_dict(part)
         self.epoch = state["epoch"]
@@ -208,7 +222,7 @@ class Trainer:
         labels = self._val.require_labels()
         if labels.min() == labels.max():
             return None
-        scores = predict(self.model, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
+        scores = predict(self.reported, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
         return auroc(labels, scores)
 
     def _check_finite(self, loss: float, model: BagScorer, *, lr: float) -> None:
