@@ -169,3 +169,8 @@ def bands(values: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
     mean = values.mean(axis=0)
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
     return mean, mean - spread, mean + spread
+
+
+def rates(one: Curves, other: Curves) -> str:
+    """Name the learning rate of two curves, or both where validation chose two."""
+    return f"{one.lr:g}" if one.lr == other.lr else f"{one.lr:g}; {other.lr:g}"

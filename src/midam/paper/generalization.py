@@ -6,7 +6,7 @@ from pathlib import Path
 from midam.data import catalog
 from midam.data.bags import Bags
 from midam.paper.clusters import mean_interval, paired_interval
-from midam.paper.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
+from midam.paper.curves import Arm, CurvePlan, Curves, bands, find_curves, rates, run_curves
 from midam.paper.drawing import Band, Panel, plot_panels
 from midam.paper.options import StudyOptions
 from midam.paper.page import figure_path, table, write_page
@@ -105,8 +105,7 @@ def _claim(found: Mapping[tuple[str, str], Curves]) -> list[str]:
                 verdict = "contradicted"
             else:
                 verdict = "not shown"
-            rates = f"{ours.lr:g}" if ours.lr == theirs.lr else f"{ours.lr:g}; {theirs.lr:g}"
-            rows.append([name, pooling, rates, f"{train:+}", f"{test:+}", verdict])
+            rows.append([name, pooling, rates(ours, theirs), f"{train:+}", f"{test:+}", verdict])
     shown = sum(row[-1] == "shown" for row in rows)
     against = sum(row[-1] == "contradicted" for row in rows)
     return [
