@@ -107,20 +107,22 @@ def run_curves(plan: CurvePlan, sets: Mapping[str, Bags], *, store: Store, optio
     compute(groups, _train, store=store, options=options, section=section, sizes=sizes)
 
 
-def find_curves(plan: CurvePlan, arm: Arm, name: str, bags: Bags, *, store: Store) -> Curves:
-    """Return the curves of an arm, at the rate with the highest mean validation AUROC of the last epoch.
+def find_curves(plan: CurvePlan, arms: Sequence[Arm], name: str, bags: Bags, *, store: Store) -> list[Curves]:
+    """Return the curves of arms that are compared, at one learning rate, so that they do not differ by the rate.
 
-    Equals go to the first rate of the plan; a rate at which a training diverged comes last.
+    It is the one with the highest validation AUROC of the last epoch, mean over arms and splits. Equals go to the first
+    rate of the plan; a rate at which a training diverged comes last.
     """
-    found = []
-    for lr in plan.lrs:
-        key = _key(_name(name, plan.config(arm, lr), bags))
-        rows = [row for row in store.rows if row.get("study") == "curves" and _key(row) == key]
-        rows = sorted((row for row in rows if row["split"] < plan.splits), key=lambda row: int(row["split"]))
-        parts = [np.array([row[part] for row in rows], dtype=np.float64) for part in _PARTS]
-        found.append(Curves(lr, *parts))
-    means = [float(curves.val[:, -1].mean()) for curves in found]
+    found = [[_find(plan, arm, lr, name, bags, store=store) for arm in arms] for lr in plan.lrs]
+    means = [float(np.mean([curves.val[:, -1].mean() for curves in at_rate])) for at_rate in found]
     return found[int(np.argmax([mean if np.isfinite(mean) else -1.0 for mean in means]))]
+
+
+def _find(plan: CurvePlan, arm: Arm, lr: float, name: str, bags: Bags, *, store: Store) -> Curves:
+    key = _key(_name(name, plan.config(arm, lr), bags))
+    rows = [row for row in store.rows if row.get("study") == "curves" and _key(row) == key]
+    rows = sorted((row for row in rows if row["split"] < plan.splits), key=lambda row: int(row["split"]))
+    return Curves(lr, *[np.array([row[part] for row in rows], dtype=np.float64) for part in _PARTS])
 
 
 def _train(group: _Group) -> list[Row]:
@@ -169,8 +171,3 @@ def bands(values: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
     mean = values.mean(axis=0)
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
     return mean, mean - spread, mean + spread
-
-
-def rates(one: Curves, other: Curves) -> str:
-    """Name the learning rate of two curves, or both where validation chose two."""
-    return f"{one.lr:g}" if one.lr == other.lr else f"{one.lr:g}; {other.lr:g}"
