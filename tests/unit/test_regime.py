@@ -221,7 +221,7 @@ def test_the_winner_of_a_cell(results):
 
 def test_the_advice_follows_the_numbers(results):
     text = advice(results)
-    assert "For bags of 20 take exact with the budget of 300 steps (mean test AUROC 0.950;" in text
+    assert "For bags of 20 take exact or exact-point with the budget of 300 steps (mean test AUROC 0.950;" in text
     assert "take constant gamma0 = 0.5" in text
     assert "is shown above chance" not in text
     results.test["constant 0.1"][1] = [0.6, 0.5, 0.4]
@@ -230,6 +230,10 @@ def test_the_advice_follows_the_numbers(results):
     assert "witnesses (the least" not in text  # no cell is that poor in witnesses
     results.val["warm-up 0.02"][:] = 0.9
     assert "take gamma0 = max(0.02, 1/k)" in advice(results)
+    results.test["exact"][0] = [0.99, 1.0, 1.0]
+    text = advice(results)
+    assert "For bags of 20 take exact with the budget of 300 steps" in text
+    assert ", a gain)" in text
 
 
 def _rows(folder):

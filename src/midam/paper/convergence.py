@@ -104,7 +104,8 @@ def _note(own: Mapping[str, Recipe]) -> str:
     return (
         f"Each curve is the mean over the folds that were run ({folds}), disjoint by group. {settings}. Differences "
         "are not tested here: `midam paper table3` compares the methods in pairs. Below, the paper's claim holds where "
-        f"MIDAM is {_LEAST_GAIN:g} above both at the end (higher) and on the mean of all points (faster)."
+        f"MIDAM is {_LEAST_GAIN:g} above both at the end (higher) and on the mean of all points (faster). "
+        "'Training' is of the scores at the points that the training used (MIDAM: tracked), not of whole bags."
     )
 
 

@@ -1,6 +1,6 @@
 """The study `defaults`: settings for small tabular bags, chosen without the set that they are judged on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,7 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
         "the mean of the weights after each epoch of the second half.",
         seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
         seconds=wall_time(store),
-        body=[*_judged(areas, real, chosen, repeats=judged), *_tried(first, second, repeats)],
+        body=[*_judged(areas, real, chosen, repeats=judged), *_tried(list(real), first, second, repeats)],
     )
 
 
@@ -260,20 +260,20 @@ class _Areas:
 
 
 def _judged(areas: _Areas, real: Mapping[str, Bags], chosen: Mapping[str | None, str], *, repeats: range) -> list[str]:
-    rows, totals = [], []
+    rows, totals, gaps = [], [], []
     for data, bags in real.items():
         ours = [areas.of(data, bags, chosen[data], repeats=repeats, members=count, judged=True) for count in MEMBERS]
         trees = areas.of(data, bags, TREES, repeats=repeats)
-        gap = corrected_interval(ours[-1] - trees, ratio=1 / (_FOLDS - 1))
+        gaps.append(ours[-1] - trees)
+        difference = _interval(gaps[-1])
         default = areas.of(data, bags, chosen[None], repeats=repeats, members=MEMBERS[-1], judged=True)
         totals.append([*(float(o.mean()) for o in ours), float(trees.mean()), float(default.mean())])
-        difference = f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
         *means, of_default = (f"{mean:.3f}" for mean in totals[-1])
         rows.append([data, chosen[data], *means, difference, of_default])
     mean = np.mean(totals, axis=0)
     *means, of_default = (f"{value:.3f}" for value in mean)
     reached, trees_mean = mean[len(MEMBERS) - 1], mean[len(MEMBERS)]
-    rows.append(["mean", "", *means, f"{reached - trees_mean:+.3f}", of_default])
+    rows.append(["mean", "", *means, _interval(np.mean(gaps, axis=0)), of_default])
     head = ["set", "chosen without it", *(f"{m} member{'s' if m > 1 else ''}" for m in MEMBERS), "ExtraTrees"]
     within = "is" if reached >= trees_mean - 0.01 else "is not"
     return [
@@ -281,8 +281,9 @@ def _judged(areas: _Areas, real: Mapping[str, Bags], chosen: Mapping[str | None,
         "",
         f"Stratified {_FOLDS}-fold, {len(repeats)} repeat{'s' if len(repeats) > 1 else ''}. ExtraTrees: 500 trees on "
         "the mean, minimum, maximum and deviation of each feature over the bag, the same folds. The difference is of "
-        "the largest number of members, with the Nadeau-Bengio corrected 95% interval. The last column is the choice "
-        "made with all sets, with as many members.",
+        "the largest number of members, with the Nadeau-Bengio corrected 95% interval; that of the mean pairs the "
+        "folds of the sets, which are independent. The last column is the choice made with all sets, with as many "
+        "members.",
         "",
         *table([*head, "difference", "default"], rows),
         "",
@@ -293,15 +294,28 @@ def _judged(areas: _Areas, real: Mapping[str, Bags], chosen: Mapping[str | None,
     ]
 
 
+def _interval(difference: NDArray[np.float64]) -> str:
+    gap = corrected_interval(difference, ratio=1 / (_FOLDS - 1))
+    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+
+
 def _tried(
-    first: Mapping[str, Mapping[str, float]], second: Mapping[str, Mapping[str, float]], repeats: range
+    real: Sequence[str],
+    first: Mapping[str, Mapping[str, float]],
+    second: Mapping[str, Mapping[str, float]],
+    repeats: range,
 ) -> list[str]:
     def lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
         rows = [
-            [name, *(f"{value:.3f}" for value in of.values()), f"{np.mean(list(of.values())):.4f}"]
+            [
+                name,
+                *(f"{value:.3f}" for value in of.values()),
+                f"{np.mean([of[data] for data in real]):.4f}",
+                f"{np.mean(list(of.values())):.4f}",
+            ]
             for name, of in found.items()
         ]
-        return table(["candidate", *next(iter(found.values())), "mean"], rows)
+        return table(["candidate", *next(iter(found.values())), "mean of the real sets", "mean of all"], rows)
 
     return [
         "## The candidates",

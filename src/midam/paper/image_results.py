@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.evaluate.ranking import group_numbers
-from midam.paper.image_design import MIDAM, Recipe
+from midam.paper.image_design import MIDAM, STACKED, Recipe
 from midam.paper.image_sets import ImageSet
 from midam.paper.image_statistics import BagScores, Paired, compare_trials
 from midam.paper.image_trials import Job
@@ -73,7 +73,7 @@ def pairs(recipe: Recipe) -> list[Key]:
     found = []
     for method in (own for own in MIDAM if own in recipe.methods):
         pooling = method.rpartition("-")[2]
-        others = (f"dam-mb-{pooling}", f"dam-{pooling}", *recipe.baselines)
+        others = (f"dam-mb-{pooling}", f"dam-{pooling}", *STACKED, *recipe.baselines)
         found += [(method, other) for other in others if other in (*recipe.methods, *recipe.baselines)]
     return found
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from midam.paper.clusters import Estimate
-from midam.paper.regime_design import MINIBATCH, Cell, Method
+from midam.paper.regime_design import CONSTANT, MINIBATCH, WARMUP, Cell, Method
 from midam.paper.regime_results import Kind, Results
 
 # Bounds of the witnesses that a draw of B instances of a positive bag is expected to hold.
@@ -27,13 +27,16 @@ def advice(results: Results) -> str:
         difference = results.mean_difference(rule, MINIBATCH, kind.where)
         if difference is not None:
             sentences.append(
-                f"Where {kind.name}, the tracked state changes the test AUROC of minibatch by "
-                f"{signed(difference)}: {_verdict(difference)}."
+                f"Where {kind.name}, vrsp minus minibatch is {signed(difference)} in test AUROC: "
+                f"{_verdict(difference)}."
             )
     winners = [results.winner(cell) for cell in results.cells]
     unlearnt = sum(winner is None or not winner.learns for winner in winners)
+    next_best = results.best_rule([other for other in (*CONSTANT, *WARMUP) if other != rule])
+    lead = results.mean_difference(rule, next_best, val=True)
     sentences.append(
-        f"For vrsp take {rule_name(rule)}: of the rules tried it has the highest validation AUROC over all cells."
+        f"For vrsp take {rule_name(rule)}: of the rules tried it has the highest validation AUROC over all cells"
+        f"{f' (over {rule_name(next_best)} {signed(lead)}, {_verdict(lead)})' if lead is not None else ''}."
     )
     if unlearnt:
         sentences.append(
@@ -72,12 +75,15 @@ def _of_sizes(results: Results) -> Iterator[str]:
             if not ranked:
                 continue
             best, area = ranked[0]
+            take: str = best.estimator
             text = f"mean test AUROC {area.mean:.3f}"
             if len(ranked) > 1:
                 second = ranked[1][0]
                 gain = results.mean_difference(best, second, at(size, steps))
-                text += f"; over {second.estimator} {signed(gain)}, {_verdict(gain)}" if gain is not None else ""
-            parts.append(f"{best.estimator} with the budget of {steps} steps ({text})")
+                if gain is not None:
+                    take += "" if gain.low > 0 else f" or {second.estimator}"
+                    text += f"; over {second.estimator} {signed(gain)}, {_verdict(gain)}"
+            parts.append(f"{take} with the budget of {steps} steps ({text})")
         if parts:
             yield f"For bags of {size} take {'; '.join(parts)}."
 
@@ -131,4 +137,4 @@ def signed(difference: Estimate, *, bold: bool = False) -> str:
 def _verdict(difference: Estimate) -> str:
     if difference.low > 0:
         return "a gain"
-    return "a loss" if difference.high < 0 else "not separable from none"
+    return "a loss" if difference.high < 0 else "no difference found"

@@ -105,10 +105,12 @@ class Results:
         """Return the AUROC averaged over the cells of a kind, over repeats."""
         return _interval(_over_cells((self.val if val else self.test)[method.name][self._rows(where)]))
 
-    def mean_difference(self, method: Method, other: Method, where: Kind | None = None) -> Estimate | None:
-        """Return the paired difference in test AUROC averaged over the cells of a kind, over repeats."""
-        rows = self._rows(where)
-        return _interval(_over_cells(self.test[method.name][rows] - self.test[other.name][rows]), low=-1.0)
+    def mean_difference(
+        self, method: Method, other: Method, where: Kind | None = None, *, val: bool = False
+    ) -> Estimate | None:
+        """Return the paired difference in AUROC averaged over the cells of a kind, over repeats."""
+        rows, of = self._rows(where), self.val if val else self.test
+        return _interval(_over_cells(of[method.name][rows] - of[other.name][rows]), low=-1.0)
 
     def counts(self, method: Method, other: Method, where: Kind | None = None) -> Tally:
         """Return in how many cells of a kind a method wins, loses, and cannot be told from another."""

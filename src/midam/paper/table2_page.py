@@ -94,16 +94,18 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
     compared = sum(line[-2] != "-" for line in lines)
     splits = sorted({row.splits for row in rows})
     count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
+    widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
     head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean", "why"]
     return [
         f"## Over {count} splits, margin {margin:g}",
         "",
         "Mean over splits with its 95% interval (t; the split, not the trial, is what was drawn), and the interval in "
         "which the mean of 3 new splits falls with 95%. The paper's mean, of 3 splits too, lies inside that interval, "
-        f"above or below: {inside} of {compared} lie inside. 'Why' states what was measured: the mean AUROC of the "
-        "training bags at the last epoch and the standard deviation of a 3-split mean, and with which other choice the "
-        "paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the highest mean "
-        "validation AUROC), another margin.",
+        f"above or below: {inside} of {compared} lie inside. The median width of these intervals is "
+        f"{np.median(widths):.2f}: the wider, the less 'inside' says. 'Why' states what was measured: the mean AUROC "
+        "of the training bags at the last epoch and the standard deviation of a 3-split mean, and with which other "
+        "choice the paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the "
+        "highest mean validation AUROC), another margin.",
         "",
         *table(head, lines),
         "",

@@ -28,9 +28,9 @@ def shows(design: Design) -> str:
     """Return what the page shows, in a paragraph."""
     text = (
         "Test AUROC of the rows of the paper's Table 3 on breast (58 images), colon (1100 image tiles) and adrenal "
-        "(1584 shape volumes, in place of the paper's two private sets), of the exact methods on whole bags that the "
-        "paper could not run, and of plain baselines: mean and deviation of the colours of an image, voxel count of "
-        "a volume."
+        "(1584 shape volumes, in place of the paper's two volume sets, which were not at hand), of the exact methods "
+        "on whole bags that the paper could not run, and of plain baselines: mean and deviation of the colours of an "
+        "image, voxel count of a volume."
     )
     return text + (
         " **No result: a few bags, one epoch; it shows that each row runs.**" if _is_no_result(design) else ""
@@ -123,12 +123,11 @@ def _intervals(design: Design, results: Results) -> list[str]:
             if found is None:
                 continue
             last = results.compare(name, method, epoch="last")
-            epochs = sorted({str(row["epochs"]) for _, row in rows if row["epochs"] is not None})
             lost = sum(row["test_best"] is None for _, row in rows)
             cells = [
                 f"{found.trials}{f' ({lost} diverged)' if lost else ''}",
                 str(found.groups),
-                ", ".join(epochs) or "-",
+                _epochs(results, name, method),
             ]
             cells += [str(found.grouped), "-" if last is None else f"{last.grouped.mean:.3f}", _chosen(rows)]
             lines.append([f"{name}, {method if method in BASELINES else label(method)}", *cells])
@@ -143,6 +142,11 @@ def _intervals(design: Design, results: Results) -> list[str]:
         *table(head, lines),
         "",
     ]
+
+
+def _epochs(results: Results, name: str, method: str) -> str:
+    rows = results.rows.get((name, method), [])
+    return ", ".join(sorted({str(row["epochs"]) for _, row in rows if row["epochs"] is not None})) or "-"
 
 
 def _chosen(rows: Sequence[tuple[Job, Row]]) -> str:
@@ -163,17 +167,20 @@ def _differences(design: Design, results: Results) -> list[str]:
             found = results.compare(name, first, second)
             if found is not None:
                 other = second if second in BASELINES else label(second)
-                cells = [signed(found), bounds(found.corrected), resolved(found)]
+                epochs = dict.fromkeys(_epochs(results, name, method) for method in (first, second))
+                trained = "; ".join(text for text in epochs if text != "-")
+                cells = [str(found.trials), trained, signed(found), bounds(found.corrected), resolved(found)]
                 lines.append([f"{name}, {label(first)} minus {other}", *cells])
     return [
         "## Paired differences",
         "",
         "Mean over trials of the difference of test AUROC on the same bags. 'By group': the bootstrap of groups, the "
-        "same ones for both methods. 'Corrected': Nadeau and Bengio's corrected t over trials, which knows that "
+        "same ones for both methods. 'Epochs': of the first; the second, where they differ, which is then part of the "
+        "difference. 'Corrected': Nadeau and Bengio's corrected t over trials, which knows that "
         "trials share training bags; '-' where they share their test bags. 'Resolved': whether the interval by group "
         "excludes 0.",
         "",
-        *table(["set, difference", "mean [95% by group]", "corrected 95%", "resolved"], lines),
+        *table(["set, difference", "trials", "epochs", "mean [95% by group]", "corrected 95%", "resolved"], lines),
         "",
     ]
 
