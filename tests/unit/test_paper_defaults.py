@@ -63,6 +63,10 @@ def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path):
     text = (tmp_path / "out" / "defaults.md").read_text(encoding="utf-8")
     assert "| witness | " in text
     assert "ExtraTrees" in text
+    assert re.search(r"^Averaged weights minus 'linear[^']*', paired by fold", text, re.MULTILINE)
+    assert re.search(
+        r"^\| auto, clip 3, B = 8, averaged \| [+-]0\.\d+ \| [+-]0\.\d+ \| [+-]0\.\d+ \[", text, re.MULTILINE
+    )
     rows = Store(tmp_path / "cache" / "defaults.jsonl").rows
     keys = [row["key"] for row in rows if "key" in row]
     assert sum(TREES in key for key in keys) == 1

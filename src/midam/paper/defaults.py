@@ -71,6 +71,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 # The default pooling stays attention, which explains a bag; others are tried to show what it costs.
 _OTHER_POOLINGS = tuple(name for name, values in CANDIDATES.items() if "pooling" in values)
+# Tried after the choice was made. Either would take its place if it were ahead of it beyond doubt: an interval of the
+# paired difference that excludes zero. That was fixed before the three repeats were run.
+_LATER = tuple(name for name, values in CANDIDATES.items() if "average_from" in values)
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,14 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
     """Run the study on these sets: candidates on all of them, then each real set under the choice made without it."""
     store = Store(options.cache / f"{NAME}.jsonl")
     epochs = 2 if options.smaller else None
-    candidates = dict(list(CANDIDATES.items())[:3]) if options.smaller else CANDIDATES
+    few = [*list(CANDIDATES)[:3], _LATER[0]]
+    candidates = {name: CANDIDATES[name] for name in few} if options.smaller else CANDIDATES
     everything = {**real, **synthetic}
     small = options.quick or options.smaller
     first = _try(candidates, everything, range(1), store=store, options=options, epochs=epochs)
     kept = {data: finalists(first, without=data, count=1 if small else _FINALISTS) for data in (*real, None)}
-    final_names = list(dict.fromkeys(name for names in kept.values() for name in names))
+    later = [name for name in _LATER if name in candidates]
+    final_names = list(dict.fromkeys([*(name for names in kept.values() for name in names), *later]))
     finals = {name: candidates[name] for name in final_names}
     repeats = range(1 if small else _REPEATS)
     second = _try(finals, everything, repeats, store=store, options=options, epochs=epochs)
@@ -132,7 +137,11 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
         "the mean of the weights after each epoch of the second half.",
         seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
         seconds=wall_time(store),
-        body=[*_judged(areas, real, chosen, repeats=judged), *_tried(list(real), first, second, repeats)],
+        body=[
+            *_judged(areas, real, chosen, repeats=judged),
+            *_tried(list(real), first, second, repeats),
+            *_averaged(areas, everything, chosen[None], later, repeats),
+        ],
     )
 
 
@@ -167,7 +176,7 @@ def finalists(found: Mapping[str, Mapping[str, float]], *, without: str | None, 
     means = {
         name: np.mean([value for data, value in of.items() if data != without])
         for name, of in found.items()
-        if name not in _OTHER_POOLINGS
+        if name not in (*_OTHER_POOLINGS, *_LATER)
     }
     return sorted(means, key=lambda name: -means[name])[:count]
 
@@ -320,12 +329,33 @@ def _tried(
     return [
         "## The candidates",
         "",
-        "Mean AUROC over the folds of one repeat, one member. Other poolings than attention are shown, not chosen.",
+        "Mean AUROC over the folds of one repeat, one member. Other poolings than attention, and averaged "
+        "weights, are shown, not chosen.",
         "",
         *lines(first),
         "",
-        f"The best {_FINALISTS} of each choice, over {len(repeats)} repeat{'s' if len(repeats) > 1 else ''}, from "
-        "which it was made:",
+        f"The best {_FINALISTS} of each choice, from which it was made, and averaged weights, over {len(repeats)} "
+        f"repeat{'s' if len(repeats) > 1 else ''}:",
         "",
         *lines(second),
+    ]
+
+
+def _averaged(areas: _Areas, sets: Mapping[str, Bags], chosen: str, later: Sequence[str], repeats: range) -> list[str]:
+    """What the mean of the weights adds to the choice."""
+    rows = []
+    for name in later:
+        gaps = [
+            areas.of(data, bags, name, repeats=repeats) - areas.of(data, bags, chosen, repeats=repeats)
+            for data, bags in sets.items()
+        ]
+        rows.append([name, *(f"{gap.mean():+.3f}" for gap in gaps), _interval(np.mean(gaps, axis=0))])
+    if not rows:
+        return []
+    return [
+        "",
+        f"Averaged weights minus '{chosen}', paired by fold, the mean with its corrected 95% interval. They were tried "
+        "after the choice, and would have taken its place with an interval above zero:",
+        "",
+        *table(["candidate", *sets, "mean"], rows),
     ]
