@@ -9,8 +9,10 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
+from numpy.typing import NDArray
 
-TAU, STATE_RATE, DRAWN, VISITS = 0.1, 0.1, 8, 200
+TAU, DRAWN, VISITS = 0.1, 8, 200
+STATE_RATES = {0.9: "tab:orange", 0.1: "tab:blue"}  # the library's default, and a long memory
 SIZE, WITNESSES = 200, 4
 
 
@@ -22,21 +24,27 @@ def main() -> None:
     weight = np.exp(phi / TAU)
 
     seen = np.array([rng.choice(weight, DRAWN, replace=False).mean() for _ in range(VISITS)])
-    state = seen[:1]
-    for value in seen[1:]:
-        state = np.append(state, (1 - STATE_RATE) * state[-1] + STATE_RATE * value)
 
     mpl.rcParams.update({"svg.hashsalt": "midam", "font.size": 10})
     figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
     visit = np.arange(1, VISITS + 1)
     axes.plot(visit, TAU * np.log(seen), ".", color="0.6", label=f"from the {DRAWN} instances of this visit alone")
-    axes.plot(visit, TAU * np.log(state), color="tab:blue", label=f"remembered over visits (state rate {STATE_RATE})")
+    for rate, color in STATE_RATES.items():
+        label = f"remembered over visits, state rate {rate}"
+        axes.plot(visit, TAU * np.log(_remembered(seen, rate)), color=color, linewidth=1.2, label=label)
     axes.axhline(TAU * np.log(weight.mean()), color="black", linestyle="--", label=f"from all {SIZE} instances")
-    axes.set(xlabel="visit of the bag", ylabel="smoothed-max score of the bag", xlim=(0, VISITS + 1), ylim=(0, 1.15))
+    axes.set(xlabel="visit of the bag", ylabel="smoothed-max score of the bag", xlim=(0, VISITS + 1), ylim=(0, 1.3))
     axes.legend(loc="upper center", ncols=1, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)
+
+
+def _remembered(seen: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    state = [seen[0]]
+    for value in seen[1:]:
+        state.append((1 - rate) * state[-1] + rate * value)
+    return np.array(state)
 
 
 if __name__ == "__main__":
