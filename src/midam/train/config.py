@@ -95,8 +95,8 @@ class FitConfig:
     estimator
         How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances a bag), "minibatch" (B instances,
         biased), "exact" (whole bags, two passes in bounded memory), "exact-point" (whole bags without graph, B
-        instances with). At equal budgets of instances encoded, on bags of 50 to 5000 digits, "vrsp" and "minibatch" could
-        be told apart in 1 of 88 cases (for "vrsp"), and both exact ones were far behind on average; on volumes
+        instances with). At equal budgets of instances encoded, on bags of 50 to 5000 digits, "vrsp" and "minibatch"
+        could be told apart in 1 of 88 cases (for "vrsp"), and both exact ones were far behind on average; on volumes
         "minibatch" was ahead. Take "exact" where whole bags cost no more than B instances.
     objective
         What is optimised: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
