@@ -1,5 +1,6 @@
 """A prediction that is stopped goes on where it was, and ends with the very file of one that was not."""
 
+import json
 import os
 import signal
 import time
@@ -12,6 +13,9 @@ from tests.integration.commands import PATIENCE, finish, start, table
 import midam.runs.apply
 import midam.runs.instances
 from midam.cli import main
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.runs.journal import ScoreJournal
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +153,26 @@ def test_a_file_of_instances_that_is_not_ours_is_kept(made, tmp_path, monkeypatc
     assert main(words) == 2
     assert "got 1 of them" in capsys.readouterr().err
     assert (folder / "b30.h5").read_text() == "mine"
+
+
+def test_two_predictions_do_not_write_one_file(made, tmp_path, monkeypatch, capsys):
+    stop_at(monkeypatch, midam.runs.apply, "predict", 2)
+    assert main(command(made, tmp_path / "p.csv")) == 130
+    part = tmp_path / "p.csv.part"
+    before, call = part.read_bytes(), json.loads(part.read_text().splitlines()[0])
+    with ScoreJournal(part, call) as journal:
+        assert len(journal) == 16
+        assert main(command(made, tmp_path / "p.csv")) == 2
+        assert "got one that is running" in capsys.readouterr().err
+        assert part.read_bytes() == before
+    assert main(command(made, tmp_path / "p.csv")) == 0
+
+
+def test_a_prediction_that_another_one_overtook_leaves_it_alone(tmp_path):
+    bags = Bags.from_list([[[1.0]], [[2.0]]])
+    with ScoreJournal(tmp_path / "j", {"run": "a"}) as first, ScoreJournal(tmp_path / "j", {"run": "a"}) as second:
+        first.add(bags, [0], np.array([0.25]))
+        with pytest.raises(ConfigError, match="got one that is running"):
+            second.add(bags, [1], np.array([0.5]))
+    with ScoreJournal(tmp_path / "j", {"run": "a"}) as journal:
+        assert journal.known(bags) == {0: 0.25}

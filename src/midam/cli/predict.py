@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 from jsonargparse import ArgumentParser, Namespace
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
@@ -14,7 +15,7 @@ from midam.data import catalog
 from midam.data.bags import Bags
 from midam.errors import ConfigError, RunStoppedError
 from midam.report.terminal import BagProgress, stdout_console
-from midam.runs.apply import load_run, predict_instances, predict_run, read_for
+from midam.runs.apply import LoadedRun, load_run, predict_instances, predict_run, read_for
 from midam.runs.folder import RunFolder, csv_text, write_text
 from midam.runs.journal import ScoreJournal
 from midam.runs.report import prediction_rows
@@ -62,29 +63,36 @@ def run(options: Namespace, console: Console) -> int:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
     out = Path(options.out)
     call = {"run": trained.digest(), "chunk_size": trained.config.chunk_size, "instances": _place(options.instances)}
-    journal = ScoreJournal(out.with_name(f"{out.name}{_PART}"), call)
+    with ScoreJournal(out.with_name(f"{out.name}{_PART}"), call) as journal:
+        scores, probabilities = _score(trained, bags, options.instances, journal, console)
+        _write(out, bags, scores, probabilities)
+        journal.remove()
+    stdout_console().print(f"{len(bags)} bags scored: {escape(options.out)}")
+    return 0
+
+
+def _score(
+    trained: LoadedRun, bags: Bags, instances: str | None, journal: ScoreJournal, console: Console
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     if len(journal):
         console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
     try:
         with BagProgress("scoring", bags.sizes, console=console) as progress:
-            if options.instances is None:
-                scores, probabilities = predict_run(trained, bags, journal=journal, on_bags=progress.update_all)
-            else:
-                scores, probabilities = predict_instances(
-                    trained, bags, Path(options.instances), journal=journal, on_bag=progress.update
-                )
+            if instances is None:
+                return predict_run(trained, bags, journal=journal, on_bags=progress.update_all)
+            return predict_instances(trained, bags, Path(instances), journal=journal, on_bag=progress.update)
     except KeyboardInterrupt:
         if not len(journal):
             raise
         raise RunStoppedError(
             f"stopped; {journal.path} holds {len(journal)} of {len(bags)} bags. The same command goes on from there"
         ) from None
+
+
+def _write(out: Path, bags: Bags, scores: NDArray[np.float64], probabilities: NDArray[np.float64] | None) -> None:
     rows = prediction_rows(bags.ids, scores, labels=bags.labels, splits=None, probabilities=probabilities)
     columns = ["bag", *(["label"] if bags.labels is not None else []), "score", "probability"]
     write_text(out, csv_text(columns, rows))
-    journal.remove()
-    stdout_console().print(f"{len(bags)} bags scored: {escape(options.out)}")
-    return 0
 
 
 def _place(folder: str | None) -> str | None:

@@ -1,23 +1,25 @@
 """Scores of the bags that are done, on disk while the others are computed, so that a stopped call can go on."""
 
+import fcntl
 import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
-from midam.errors import RunExistsError
+from midam.errors import ConfigError, RunExistsError
 
 
 class ScoreJournal:
     """A file beside the one that will hold all scores: a line that says of which call, then a line a bag.
 
-    Each group of lines is on the disk before the next bags are scored. A last line that was cut off is dropped.
+    Each group of lines is on the disk before the next bags are scored. A last line that was cut off is dropped. A
+    context manager: while it is open, no other process can write the same file.
 
     Parameters
     ----------
@@ -30,6 +32,8 @@ class ScoreJournal:
     ------
     RunExistsError
         If the file holds scores of another call, or anything else.
+    ConfigError
+        If another process writes the file.
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
@@ -37,8 +41,17 @@ class ScoreJournal:
         self._call = call
         self._done: dict[str, tuple[str, float]] = {}
         self._length = 0
+        self._file: BinaryIO | None = None
         if path.exists():
-            self._read()
+            self._read(self._open())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __len__(self) -> int:
         """Bags that are done."""
@@ -72,12 +85,14 @@ class ScoreJournal:
 
     def _append(self, data: bytes) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                file.truncate(self._length)
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            file = self._file or self._open()
+            file.truncate(self._length)
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except ConfigError:
+            raise
         except OSError as error:
             if not self._length:
                 with suppress(OSError):
@@ -85,8 +100,23 @@ class ScoreJournal:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._length += len(data)
 
-    def _read(self) -> None:
-        data = self.path.read_bytes()
+    def _open(self) -> BinaryIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("ab+", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise ConfigError(
+                f"Expected no other prediction that writes {self.path}, got one that is running; wait for its end, or "
+                "choose another --out."
+            ) from None
+        self._file = file
+        return file
+
+    def _read(self, file: BinaryIO) -> None:
+        file.seek(0)
+        data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         try:
             call, *rows = [json.loads(line) for line in whole.splitlines()] or [self._call]
