@@ -236,6 +236,18 @@ def test_the_advice_follows_the_numbers(results):
     assert ", a gain)" in text
 
 
+def test_what_larger_budgets_add_is_paired_by_cell():
+    design = Design(("attention",), (20,), (0.1, 0.5), (4, 16), (300, 2400), (0.1,), (0, 1, 2))
+    cells = tuple(design.cells())
+    # 0.1 for the steps, 0.02 for the instances, whatever else a cell is.
+    gain = [0.1 * (cell.steps == 2400) + 0.02 * (cell.instances == 16) + 0.2 * (cell.rate == 0.5) for cell in cells]
+    areas = np.array([[0.5 + own + 0.01 * repeat for repeat in range(3)] for own in gain])
+    found = Results(design, cells, *[{method.name: areas for method in METHODS}] * 2)
+    text = advice(found)
+    assert "All else equal, 8 times the steps add +0.100 [+0.100, +0.100] and 4 times the instances a draw add" in text
+    assert "a draw add +0.020 [+0.020, +0.020] of test AUROC to vrsp, mean over cells." in text
+
+
 def _rows(folder):
     lines = [json.loads(line) for line in (folder / "regime-smaller.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k != "seconds"} for row in lines if "wall" not in row]

@@ -1,7 +1,7 @@
 """The advice of the study of regimes: sentences whose every number is computed."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from midam.paper.clusters import Estimate
 from midam.paper.regime_design import CONSTANT, MINIBATCH, WARMUP, Cell, Method
@@ -10,6 +10,10 @@ from midam.paper.regime_results import Kind, Results
 # Bounds of the witnesses that a draw of B instances of a positive bag is expected to hold.
 _FEW, _MANY = 0.1, 1.0
 _RARE = 0.01
+_BUDGETS: tuple[tuple[Literal["steps", "instances"], str], ...] = (
+    ("steps", "steps add"),
+    ("instances", "instances a draw add"),
+)
 
 
 class NamedKind(NamedTuple):
@@ -30,6 +34,10 @@ def advice(results: Results) -> str:
                 f"Where {kind.name}, vrsp minus minibatch is {signed(difference)} in test AUROC: "
                 f"{_verdict(difference)}."
             )
+    gains = [(text, results.mean_gain(rule, field)) for field, text in _BUDGETS]
+    added = [f"{found[0]:g} times the {text} {signed(found[1])}" for text, found in gains if found is not None]
+    if added:
+        sentences.append(f"All else equal, {' and '.join(added)} of test AUROC to vrsp, mean over cells.")
     winners = [results.winner(cell) for cell in results.cells]
     unlearnt = sum(winner is None or not winner.learns for winner in winners)
     next_best = results.best_rule([other for other in (*CONSTANT, *WARMUP) if other != rule])

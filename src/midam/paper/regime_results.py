@@ -5,8 +5,8 @@ values or of the means over cells.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,18 @@ class Results:
         """Return the paired difference in AUROC averaged over the cells of a kind, over repeats."""
         rows, of = self._rows(where), self.val if val else self.test
         return _interval(_over_cells(of[method.name][rows] - of[other.name][rows]), low=-1.0)
+
+    def mean_gain(self, method: Method, field: Literal["steps", "instances"]) -> tuple[float, Estimate] | None:
+        """Return what the largest T or B, all else equal, adds to the smallest: the ratio, and the mean gain."""
+        sizes = getattr(self.design, field)
+        if len(sizes) < 2:
+            return None
+        least, most = min(sizes), max(sizes)
+        low = [cell for cell in self.cells if getattr(cell, field) == least]
+        rows = [[self.cells.index(replace(cell, **{field: count})) for cell in low] for count in (least, most)]
+        test = self.test[method.name]
+        gain = _interval(_over_cells(test[rows[1]] - test[rows[0]]), low=-1.0)
+        return None if gain is None else (most / least, gain)
 
     def counts(self, method: Method, other: Method, where: Kind | None = None) -> Tally:
         """Return in how many cells of a kind a method wins, loses, and cannot be told from another."""
