@@ -99,6 +99,19 @@ def test_a_set_is_shown_once_every_method_has_trials(tmp_path, sets):
     assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
 
 
+def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, sets):
+    table2.study(options(tmp_path, splits=7), sets)
+    store = tmp_path / "cache" / "table2.jsonl"
+    rows = [json.loads(line) for line in store.read_text().splitlines()]
+    late = [row for row in rows if (row.get("set"), row.get("method"), row.get("split")) == ("two", "midam-att", 6)]
+    assert late
+    store.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not late[0]))
+    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]}, shown=sets)
+    text = page(tmp_path, "table2")
+    assert "## Over 6 splits, margin 1" in text
+    assert "`midam paper table2 --splits 6`" in text
+
+
 def test_the_cross_validation_names_methods_of_feature_vectors():
     methods = cv_plan(StudyOptions()).methods
     assert set(FEATURE_BASELINES) <= set(methods)

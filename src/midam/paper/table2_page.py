@@ -1,6 +1,6 @@
 """The parts of the page of Table 2 that rest on random splits: 15 trials, more splits, and a verdict a row."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from midam.paper.clusters import Estimate, mean_interval, predictive_interval, s
 from midam.paper.drawing import COLORS, plot_points, save_figure
 from midam.paper.page import table
 from midam.paper.printed import SETS, label, printed
+from midam.paper.store import Row as StoredRow
 from midam.paper.store import Store
 from midam.paper.trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 from midam.report.figures import add_legend, new_figure
@@ -44,19 +45,33 @@ class Row:
 
 
 def split_rows(plan: Plan, sets: Mapping[str, Bags], *, store: Store) -> list[Row]:
-    """Return a row for each set and method, of the sets on which every method has trials in the store."""
-    rows: list[Row] = []
+    """Return a row for each set and method, over the splits that the store holds of all of them.
+
+    A study that was stopped shows a set, and a split, once it is whole.
+    """
+    found: dict[tuple[str, str], list[StoredRow]] = {}
     for name, bags in sets.items():
-        of_set = []
-        for method in plan.methods:
-            found = select_rows(plan, name, bags, method, store=store)
-            best = choose(found, epoch="best", lrs=plan.lrs)
-            if best:
-                last = choose(found, epoch="last", lrs=plan.lrs)
-                of_set.append(Row(name, method, best, last, choose_together(found, lrs=plan.lrs)))
-        # A study that was stopped inside a set shows it once it is whole.
-        rows += of_set if len(of_set) == len(plan.methods) else []
-    return rows
+        of_set = {method: select_rows(plan, name, bags, method, store=store) for method in plan.methods}
+        if all(_whole_splits(rows, plan) for rows in of_set.values()):
+            found |= {(name, method): rows for method, rows in of_set.items()}
+    whole = [_whole_splits(rows, plan) for rows in found.values()]
+    table_rows = []
+    for (name, method), held in found.items():
+        rows = [row for row in held if all(row["split"] in splits for splits in whole)]
+        best = choose(rows, epoch="best", lrs=plan.lrs)
+        if best:
+            last = choose(rows, epoch="last", lrs=plan.lrs)
+            table_rows.append(Row(name, method, best, last, choose_together(rows, lrs=plan.lrs)))
+    return table_rows
+
+
+def _whole_splits(rows: Sequence[StoredRow], plan: Plan) -> set[int]:
+    """Splits of which each fold has a trial at each learning rate."""
+    tried: dict[tuple[int, int], set[float]] = defaultdict(set)
+    for row in rows:
+        tried[row["split"], row["fold"]].add(row["lr"])
+    folds = Counter(split for (split, _), lrs in tried.items() if lrs >= set(plan.lrs))
+    return {split for split, count in folds.items() if count >= plan.folds}
 
 
 def paper_section(rows: Sequence[Row], *, margin: float) -> list[str]:
