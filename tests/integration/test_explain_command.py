@@ -162,7 +162,8 @@ def test_the_data_folder_is_not_written_to(made, capsys):
     assert "another folder than the data" in capsys.readouterr().err
 
 
-BAGS = [f"b{number:02d}" for number in range(4)]
+# So many that the signal comes before the last, however busy the machine is.
+BAGS = [f"b{number:02d}" for number in range(16)]
 
 
 def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
@@ -178,11 +179,11 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     said = json.loads((run / "explain" / "explain.json").read_text())
     done = [entry["bag"] for entry in said["bags"]]
     assert done == BAGS[: len(done)]
-    assert 1 <= len(done) < 4
+    assert 1 <= len(done) < len(BAGS)
     assert not said["finished"]
     page = (run / "explain" / "index.html").read_text()
     assert page.count("<img") == len(done)
-    assert f"{len(done)} of 4 bags explained" in (tmp_path / "log").read_text()
+    assert f"{len(done)} of {len(BAGS)} bags explained" in (tmp_path / "log").read_text()
     assert main([*call[:3], "--bags", "b09", "--no-faithful"]) == 0, "another call has a folder of its own"
     assert json.loads((run / "explain-2" / "explain.json").read_text())["finished"]
     assert main([*call, "--top", "3", "--out", str(run / "explain")]) == 2
@@ -194,13 +195,13 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     assert "instances that were explained before, got others" in capsys.readouterr().err
     before = {path: path.stat().st_mtime_ns for bag in done for path in (run / "explain").glob(f"{bag}.*")}
     assert main(call) == 0
-    assert "4 bags explained" in capsys.readouterr().out
+    assert f"{len(BAGS)} bags explained" in capsys.readouterr().out
     assert not (run / "explain-3").exists()
     assert {path: path.stat().st_mtime_ns for path in before} == before
     said = json.loads((run / "explain" / "explain.json").read_text())
     assert [entry["bag"] for entry in said["bags"]] == BAGS
     assert said["finished"]
-    assert (run / "explain" / "index.html").read_text().count("<img") == 4
+    assert (run / "explain" / "index.html").read_text().count("<img") == len(BAGS)
     assert main([*call, "--out", str(run / "explain")]) == 2, "it is finished"
 
 
