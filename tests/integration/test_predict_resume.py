@@ -168,11 +168,15 @@ def test_two_predictions_do_not_write_one_file(made, tmp_path, monkeypatch, caps
     assert main(command(made, tmp_path / "p.csv")) == 0
 
 
-def test_a_prediction_that_another_one_overtook_leaves_it_alone(tmp_path):
-    bags = Bags.from_list([[[1.0]], [[2.0]]])
-    with ScoreJournal(tmp_path / "j", {"run": "a"}) as first, ScoreJournal(tmp_path / "j", {"run": "a"}) as second:
-        first.add(bags, [0], np.array([0.25]))
+def test_a_journal_is_held_before_its_first_score(tmp_path):
+    bags, path = Bags.from_list([[[1.0]], [[2.0]]]), tmp_path / "j"
+    with ScoreJournal(path, {"run": "a"}) as first:
         with pytest.raises(ConfigError, match="got one that is running"):
-            second.add(bags, [1], np.array([0.5]))
-    with ScoreJournal(tmp_path / "j", {"run": "a"}) as journal:
+            ScoreJournal(path, {"run": "a"})
+        first.add(bags, [0], np.array([0.25]))
+    with ScoreJournal(path, {"run": "a"}) as journal:
         assert journal.known(bags) == {0: 0.25}
+    path.unlink()
+    with ScoreJournal(path, {"run": "a"}):
+        assert path.exists()
+    assert not path.exists(), "nothing was scored"

@@ -237,9 +237,9 @@ def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
         journal.begin("plan")
     (tmp_path / "j").write_text('plan\n[3, "ab", null]\n[4, "c')
     with Journal(tmp_path / "j", owner="s") as journal:
-        assert [bag.number for bag in journal.read("plan")] == [3]
+        assert [bag.number for bag in journal.written("plan")] == [3]
         assert (tmp_path / "j").read_text() == 'plan\n[3, "ab", null]\n'
-        assert journal.read("another") is None
+        assert journal.written("another") is None
 
 
 @pytest.mark.parametrize("line", ['[4, "c[5, "ab", null]', "[4]", "7", "\0\0", "\xff"])
@@ -249,7 +249,7 @@ def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
     good = 'plan\n[3, "ab", null]\n'
     (tmp_path / "j").write_text(f'{good}{line}\n[6, "ab", null]\n', encoding="latin-1")
     with Journal(tmp_path / "j", owner="s") as journal:
-        assert [bag.number for bag in journal.read("plan")] == [3]
+        assert [bag.number for bag in journal.written("plan")] == [3]
         assert (tmp_path / "j").read_text() == good
 
 

@@ -1,17 +1,16 @@
 """The journal of an import: which bags are on the disk already, for which plan; held by one import at a time."""
 
-import fcntl
 import hashlib
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from midam.data.bags import Bags, bag_digests
+from midam.data.locked_lines import LockedLines
 from midam.data.rows import Rows
 from midam.errors import StoreError
 
@@ -35,7 +34,7 @@ class WrittenBag:
     coords_digest: str | None
 
 
-class Journal:
+class Journal(LockedLines):
     """A file of one line for the plan and one for each bag that is written.
 
     Parameters
@@ -52,17 +51,19 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, owner: str) -> None:
-        self.path = path
-        self._handle = _locked(path, owner)
+        busy = (
+            f"Expected no other import to {owner}, got one that is running; wait for its end, or choose another place."
+        )
+        super().__init__(path, busy=StoreError(busy))
 
-    def read(self, plan: str) -> list[WrittenBag] | None:
+    def written(self, plan: str) -> list[WrittenBag] | None:
         """Bags that are written; None if the journal is of another plan.
 
         The first line that is no bag is cut off, with all that follow. An empty journal is of every plan.
         """
-        lines = self.path.read_bytes().split(b"\n")[:-1]
+        lines = self.read()
         if not lines:
-            os.ftruncate(self._handle, 0)
+            self.cut(0)
             return []
         if lines[0] != plan.encode():
             return None
@@ -75,40 +76,18 @@ class Journal:
                 break
             found[bag.number] = bag
             size += len(line) + 1
-        os.ftruncate(self._handle, size)
+        self.cut(size)
         return list(found.values())
 
     def begin(self, plan: str) -> None:
         """Forget what is written, and note the plan."""
-        os.ftruncate(self._handle, 0)
-        self._write(f"{plan}\n")
+        self.cut(0)
+        self.append(f"{plan}\n")
 
     def add(self, bags: list[WrittenBag]) -> None:
         """Note bags; they are noted for good when this returns, and none of them is if it fails."""
         lines = [json.dumps([bag.number, bag.digest, bag.coords_digest]) + "\n" for bag in bags]
-        self._write("".join(lines))
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
-
-    def _write(self, text: str) -> None:
-        content = memoryview(text.encode())
-        size = os.fstat(self._handle).st_size
-        try:
-            while content:
-                content = content[os.write(self._handle, content) :]
-            os.fsync(self._handle)
-        except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(self._handle, size)  # a full disk takes a part of a line
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
+        self.append("".join(lines))
 
 
 def plan_digest(bags: Bags) -> str:
@@ -168,20 +147,3 @@ def _coords_digest(bags: Bags) -> str | None:
     for number in range(len(bags)):
         digest.update(np.ascontiguousarray(bags.places(number)).data)
     return digest.hexdigest()
-
-
-def _locked(path: Path, owner: str) -> int:
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise StoreError(
-                f"Expected no other import to {owner}, got one that is running; wait for its end, or choose another "
-                "place."
-            ) from None
-        # The one that held the lock may have removed the file when it ended.
-        if os.fstat(handle).st_nlink:
-            return handle
-        os.close(handle)

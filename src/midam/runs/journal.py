@@ -1,30 +1,28 @@
 """Scores of the bags that are done, on disk while the others are computed, so that a stopped call can go on."""
 
-import fcntl
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
+from midam.data.locked_lines import LockedLines
 from midam.errors import ConfigError, RunExistsError
 
 
-class ScoreJournal:
+class ScoreJournal(LockedLines):
     """A file beside the one that will hold all scores: a line that says of which call, then a line a bag.
 
-    Each group of lines is on the disk before the next bags are scored. A last line that was cut off is dropped. A
-    context manager: while it is open, no other process can write the same file.
+    Each group of lines is on the disk before the next bags are scored. While the journal is open, no other process can
+    write the same file; one without a score is removed when it is closed.
 
     Parameters
     ----------
     path : Path
-        The file; made with the first scores.
+        The file; its folder is made if missing.
     call : dict
         What the scores depend on beside the bags, as JSON.
 
@@ -37,21 +35,23 @@ class ScoreJournal:
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
-        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        busy = (
+            f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
+            "another --out."
+        )
+        super().__init__(path, busy=ConfigError(busy))
         self._call = call
-        self._done: dict[str, tuple[str, float]] = {}
-        self._length = 0
-        self._file: BinaryIO | None = None
-        if path.exists():
-            self._read(self._open())
-
-    def __enter__(self) -> Self:
-        return self
+        try:
+            self._done = self._read_scores()
+        except RunExistsError:
+            super().__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if not self._done:
+            self.remove()
+        super().__exit__()
 
     def __len__(self) -> int:
         """Bags that are done."""
@@ -73,53 +73,16 @@ class ScoreJournal:
         """Note the scores of the bags at the positions `index`."""
         contents = bag_digests(bags.subset(index))
         names = [str(bags.ids[i]) for i in index]
-        lines = [] if self._length else [json.dumps(self._call)]
+        lines = [] if self._done else [json.dumps(self._call)]
         for name, content, score in zip(names, contents, scores.tolist()):
             lines.append(json.dumps([name, content, score]))
-        self._append("".join(f"{line}\n" for line in lines).encode())
+        self.append("".join(f"{line}\n" for line in lines))
         self._done.update(zip(names, zip(contents, scores.tolist())))
 
-    def remove(self) -> None:
-        """Remove the file, once the scores stand elsewhere."""
-        self.path.unlink(missing_ok=True)
-
-    def _append(self, data: bytes) -> None:
+    def _read_scores(self) -> dict[str, tuple[str, float]]:
+        lines = self.read()
         try:
-            file = self._file or self._open()
-            file.truncate(self._length)
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(file.fileno())
-        except ConfigError:
-            raise
-        except OSError as error:
-            if not self._length:
-                with suppress(OSError):
-                    self.remove()
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
-        self._length += len(data)
-
-    def _open(self) -> BinaryIO:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = self.path.open("ab+", buffering=0)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise ConfigError(
-                f"Expected no other prediction that writes {self.path}, got one that is running; wait for its end, or "
-                "choose another --out."
-            ) from None
-        self._file = file
-        return file
-
-    def _read(self, file: BinaryIO) -> None:
-        file.seek(0)
-        data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        try:
-            call, *rows = [json.loads(line) for line in whole.splitlines()] or [self._call]
+            call, *rows = [json.loads(line) for line in lines] or [self._call]
             found = {str(name): (str(content), float(score)) for name, content, score in rows}
         except (ValueError, TypeError):
             call, found = None, {}
@@ -128,4 +91,5 @@ class ScoreJournal:
                 f"Expected scores of the same run and options, got others (in {self.path}), which a call that was "
                 "stopped has left; remove the file, or choose another --out."
             )
-        self._length, self._done = len(whole), found
+        self.cut(sum(len(line) + 1 for line in lines) if found else 0)
+        return found
