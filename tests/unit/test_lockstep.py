@@ -8,12 +8,14 @@ import torch
 
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
+from midam.nn.encoders import MLP
 from midam.nn.stacked import StackedScorer
 from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method import build_method
 from midam.train.trainer import Trainer
 
+keep = MLP.keep_inputs
 METHODS = [
     ("attention", "vrsp", "minmax-auc"),
     ("smoothed-max", "vrsp", "bce"),
@@ -85,6 +87,21 @@ def test_every_setting_of_a_step_is_followed(settings):
     trials = make_trials(bags)
     for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
         np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"hidden": [6, 4], "weight_decay": 0.1}], ids=str)
+@pytest.mark.parametrize("estimator", ["vrsp", "exact"])
+def test_features_that_never_vary_are_not_multiplied(estimator, settings, monkeypatch):
+    bags, config = make_bags(), make_config(estimator=estimator, **settings)
+    wide = np.zeros((len(bags.instances), 12), dtype=np.float32)
+    wide[:, [1, 4, 5, 8, 11]] = bags.instances
+    sparse = Bags(wide, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
+    kept = []
+    monkeypatch.setattr(MLP, "keep_inputs", lambda own, columns: kept.append(columns.tolist()) or keep(own, columns))
+    trials = make_trials(bags)
+    for trial, result in zip(trials, train_trials(config, sparse, trials), strict=True):
+        np.testing.assert_allclose(result.scores[0], alone(config, sparse, trial)[0][-1], rtol=1e-5, atol=1e-6)
+    assert kept == [[1, 4, 5, 8, 11]] * 3
 
 
 @pytest.mark.parametrize("estimator", ["exact-point", "exact"])

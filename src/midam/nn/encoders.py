@@ -6,6 +6,7 @@ Those of patches, slices and volumes stand in `midam.nn.resnet`, any other netwo
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 
@@ -41,6 +42,13 @@ class MLP(nn.Module):
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_normal_(layer.weight)
+
+    @torch.no_grad()
+    def keep_inputs(self, columns: Tensor) -> None:
+        """Read these features [D'] (int64) of an instance alone; exact where all others are 0."""
+        first: nn.Linear = self.layers[0]  # type: ignore[assignment]
+        first.weight = nn.Parameter(first.weight[:, columns].contiguous())
+        first.in_features = len(columns)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""

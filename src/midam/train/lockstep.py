@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.functional.objectives import class_weights
+from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
 from midam.train.average import make_average, reported_model
@@ -175,6 +177,10 @@ class _Lockstep:
             samplers.append(_sampler(own, train))
         self.reader = TrialReader(bags, scalers if config.standardize else scalers[:1], device=self.device)
         self.samplers = samplers
+        columns = self.reader.drop_zero_features()
+        if columns is not None:
+            for model in models:
+                cast(MLP, model.encoder).keep_inputs(columns)
         self.model = StackedScorer(models).to(self.device)
         # The state of all trials stands in one table, M rows for each of N bags.
         rows = len(seeded) * len(bags)

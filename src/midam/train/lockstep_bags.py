@@ -39,6 +39,21 @@ class TrialReader:
         self._offset = torch.arange(len(own)).unsqueeze(1) * len(bags.instances)
         self.starts, self.sizes = own[0].starts, own[0].sizes
 
+    def drop_zero_features(self) -> Tensor | None:
+        """Drop the features that are 0 in every instance and trial; returns the others [D'], None where all stay.
+
+        A feature that does not vary is 0 once it is standardised: of sparse ones, such as fingerprints of molecules,
+        many do not.
+        """
+        if self._shared is not None or self._table.ndim != 2:
+            return None
+        used = (self._table != 0).any(dim=0)
+        if used.all() or not used.any():
+            return None
+        columns = used.nonzero().squeeze(1)
+        self._table = self._table.index_select(1, columns)
+        return columns.cpu()
+
     @torch.no_grad()
     def rows(self, positions: Tensor) -> Tensor:
         """Instances [M * R, ...] at the flat positions [M, R] of each trial."""
