@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from midam.data.bags import Bags
+from midam.data.rows import on_disk
 from midam.errors import BagDataError, ConfigError
 from midam.paper import generalization, instances, registry
 from midam.paper.clusters import mean_interval, predictive_interval, split_means
@@ -19,6 +20,7 @@ from midam.paper.registry import STUDIES, run_study
 from midam.paper.sets import paper_splits, published_folds
 from midam.paper.store import Store, settings_hash
 from midam.paper.trials import choose, choose_together
+from midam.paper.work import compute
 from midam.train.config import FitConfig
 
 T_2, T_3 = 4.302652729749462, 3.182446305283708  # 97.5% points of t with 2 and 3 degrees of freedom, from tables
@@ -159,6 +161,18 @@ def test_the_store_drops_a_line_that_was_cut_off(tmp_path):
     again.add([{"a": 4}])
     assert [r["a"] for r in Store(path).rows] == [1, 2, 4]
     assert [json.loads(line)["a"] for line in path.read_text().splitlines()] == [1, 2, 4]
+
+
+def _where(array):
+    return [{"study": "where", "on_disk": on_disk(array)}]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_bags_of_a_group_reach_every_process_in_memory(jobs, tmp_path):
+    # More than the megabyte from which joblib would pass a file.
+    groups, store = [np.ones(2**18), np.zeros(2**18)], Store(tmp_path / "study.jsonl")
+    compute(groups, _where, store=store, options=StudyOptions(jobs=jobs), section="where")
+    assert [row["on_disk"] for row in store.rows if "on_disk" in row] == [False, False]
 
 
 def test_the_store_names_a_damaged_line(tmp_path):

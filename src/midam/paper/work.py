@@ -42,7 +42,10 @@ def compute(
     if not groups:
         return
     started = time.perf_counter()
-    results: Iterable[tuple[int, list[Row]]] = Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
+    # Arrays are pickled: memory-mapped, as joblib passes those of a megabyte, they would be read from disk at each
+    # step, and nothing on disk is trained in lockstep.
+    parallel = Parallel(n_jobs=options.jobs, return_as="generator_unordered", max_nbytes=None)
+    results: Iterable[tuple[int, list[Row]]] = parallel(
         delayed(_numbered)(number, function, group) for number, group in enumerate(groups)
     )
     counts = list(sizes) if sizes is not None else [1] * len(groups)
