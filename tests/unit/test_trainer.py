@@ -69,6 +69,37 @@ def test_the_validation_column_is_the_auroc_of_whole_bags():
     assert row["val_auroc"] == auroc(val.require_labels(), predict(trainer.model, val))
 
 
+def _of_one_set(tmp_path):
+    everything = make_bags(34)
+    return everything.subset(np.arange(24)), everything.subset(np.arange(24, 34))
+
+
+def _of_two_sets(tmp_path):
+    return make_bags(24), make_bags(10, seed=1)
+
+
+def _on_disk_and_in_memory(tmp_path):
+    disk, memory = _of_two_sets(tmp_path)
+    np.save(tmp_path / "instances.npy", disk.instances)
+    return disk.replace(instances=np.load(tmp_path / "instances.npy", mmap_mode="r")), memory
+
+
+def _in_memory_and_on_disk(tmp_path):
+    return _on_disk_and_in_memory(tmp_path)[::-1]
+
+
+@pytest.mark.parametrize("parts", [_of_one_set, _of_two_sets, _on_disk_and_in_memory, _in_memory_and_on_disk])
+@pytest.mark.parametrize("settings", [{}, {"standardize": False}, {"resident": False}], ids=str)
+def test_scores_while_training_are_those_of_a_prediction(parts, settings, tmp_path):
+    own, others = parts(tmp_path)
+    trainer = Trainer(make_config(members=2, **settings), own, others)
+    trainer.train_epoch()
+    np.testing.assert_array_equal(trainer.scores(others, trainer.reader(others)), predict(trainer.model, others))
+    assert trainer.history[0]["val_auroc"] == auroc(others.require_labels(), predict(trainer.model, others))
+    one_set = parts is _of_one_set and "resident" not in settings
+    assert (trainer.reader(others).all is trainer.reader(own).all is not None) == one_set
+
+
 def test_validation_changes_nothing():
     alone, beside = Trainer(make_config(), make_bags()), Trainer(make_config(), make_bags(), make_bags(10, seed=1))
     assert torch.equal(weights(train(alone)), weights(train(beside)))

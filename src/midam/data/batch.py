@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -97,6 +98,17 @@ class InstanceReader:
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
             self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
+
+    def holds(self, bags: Bags) -> bool:
+        """Whether the instances of `bags` are among those that this reader keeps in memory."""
+        return self._tensor is not None and bags.instances is self._array and not on_disk(self._array)
+
+    def over(self, bags: Bags) -> "InstanceReader":
+        """Reader of other bags whose instances this one holds; they share them."""
+        other = copy(self)
+        other.starts, other.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
+        other.waited_s = 0.0
+        return other
 
     def rows(self, positions: Tensor) -> Tensor:
         """Instances at flat positions [M] (int64, CPU): [M, ...] on the device."""

@@ -56,3 +56,8 @@ def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
     True
     """
     return cast(list[BagScorer], list(model.members)) if isinstance(model, BagEnsemble) else [model]
+
+
+def without_scaler(model: BagEnsemble) -> BagEnsemble:
+    """The same members, by reference, for instances that come standardised."""
+    return BagEnsemble([BagScorer(member.encoder, member.pooling) for member in scorers_of(model)])

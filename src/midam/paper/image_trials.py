@@ -16,7 +16,6 @@ from midam.compare.baselines import BASELINES
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.errors import DivergedError
-from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.paper.image_design import STACKED, Recipe, image_config, is_ce
 from midam.paper.image_sets import ImageSet, image_splits
@@ -158,7 +157,7 @@ def train_scored(
                 if reader is None:
                     scores.append(np.zeros(0))
                 else:
-                    scores.append(predict(trainer.reported, scored, chunk_size=config.chunk_size, reader=reader))
+                    scores.append(trainer.scores(scored, reader))
     except DivergedError:
         pass
     train = np.array([row["train_auroc"] for row in trainer.history])

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, SampledBatch
+from midam.data.batch import SampledBatch
 from midam.data.rows import on_disk
 from midam.data.sampling import BagSampler, EpochPlan
 from midam.errors import DivergedError
-from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.functional.objectives import class_weights
 from midam.nn.encoders import MLP
@@ -297,7 +296,7 @@ def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) ->
     started = time.perf_counter()
     trainer = Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train))
     scored = bags.subset(trial.score)
-    reader = InstanceReader(scored, device=trainer.fabric.device)
+    reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []
     failed = np.full(len(trial.score), np.nan)
     while not trainer.finished:
@@ -306,7 +305,7 @@ def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) ->
         except DivergedError:
             break
         if every_epoch or trainer.finished:
-            scores.append(predict(trainer.reported, scored, chunk_size=config.chunk_size, reader=reader))
+            scores.append(trainer.scores(scored, reader))
     wanted = config.epochs if every_epoch else 1
     rows = trainer.history
     lost = [float("nan")] * (config.epochs - len(rows))

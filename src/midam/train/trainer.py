@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags, both_classes
@@ -18,7 +19,7 @@ from midam.data.rows import on_disk
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, without_scaler
 from midam.nn.scorer import BagScorer
 from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig
@@ -81,8 +82,7 @@ class Trainer:
         self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
-        # Feature vectors in memory are standardised once, not at each visit; images stay bytes.
-        scaled = config.standardize and len(train.instance_shape) == 1 and not on_disk(train.instances)
+        scaled = _standardised_once(config, train)
         self.members = build_members(config, train, device=device, scaled=scaled)
         self.model = BagEnsemble([member.model for member in self.members])
         warn_of_sizes(self.members[0].model, train)
@@ -92,9 +92,8 @@ class Trainer:
         if config.standardize:
             fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
         check_warm_start(config, self.members[0].model)
-        reading: dict[str, Any] = {"device": device, "resident": config.resident, "workers": config.workers}
-        self._reader = InstanceReader(train, transform=self.members[0].model.scaler if scaled else None, **reading)
-        self._val_reader = InstanceReader(val, **reading) if val is not None else None
+        self._reader = self._open(train)
+        self._val_reader = self.reader(val) if val is not None else None
         self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
@@ -105,6 +104,15 @@ class Trainer:
     def reported(self) -> BagEnsemble:
         """The scorers that are validated and reported."""
         return reported_model(self.model, self._average)
+
+    def reader(self, bags: Bags) -> InstanceReader:
+        """Open bags for `scores`; those of the set that the training bags stand in share its instances in memory."""
+        return self._reader.over(bags) if self._reader.holds(bags) else self._open(bags)
+
+    def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
+        """Scores [N] that the reported scorers give to `bags`, which `reader` was opened for."""
+        model = without_scaler(self.reported) if _standardised_once(self.config, bags) else self.reported
+        return predict(model, bags, chunk_size=self.config.chunk_size, reader=reader)
 
     @property
     def waited_s(self) -> float:
@@ -182,6 +190,13 @@ class Trainer:
         self.history = [dict(row) for row in state["history"]]
         self.best_epoch = state["best_epoch"]
 
+    def _open(self, bags: Bags) -> InstanceReader:
+        scaler = self.members[0].model.scaler if _standardised_once(self.config, bags) else None
+        config = self.config
+        return InstanceReader(
+            bags, device=self.fabric.device, resident=config.resident, workers=config.workers, transform=scaler
+        )
+
     def _train_member(self, number: int, *, lr: float) -> tuple[float, float]:
         """Train one member for one epoch; returns its mean loss and the AUROC of its scores while training."""
         member = self.members[number]
@@ -217,13 +232,14 @@ class Trainer:
         return rates
 
     def _validate(self) -> float | None:
-        if self._val is None or (self.epoch % self.config.val_every and self.epoch < self.config.epochs):
+        if self._val is None or self._val_reader is None:
+            return None
+        if self.epoch % self.config.val_every and self.epoch < self.config.epochs:
             return None
         labels = self._val.require_labels()
         if labels.min() == labels.max():
             return None
-        scores = predict(self.reported, self._val, chunk_size=self.config.chunk_size, reader=self._val_reader)
-        return auroc(labels, scores)
+        return auroc(labels, self.scores(self._val, self._val_reader))
 
     def _check_finite(self, loss: float, model: BagScorer, *, lr: float) -> None:
         # The last step of the epoch can ruin the weights after the last loss was computed.
@@ -299,6 +315,11 @@ def seed_noise(device: torch.device, seed: int) -> None:
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+def _standardised_once(config: FitConfig, bags: Bags) -> bool:
+    # Feature vectors in memory, not at each visit; images stay bytes.
+    return config.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
 
 
 def _mix_seed(seed: int, epoch: int) -> int:
