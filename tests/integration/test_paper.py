@@ -64,7 +64,9 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
         "## The paper's protocol, margin 1",
         "## The paper's protocol, margin 0.1",
         "## Over 2 splits, margin 1",
+        "## What stochastic pooling adds to DAM, margin 1",
         "## Over 2 splits, margin 0.1",
+        "## What stochastic pooling adds to DAM, margin 0.1",
         "## Cross-validation of 3 folds: all methods, baselines and other libraries",
     ]
     calls = "`midam paper table2`, `midam paper table2 --margin 0.1`, `midam paper table2 --protocol cv`"

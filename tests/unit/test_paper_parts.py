@@ -19,7 +19,8 @@ from midam.paper.protocol import epoch_aurocs, paper_config, train_splits
 from midam.paper.registry import STUDIES, run_study
 from midam.paper.sets import paper_splits, published_folds
 from midam.paper.store import Store, settings_hash
-from midam.paper.trials import choose, choose_together
+from midam.paper.table2_page import Row, paired_section
+from midam.paper.trials import Chosen, choose, choose_together
 from midam.paper.work import compute
 from midam.train.config import FitConfig
 
@@ -71,6 +72,29 @@ def test_predictive_interval_covers_a_new_mean():
         draws = rng.normal(0.5, 0.01, 9)
         hits += predictive_interval(draws[:6].tolist(), count=3).holds(draws[6:].mean())
     assert 0.935 < hits / 2000 < 0.965
+
+
+def _row(method, values, *, name="musk1"):
+    trials = [Chosen(split, fold, 0.1, value, 1.0) for split, value in enumerate(values) for fold in range(2)]
+    return Row(name, method, trials, trials, trials)
+
+
+def test_midam_is_paired_with_dam_by_split():
+    rows = [
+        _row("midam-att", [0.9, 0.8, 0.85]),
+        _row("dam-att", [0.8, 0.6, 0.7]),
+        _row("midam-smx", [0.7, 0.8, 0.9]),
+        _row("dam-smx", [0.6, 0.7]),
+        _row("midam-att", [0.5, 0.75], name="new"),
+        _row("dam-att", [0.5, 0.75], name="new"),
+    ]
+    found = [line for line in paired_section(rows, margin=1.0) if line.startswith(("| musk1", "| new"))]
+    # Differences 0.1, 0.2, 0.15: sd 0.05, t_2 = 4.3027, 1/3 and 1/3 + 0.1 / 0.72.
+    assert found == [
+        "| musk1, MIDAM (att) - DAM (att) | 3 | +0.150 [+0.026, +0.274] | [+0.002, +0.298] | +0.058 | above 0 |",
+        "| new, MIDAM (att) - DAM (att) | 2 | +0.000 [+0.000, +0.000] | - | - | no spread |",
+    ]
+    assert paired_section(rows[2:4], margin=1.0) == paired_section([_row("dam-att", [0.5])], margin=1.0) == []
 
 
 def test_an_interval_needs_two_splits():

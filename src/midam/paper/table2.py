@@ -19,7 +19,7 @@ from midam.paper.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
 from midam.paper.sets import FOLDS
 from midam.paper.steptime import measure_libauc, time_section
 from midam.paper.store import Store
-from midam.paper.table2_page import Row, draw_rows, paper_section, split_rows, verdict_section
+from midam.paper.table2_page import Row, draw_rows, paired_section, paper_section, split_rows, verdict_section
 from midam.paper.trials import PAPER_SPLITS, Plan, more_section, run_trials, section
 from midam.paper.work import wall_time
 
@@ -89,6 +89,7 @@ def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[
         path = figure_path(options, NAME, f"margin-{margin:g}")
         if draw_rows(path, found):
             body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
+        body += paired_section(found, margin=margin)
     body += compared
     body += time_section(plans, sets, store=store)
     write_page(
