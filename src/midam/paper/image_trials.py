@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from midam.compare.baselines import BASELINES
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
 from midam.paper.image_design import STACKED, Recipe, image_config, is_ce
@@ -146,7 +145,7 @@ def train_scored(
     """
     trainer = make_trainer(config, bags, split)
     scored = bags.subset(score)
-    reader = InstanceReader(scored, device=trainer.fabric.device, resident=True, workers=0) if len(score) else None
+    reader = trainer.reader(scored) if len(score) else None
     per_epoch = -(-len(split.train) // (config.num_positive + config.num_negative))
     reached, scores = [], []
     try:

@@ -110,7 +110,7 @@ class Trainer:
         return self._reader.over(bags) if self._reader.holds(bags) else self._open(bags)
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
-        """Scores [N] that the reported scorers give to `bags`, which `reader` was opened for."""
+        """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
         model = without_scaler(self.reported) if _standardised_once(self.config, bags) else self.reported
         return predict(model, bags, chunk_size=self.config.chunk_size, reader=reader)
 
