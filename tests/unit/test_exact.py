@@ -307,6 +307,17 @@ def test_bags_stand_in_any_order_and_subset(estimator: nn.Module) -> None:
     assert out.n.tolist() == [1.0, 7.0, 12.0]
 
 
+@pytest.mark.parametrize(("dropout", "rows"), [(0.0, 6), (0.5, 32)])
+def test_in_one_chunk_the_maximum_alone_is_back_propagated_unless_noise_would_move_it(
+    dropout: float, rows: int
+) -> None:
+    bags, model = make_bags(), make_model("max", encoder=MLP(4, dropout=dropout).double())
+    seen: list[int] = []
+    model.encoder.register_forward_hook(lambda module, inputs, e: seen.append(len(e)) if e.requires_grad else None)
+    Exact(chunk_size=100)(model.train(), whole_batch(bags)).logit.sum().backward()
+    assert seen == [rows]
+
+
 @pytest.mark.parametrize("chunk_size", [1, 2, 10])
 def test_ties_of_max_pooling_go_to_the_first_instance_across_chunks(chunk_size: int) -> None:
     # Equal scores, different instances: the second feature tells which one was back-propagated.

@@ -63,9 +63,11 @@ def alone(config, bags, trial):
     return np.stack(scores), np.array([row["loss"] for row in trainer.history])
 
 
+# Whole bags of 4 instances on average are padded to equal rows a trial, those of 40 are not.
+@pytest.mark.parametrize("largest", [9, 80])
 @pytest.mark.parametrize("method", METHODS, ids="-".join)
-def test_every_trial_is_that_of_a_trainer_of_its_own(method):
-    bags, config = make_bags(), make_config(*method, weight_decay=0.01, temperature=None)
+def test_every_trial_is_that_of_a_trainer_of_its_own(method, largest):
+    bags, config = make_bags(largest=largest), make_config(*method, weight_decay=0.01, temperature=None)
     trials = make_trials(bags)
     for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
         scores, loss = alone(config, bags, trial)
@@ -89,6 +91,30 @@ def test_every_setting_of_a_step_is_followed(settings):
         np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("largest", [9, 80])
+@pytest.mark.parametrize("settings", [{}, {"hidden": [6, 4], "weight_decay": 0.1}, {"standardize": False}], ids=str)
+def test_whole_bags_of_any_size_follow_the_settings(settings, largest):
+    bags, config = make_bags(largest=largest), make_config(pooling="max", estimator="exact", **settings)
+    trials = make_trials(bags)
+    for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
+        np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("largest", [9, 80])
+def test_max_pooling_under_dropout_scores_the_instances_that_it_found(largest, monkeypatch):
+    bags, config = make_bags(largest=largest), make_config(pooling="max", estimator="exact", dropout=0.5)
+    rows = []
+    instances = StackedScorer.instances
+    monkeypatch.setattr(StackedScorer, "instances", lambda s, x, of=None: rows.append(len(x)) or instances(s, x, of))
+    trials = make_trials(bags, count=2)
+    train_trials(config, bags, trials)
+    assert min(rows) > 2 * 8
+    rows.clear()
+    train_trials(dataclasses.replace(config, dropout=0.0), bags, trials)
+    # 2 trials of 8 bags, in each of 3 steps of 4 epochs.
+    assert rows.count(2 * 8) == 12
+
+
 @pytest.mark.parametrize("settings", [{}, {"hidden": [6, 4], "weight_decay": 0.1}], ids=str)
 @pytest.mark.parametrize("estimator", ["vrsp", "exact"])
 def test_features_that_never_vary_are_not_multiplied(estimator, settings, monkeypatch):
@@ -106,8 +132,8 @@ def test_features_that_never_vary_are_not_multiplied(estimator, settings, monkey
 
 @pytest.mark.parametrize("estimator", ["exact-point", "exact"])
 def test_what_cannot_be_stacked_is_trained_one_after_the_other(estimator):
-    # Bags of 40 on average: padding would cost more than stacking gains.
-    bags, config = make_bags(largest=80), make_config(estimator=estimator)
+    # Bags of 200 on average: their arithmetic is what a step costs, with or without company.
+    bags, config = make_bags(largest=400), make_config(estimator=estimator)
     trials = make_trials(bags, count=2)
     for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
         np.testing.assert_array_equal(result.scores, alone(config, bags, trial)[0])

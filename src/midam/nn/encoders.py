@@ -22,6 +22,12 @@ class MLP(nn.Module):
     dropout : float
         In [0, 1), after each layer.
 
+    Attributes
+    ----------
+    repeatable : bool
+        An instance encoded twice is encoded alike: max pooling may look for the maximum first and back-propagate it
+        alone. Of an encoder without this attribute nobody knows.
+
     Examples
     --------
     >>> import torch
@@ -39,6 +45,7 @@ class MLP(nn.Module):
                 layers.append(nn.Dropout(dropout))
         self.layers = nn.Sequential(*layers)
         self.out_features = widths[-1]
+        self.repeatable = dropout == 0
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_normal_(layer.weight)

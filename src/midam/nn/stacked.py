@@ -47,9 +47,27 @@ class StackedScorer(BagScorer):
         for i, buffer in enumerate(buffers.values()):
             self.register_buffer(f"stacked_buffer_{i}", buffer)
 
-    def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M * R] and values v [M * R, V] of instances x [M * R, ...]."""
-        z, v = self.over_scorers(_Instances, x)
+    @property
+    def repeatable(self) -> bool:
+        """Whether an instance encoded twice is encoded alike, as `MLP.repeatable`."""
+        return getattr(self._template[0].encoder, "repeatable", False)
+
+    def instances(self, x: Tensor, rows: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+        """Logits z [R] and values v [R, V] of instances x [R, ...], `rows` of them for each scorer (default: equal).
+
+        Unequal rows go through one scorer after the other, which pays where they are many.
+        """
+        if rows is None:
+            z, v = self.over_scorers(_Instances, x)
+            return z, v
+        module = _Instances(self._template[0].train(self.training))
+        names = [f"scorer.{name}" for name in (*self._names, *self._buffer_names)]
+        buffers = [getattr(self, f"stacked_buffer_{i}") for i in range(len(self._buffer_names))]
+        # Unbound, all scorers' gradients of a weight come back in one piece.
+        weights = zip(*(p.unbind(0) for p in (*map(_turned, self.stacked), *buffers)))
+        own_rows = torch.split(x, list(rows))
+        parts = [functional_call(module, dict(zip(names, own)), (part,)) for own, part in zip(weights, own_rows)]
+        z, v = (torch.cat(out) for out in zip(*parts))
         return z, v
 
     def over_scorers(self, call: "type[_Call]", *inputs: Tensor) -> Any:

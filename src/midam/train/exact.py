@@ -27,7 +27,8 @@ class Exact(Estimator):
     gradients and lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by
     chunk. Equals plain autograd on the whole bags to rounding. Dropout is replayed chunk by chunk; batch normalisation
     in batch statistics is an error unless the batch fits one chunk, which takes one ordinary pass. With max pooling
-    one streamed pass finds each bag's maximal instance, and only that one is back-propagated.
+    one streamed pass finds each bag's maximal instance, and only that one is back-propagated; where the batch fits one
+    chunk, only for an encoder that says that it encodes an instance alike each time (`MLP.repeatable`).
 
     Parameters
     ----------
@@ -44,7 +45,8 @@ class Exact(Estimator):
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Bag output at the exact point."""
-        if int(batch.sizes.sum()) <= self.chunk_size:
+        again = not model.pooling.smooth and getattr(model.encoder, "repeatable", False)
+        if int(batch.sizes.sum()) <= self.chunk_size and not again:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
             out: BagOutput = model(x, batch.sizes.to(x.device))

@@ -29,7 +29,7 @@ from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
 from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig, member_seed
-from midam.train.lockstep_bags import ScoredBags, TrialReader, padded, whole_bags
+from midam.train.lockstep_bags import Layout, ScoredBags, TrialReader, whole_bags
 from midam.train.method import build_method, build_optimizer, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
 from midam.train.standardise import fit_scalers
@@ -37,7 +37,7 @@ from midam.train.trainer import Trainer, cpu_threads, make_fabric, seed_noise
 
 _AT_ONCE = 16
 _MAX_VALUES = 2**28
-_MAX_MEAN_SIZE = 24
+_MAX_MEAN_SIZE = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +219,11 @@ class _Lockstep:
     def _epoch(self) -> tuple[NDArray[np.float64], list[float]]:
         self.model.train()
         losses, scores, labels = [], [], []
-        for batch, segment in self._batches():
-            output = self.estimator(self.model, batch) if segment is None else whole_bags(self.model, batch, segment)
+        for batch, layout in self._batches():
+            if layout is None:
+                output = self.estimator(self.model, batch)
+            else:
+                output = whole_bags(self.model, batch.x, batch.sizes, layout)
             score = output.score
             h = score if self.objective.squash else output.logit
             loss = self.objective(h, batch.labels, weights=batch.class_weights)
@@ -239,7 +242,7 @@ class _Lockstep:
         values = [auroc(y, s) if np.isfinite(s).all() else float("nan") for y, s in zip(all_labels, all_scores)]
         return torch.stack(losses).double().mean(dim=0).cpu().numpy(), values
 
-    def _batches(self) -> Iterator[tuple[SampledBatch, Tensor | None]]:
+    def _batches(self) -> Iterator[tuple[SampledBatch, Layout | None]]:
         plans = [sampler.epoch() for sampler in self.samplers]
         # A plan speaks of the trial's own training bags; everything here is of the whole set.
         bags = torch.stack([torch.from_numpy(t.train)[p.bags] for t, p in zip(self.trials, plans)], dim=1)
@@ -249,10 +252,9 @@ class _Lockstep:
             labels, sizes = self.labels[of_step.flatten().to(self.device)], self.reader.sizes[of_step]
             weights = class_weights(labels[: of_step.shape[1]])
             if plans[0].slots is None:
-                positions, segment = padded(self.reader.starts[of_step], sizes)
-                x = self.reader.rows(positions)
-                batch = SampledBatch(x, index, labels, sizes.flatten().to(self.device), class_weights=weights)
-                yield batch, segment.flatten().to(self.device)
+                layout = self.reader.lay_out(of_step)
+                x = self.reader.whole(layout)
+                yield SampledBatch(x, index, labels, sizes.flatten().to(self.device), class_weights=weights), layout
                 continue
             slots, mask = _drawn(plans, step)
             positions = self.reader.starts[of_step].unsqueeze(-1) + slots

@@ -1,6 +1,7 @@
-"""What trials in lockstep read: instances as each standardises them, and whole bags padded to equal rows a trial."""
+"""What trials in lockstep read: instances as each standardises them, and whole bags laid out side by side."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -8,12 +9,32 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, SampledBatch
+from midam.data.batch import InstanceReader
 from midam.functional.logmean import reduce_segments
 from midam.nn.scorer import BagOutput, first_maximum
 from midam.nn.stacked import StackedScorer
 
 _ROWS_AT_A_TIME = 4096
+_PADDED_UP_TO = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the instances of K whole bags a trial stand, for M trials: R rows, trial after trial.
+
+    Attributes
+    ----------
+    positions : int64 Tensor [R]
+        Flat positions of the instances.
+    segment : int64 Tensor [R]
+        Bag of each, in [0, M * K); M * K for rows that pad a trial.
+    rows : tuple of M int, or None
+        Rows of each trial; None where all have equally many.
+    """
+
+    positions: Tensor
+    segment: Tensor
+    rows: tuple[int, ...] | None
 
 
 class TrialReader:
@@ -38,6 +59,8 @@ class TrialReader:
         self._table = torch.cat(tables) if len(tables) > 1 else tables[0]
         self._offset = torch.arange(len(own)).unsqueeze(1) * len(bags.instances)
         self.starts, self.sizes = own[0].starts, own[0].sizes
+        # Padding costs arithmetic, rows of their own a call a trial: of large bags the arithmetic is dearer.
+        self._pads = float(bags.sizes.mean()) <= _PADDED_UP_TO
 
     def drop_zero_features(self) -> Tensor | None:
         """Drop the features that are 0 in every instance and trial; returns the others [D'], None where all stay.
@@ -54,15 +77,29 @@ class TrialReader:
         self._table = self._table.index_select(1, columns)
         return columns.cpu()
 
-    @torch.no_grad()
+    def lay_out(self, index: Tensor) -> Layout:
+        """Lay out the whole bags `index` [M, K] of each trial."""
+        return (padded if self._pads else side_by_side)(self.starts[index], self.sizes[index])
+
+    def whole(self, layout: Layout) -> Tensor:
+        """Instances [R, ...] of whole bags."""
+        if layout.rows is None:
+            return self.rows(layout.positions.view(len(self._offset), -1))
+        offset = 0 if self._shared is not None else self._offset.flatten().repeat_interleave(torch.tensor(layout.rows))
+        return self._read(layout.positions + offset)
+
     def rows(self, positions: Tensor) -> Tensor:
         """Instances [M * R, ...] at the flat positions [M, R] of each trial."""
-        x = self._table.index_select(0, (positions + self._offset).flatten().to(self._table.device))
+        return self._read((positions + self._offset).flatten())
+
+    @torch.no_grad()
+    def _read(self, positions: Tensor) -> Tensor:
+        x = self._table.index_select(0, positions.to(self._table.device))
         return x if self._shared is None else self._shared(x)
 
 
 class ScoredBags:
-    """The bags that each trial scores, laid out once: chunks of whole bags, padded to equal rows a trial."""
+    """The bags that each trial scores, laid out once: chunks of whole bags, equally many a trial."""
 
     def __init__(self, reader: TrialReader, bags: Sequence[NDArray[np.int64]]) -> None:
         self.reader = reader
@@ -74,8 +111,7 @@ class ScoredBags:
         low = 0
         for high in _cuts(self.reader.sizes[index], _ROWS_AT_A_TIME):
             part = index[:, low:high]
-            sizes = reader.sizes[part]
-            self.chunks.append((*padded(reader.starts[part], sizes), sizes))
+            self.chunks.append((reader.lay_out(part), reader.sizes[part].flatten()))
             low = high
 
     @torch.no_grad()
@@ -83,30 +119,35 @@ class ScoredBags:
         """Scores of each trial's bags."""
         model.eval()
         parts = []
-        for positions, segment, sizes in self.chunks:
-            x = self.reader.rows(positions)
-            sizes_flat = sizes.flatten().to(x.device)
-            batch = SampledBatch(x, sizes_flat, sizes_flat, sizes_flat)
-            output = whole_bags(model, batch, segment.flatten().to(x.device))
+        for layout, sizes in self.chunks:
+            x = self.reader.whole(layout)
+            output = whole_bags(model, x, sizes.to(x.device), layout)
             parts.append(output.score.view(len(self.counts), -1))
         found = torch.cat(parts, dim=1).double().cpu().numpy()
         return [row[:count] for row, count in zip(found, self.counts)]
 
 
-def whole_bags(model: StackedScorer, batch: SampledBatch, segment: Tensor) -> BagOutput:
-    """Whole bags under plain autograd; the rows that pad a trial belong to a bag of their own, which is dropped."""
-    z, v = model.instances(batch.x)
-    num_bags = len(batch.index)
-    n = batch.sizes.to(z.dtype)
-    if not model.pooling.smooth:
-        top = first_maximum(z, segment, num_bags=num_bags + 1)[:-1]
-        return BagOutput(z[top], v[top], n, model.pooling)
-    stat = reduce_segments(z, v, segment, num_bags=num_bags + 1)
-    return BagOutput(stat.l[:-1], stat.r[:-1], n, model.pooling)
+def whole_bags(model: StackedScorer, x: Tensor, sizes: Tensor, layout: Layout) -> BagOutput:
+    """Whole bags of `sizes` [M * K] under plain autograd; of max pooling the maxima alone, where they can be repeated.
+
+    The rows that pad a trial belong to a bag of their own, which is dropped.
+    """
+    num_bags, segment = len(sizes), layout.segment.to(x.device)
+    looking = not model.pooling.smooth and model.repeatable
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not looking):
+        z, v = model.instances(x, layout.rows)
+    n = sizes.to(z.dtype)
+    if model.pooling.smooth:
+        stat = reduce_segments(z, v, segment, num_bags=num_bags + 1)
+        return BagOutput(stat.l[:-1], stat.r[:-1], n, model.pooling)
+    top = first_maximum(z, segment, num_bags=num_bags + 1)[:-1]
+    if looking and torch.is_grad_enabled():
+        return BagOutput(*model.instances(x[top]), n, model.pooling)
+    return BagOutput(z[top], v[top], n, model.pooling)
 
 
-def padded(starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat positions [M, R] of the instances of K bags a trial, and the bag [M, R] of each, M * K for padding."""
+def padded(starts: Tensor, sizes: Tensor) -> Layout:
+    """Bags [M, K] with equal rows a trial: those that a trial lacks are of a bag M * K."""
     trials, count = sizes.shape
     ends = sizes.cumsum(dim=1)
     ordinal = torch.arange(int(ends[:, -1].max())).expand(trials, -1).contiguous()
@@ -116,7 +157,16 @@ def padded(starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     first = (ends - sizes).gather(1, bag)
     positions = torch.where(real, starts.gather(1, bag) + ordinal - first, starts[:, :1])
     segment = bag + torch.arange(trials).unsqueeze(1) * count
-    return positions, torch.where(real, segment, trials * count)
+    return Layout(positions.flatten(), torch.where(real, segment, trials * count).flatten(), None)
+
+
+def side_by_side(starts: Tensor, sizes: Tensor) -> Layout:
+    """Bags [M, K] with as many rows a trial as they have instances."""
+    flat = sizes.flatten()
+    segment = torch.arange(len(flat)).repeat_interleave(flat)
+    first = flat.cumsum(dim=0) - flat
+    positions = starts.flatten()[segment] + torch.arange(len(segment)) - first[segment]
+    return Layout(positions, segment, tuple(sizes.sum(dim=1).tolist()))
 
 
 def _cuts(sizes: Tensor, rows: int) -> list[int]:
