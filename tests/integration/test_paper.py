@@ -1,13 +1,16 @@
 """The paper's studies in versions of seconds: pages, figures, resumed trials, and the command."""
 
+import gzip
 import json
 import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from midam.cli import main
+from midam.cli import paper as cli_paper
 from midam.compare.baselines import FEATURE_BASELINES, IMAGE_BASELINES
 from midam.data.bags import Bags
 from midam.paper import generalization, instances, mil, steptime, table2
@@ -51,13 +54,12 @@ def trials(folder, name):
     return [row for row in map(json.loads, lines) if "wall" not in row]
 
 
-def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
+def test_table2_joins_margins(tmp_path, sets):
     table2.study(options(tmp_path), sets)
     text = page(tmp_path, "table2")
     assert "margin 0.1" not in text.split("## Over")[0].split("## The paper's")[1]
     table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]}, shown=sets)
     assert re.search(r"- Time of the protocol at margin 0.1: .* \(so far: 1 of 2 sets\)\n", page(tmp_path, "table2"))
-    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]})
     text = page(tmp_path, "table2")
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
@@ -67,9 +69,8 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
         "## What stochastic pooling adds to DAM, margin 1",
         "## Over 2 splits, margin 0.1",
         "## What stochastic pooling adds to DAM, margin 0.1",
-        "## Cross-validation of 3 folds: all methods, baselines and other libraries",
     ]
-    calls = "`midam paper table2`, `midam paper table2 --margin 0.1`, `midam paper table2 --protocol cv`"
+    calls = "`midam paper table2`, `midam paper table2 --margin 0.1`"
     assert f"- The whole page: {calls}\n" in text
     margin_01 = text.split(titles[1])[1].split("## ")[0]
     assert "MIDAM (att)" in margin_01
@@ -77,6 +78,56 @@ def test_table2_joins_margins_and_cross_validation(tmp_path, sets):
     # 10 methods, 2 rates, 2 splits x 2 folds on one set; cross-entropy is not trained again for the second margin.
     rows = [row for row in trials(tmp_path, "table2.jsonl") if row["set"] == "one"]
     assert len(rows) == (10 + 6) * 2 * 4
+
+
+def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
+    table2.study(options(tmp_path), {"one": sets["one"]})
+    before = page(tmp_path, "table2")
+    table2.study(options(tmp_path, protocol="cv"), sets)
+    assert page(tmp_path, "table2") == before
+    text = page(tmp_path, "table2-cv")
+    assert "- Command: `midam paper table2 --protocol cv --out" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## AUROC",
+        "## Paired difference to midam-att",
+        "## Time",
+    ]
+    shown = dict(re.findall(r"\| ([\w-]+) \| (\d\.\d{3}) \| \d\.\d{3} \| \d\.\d{3} \|", text))
+    frame = pd.read_csv(tmp_path / "out" / "trials" / "table2-cv.csv.gz")
+    means = frame[frame["set"] == "one"].groupby("method")["auroc"].mean()
+    assert shown == {method: f"{mean:.3f}" for method, mean in means.items()}
+
+
+def test_a_study_is_carried_on_from_the_trials_beside_its_page(tmp_path, sets, monkeypatch, capsys):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path), one)
+    published = tmp_path / "out" / "trials" / "table2.jsonl.gz"
+    lines = gzip.decompress(published.read_bytes()).decode().splitlines()
+    assert lines == (tmp_path / "cache" / "table2.jsonl").read_text().splitlines()
+    assert "- Trials, a line of JSON each: [trials/table2.jsonl.gz](trials/table2.jsonl.gz)" in page(tmp_path, "table2")
+    # On another machine, with the same bags and another number of splits.
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr(
+        cli_paper, "run_study", lambda name, given: table2.study(options(elsewhere, splits=3), one) if name else given
+    )
+    words = ["--trials", str(published), "--out", str(elsewhere / "out"), "--cache", str(elsewhere / "cache")]
+    assert main(["paper", "table2", *words]) == 0
+    assert f"took {len(lines)} lines" in capsys.readouterr().err
+    rows = (elsewhere / "cache" / "table2.jsonl").read_text().splitlines()
+    assert rows[: len(lines)] == lines
+    assert {json.loads(row).get("split") for row in rows[len(lines) :]} == {2, None}
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{cut"), gzip.compress(b'{"a": 1}\n' * 99)[:-9]])
+def test_damaged_published_trials_are_refused(tmp_path, capsys, content):
+    path = tmp_path / "table2.jsonl.gz"
+    path.write_bytes(content)
+    cache = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
+    assert main(["paper", "table2", "--trials", str(path), *cache]) == 2
+    assert "got damage" in capsys.readouterr().err
+    assert main(["paper", "table2", "--trials", str(tmp_path / "none.jsonl.gz"), *cache]) == 2
+    assert "got no file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_more_splits_come_block_by_block_and_are_timed_apart(tmp_path, sets):
@@ -96,7 +147,7 @@ def test_a_set_is_shown_once_every_method_has_trials(tmp_path, sets):
     rows = [json.loads(line) for line in store.read_text().splitlines()]
     kept = [row for row in rows if (row.get("set"), row.get("method")) != ("two", "midam-att")]
     store.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]}, shown=sets)
+    table2.write(options(tmp_path), sets)
     assert "| one, MIDAM (smx) |" in page(tmp_path, "table2")
     assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
 
@@ -108,7 +159,7 @@ def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, s
     late = [row for row in rows if (row.get("set"), row.get("method"), row.get("split")) == ("two", "midam-att", 6)]
     assert late
     store.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not late[0]))
-    table2.study(options(tmp_path, protocol="cv"), {"one": sets["one"]}, shown=sets)
+    table2.write(options(tmp_path, splits=7), sets)
     text = page(tmp_path, "table2")
     assert "## Over 6 splits, margin 1" in text
     assert "`midam paper table2 --splits 6`" in text

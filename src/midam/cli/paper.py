@@ -9,7 +9,8 @@ from rich.markup import escape
 
 from midam.cli.parser import Parser
 from midam.paper.options import CACHE, OUT, StudyOptions
-from midam.paper.registry import STUDIES, run_study
+from midam.paper.registry import STUDIES, find_study, run_study
+from midam.paper.store import take_published
 from midam.report.terminal import stdout_console
 
 
@@ -26,6 +27,13 @@ def parser() -> ArgumentParser:
     paper.add_argument("--quick", action="store_true", help="a part of the study that ends in minutes")
     paper.add_argument("--out", type=str, default=str(OUT), metavar="DIR", help="folder of the page and figures")
     paper.add_argument("--cache", type=str, default=str(CACHE), metavar="DIR", help="folder of the finished trials")
+    paper.add_argument(
+        "--trials",
+        type=str | None,
+        default=None,
+        metavar="FILE",
+        help="published trials to start from, DIR/trials/NAME.jsonl.gz of a page: those that are missing are computed",
+    )
     paper.add_argument("--jobs", type=int, default=cpu_count(), help="processes at a time; default: one a core")
     paper.add_argument("--margin", type=float | None, default=None, help="margin c of the AUC objectives (table2, ...)")
     paper.add_argument("--splits", type=int | None, default=None, help="random splits (table2)")
@@ -49,6 +57,10 @@ def run(options: Namespace, console: Console) -> int:
         device=options.device,
         console=console,
     )
+    find_study(options.name)
+    if options.trials is not None:
+        count = take_published(Path(options.trials), settings.cache)
+        console.print(f"took {count} lines of published trials into {escape(str(settings.cache))}")
     run_study(options.name, settings)
     stdout_console().print(f"page: {escape(str(settings.out / options.name))}.md")
     return 0

@@ -57,6 +57,7 @@ def run(options: StudyOptions) -> None:
         shows="Does a step of MIDAM cost the same at any bag size? Does it take no more steps than Theorem 1 says?",
         seeds=f"0 to {plan.seeds - 1}; each draws bags, weights and batches of its own",
         seconds=seconds + wall_time(store, NAME),
+        store=store,
         body=report.body(timings, outcomes, figure=f"{NAME}.png"),
     )
 

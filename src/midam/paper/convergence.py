@@ -73,6 +73,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         shows=_SHOWS,
         seeds="0, 1, ... of weights and sampling, one a fold",
         seconds=wall_time(store, section),
+        store=store,
         body=[
             f"- Size: {size}",
             "",

@@ -4,6 +4,7 @@ The folds are those published with a set where it carries any, else stratified o
 """
 
 import dataclasses
+import gzip
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,14 +24,15 @@ from midam.compare.summary import format_interval
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.paper.options import StudyOptions
-from midam.paper.page import duration, table
+from midam.paper.page import table, write_page
 from midam.paper.printed import METHODS
 from midam.paper.sets import published_folds
 from midam.paper.store import Store, settings_hash
 from midam.paper.work import wall_time
+from midam.train.checkpoint import write_bytes
 from midam.train.config import FitConfig
 
-SECTION = "cv"
+NAME, SECTION = "table2-cv", "cv"
 FIRST = "midam-att"
 _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))
 
@@ -69,6 +71,24 @@ def _settings(**values: Any) -> FitConfig:
     return FitConfig(**values, accelerator="cpu").for_instances((1,))
 
 
+def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags]) -> None:
+    """Compare the methods on `sets`, and write the page of `shown`."""
+    plan = cv_plan(options)
+    store = Store(options.cache / f"{NAME}{'-quick' if options.quick else ''}.jsonl")
+    run_cv(plan, sets, options=options, store=store)
+    write_page(
+        options,
+        NAME,
+        study="table2",
+        title="Table 2 by cross-validation",
+        shows=f"Test AUROC of all methods, the baselines and other libraries on the tabular sets of the [paper's Table "
+        f"2](table2.md), in cross-validation of {plan.folds} folds.",
+        seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
+        seconds=wall_time(store),
+        body=cv_tables(plan, shown, options=options),
+    )
+
+
 def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
     """Compare the methods on each set; finished trials are kept below the cache folder."""
     for name, catalogued in sets.items():
@@ -95,32 +115,38 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                 store.add([{"wall": time.perf_counter() - started, "section": SECTION}])
 
 
-def cv_section(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> list[str]:
+def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) -> list[str]:
     """Return the tables of the sets that were finished, with the plan's repeats or with one; nothing without any."""
     found: dict[str, pd.DataFrame] = {}
-    origins = []
+    trials, origins = [], []
     for name, bags in sets.items():
         for candidate in (dataclasses.replace(plan, repeats=5), plan, dataclasses.replace(plan, repeats=1)):
-            path = _folder(candidate, name, bags, options.cache) / "summary.csv"
-            if path.is_file():
-                found[name] = pd.read_csv(path)
+            folder = _folder(candidate, name, bags, options.cache)
+            if (folder / "summary.csv").is_file():
+                found[name] = pd.read_csv(folder / "summary.csv")
+                trials.append(pd.read_csv(folder / "trials.csv", dtype=str).assign(set=name))
                 published = _folds(candidate, name, bags)[2]
                 origins.append(f"{name} ({'published' if published else 'drawn'}, {candidate.repeats})")
                 break
     if not found:
         return []
     return [
-        f"## Cross-validation of {plan.folds} folds: all methods, baselines and other libraries",
-        "",
         *_explained(plan, found, origins),
         "",
-        f"Wall time: {duration(wall_time(store, SECTION))}. Mean AUROC over the folds ('-': not run):",
+        *_publish(trials, options),
+        "## AUROC",
+        "",
+        "Mean over the folds ('-': not run):",
         "",
         *_auroc_table(found),
         "",
-        f"Paired difference to `{FIRST}` [95% interval]:",
+        f"## Paired difference to {FIRST}",
+        "",
+        "With its 95% interval:",
         "",
         *_table(found, lambda row: format_interval(row, "difference", sign=True)),
+        "",
+        "## Time",
         "",
         "Seconds a trial, in lockstep with others of its kind where that is possible:",
         "",
@@ -128,6 +154,16 @@ def cv_section(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions,
         "",
         *_left_out(found),
     ]
+
+
+def _publish(trials: Sequence[pd.DataFrame], options: StudyOptions) -> list[str]:
+    if options.quick:
+        return []
+    path = options.out / "trials" / f"{NAME}.csv.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = pd.concat(trials, ignore_index=True).to_csv(index=False)
+    write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    return [f"All trials, a row each: [trials/{path.name}](trials/{path.name}).", ""]
 
 
 def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequence[str]) -> list[str]:

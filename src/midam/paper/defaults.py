@@ -137,6 +137,7 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
         "the mean of the weights after each epoch of the second half.",
         seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
         seconds=wall_time(store),
+        store=store,
         body=[
             *_judged(areas, real, chosen, repeats=judged),
             *_tried(list(real), first, second, repeats),

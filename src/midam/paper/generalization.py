@@ -77,6 +77,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         shows=_SHOWS,
         seeds=f"0 to {wanted.splits - 1}, one a split, for the split, the weights and the sampling",
         seconds=wall_time(store, section),
+        store=store,
         body=body,
     )
 

@@ -153,6 +153,7 @@ def run(options: StudyOptions) -> None:
         shows=_SHOWS,
         seeds=f"{wanted.seeds[0]} to {wanted.seeds[-1]}, each a draw of bags, weights and samples",
         seconds=wall_time(store),
+        store=store,
         body=_body(wanted, outcomes, path),
     )
 

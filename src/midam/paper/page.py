@@ -10,6 +10,7 @@ import torch
 
 from midam import __version__
 from midam.paper.options import StudyOptions
+from midam.paper.store import Store
 from midam.runs.folder import write_text
 
 
@@ -22,15 +23,19 @@ def write_page(
     seeds: str,
     seconds: float,
     body: Iterable[str],
+    store: Store | None = None,
+    study: str | None = None,
 ) -> Path:
     """Write ``OUT/NAME.md``; the page appears whole or not at all.
+
+    Beside the page of a whole study stand the trials that it was made from.
 
     Parameters
     ----------
     options : StudyOptions
         Options of the study; ``out`` is made if it is missing.
     name : str
-        Name of the study and of the file.
+        Name of the file, and of the study.
     title : str
         Heading.
     shows : str
@@ -41,6 +46,10 @@ def write_page(
         Wall time of the computation, seconds.
     body : iterable of str
         Lines of Markdown.
+    store : Store, optional
+        The trials.
+    study : str, optional
+        Name of the study, where it has several pages.
 
     Returns
     -------
@@ -58,24 +67,26 @@ def write_page(
     """
     small = ["**Quick version: a part of the study.**", ""] if options.quick and not options.smaller else []
     small = ["**A trial of the command in seconds: no figure here means anything.**", ""] if options.smaller else small
+    options.out.mkdir(parents=True, exist_ok=True)
+    published = [] if store is None or options.quick else [_publish(store, options.out)]
     lines = [
         f"# {title}",
         "",
         shows,
         "",
         *small,
-        f"- Command: `{options.command(name)}`",
+        f"- Command: `{options.command(study or name)}`",
         f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {__version__}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
         f"- Machine: {machine()}; {options.jobs} process{'es' if options.jobs > 1 else ''} at a time, one thread each",
         f"- Wall time of the computation: {duration(seconds)}",
         f"- Seeds: {seeds}",
+        *published,
         "",
         *body,
         "",
     ]
     path = options.out / f"{name}.md"
-    options.out.mkdir(parents=True, exist_ok=True)
     write_text(path, "\n".join(lines))
     return path
 
@@ -123,6 +134,11 @@ def machine() -> str:
         model = names[0] if names else model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{model}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def _publish(store: Store, out: Path) -> str:
+    where = store.publish(out / "trials").relative_to(out).as_posix()
+    return f"- Trials, a line of JSON each: [{where}]({where}); `--trials FILE` carries the study on from there"
 
 
 def _row(cells: Sequence[str]) -> str:

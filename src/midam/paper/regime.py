@@ -64,5 +64,6 @@ def run(options: StudyOptions) -> None:
         shows=_SHOWS,
         seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
         seconds=wall_time(store),
+        store=store,
         body=body(results, figure.name),
     )

@@ -1,8 +1,14 @@
-"""Finished trials on disk: one line of JSON each, so that a stopped study goes on where it was."""
+"""Finished trials on disk: one line of JSON each, so that a stopped study goes on where it was.
 
+Beside a page they are published packed, `trials/NAME.jsonl.gz`: its figures can be checked, and the study carried on by
+someone who has not the machine that it began on.
+"""
+
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError
+from midam.errors import BagDataError, DataNotFoundError
+from midam.train.checkpoint import write_bytes
 from midam.train.config import FitConfig, to_dict
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
+
+_PACKED = ".jsonl.gz"
 
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
@@ -83,6 +92,58 @@ class Store:
             file.write("".join(json.dumps(row) + "\n" for row in new))
             file.flush()
         self.rows += new
+
+    def publish(self, folder: Path) -> Path:
+        """Write ``FOLDER/NAME.jsonl.gz``, byte for byte the same from the same rows; returns its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.path.stem}{_PACKED}"
+        write_bytes(path, gzip.compress(self.path.read_bytes(), compresslevel=9, mtime=0))
+        return path
+
+
+def take_published(path: Path, cache: Path) -> int:
+    """Add published trials that the cache does not hold to it; returns how many.
+
+    Parameters
+    ----------
+    path : Path
+        What `Store.publish` wrote.
+    cache : Path
+        Folder of the finished trials; ``CACHE/NAME.jsonl`` grows or is made.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such file.
+    BagDataError
+        If the file is no packed store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> first, second = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    >>> store = Store(first / "study.jsonl")
+    >>> store.add([{"split": 0}, {"split": 1}])
+    >>> packed = store.publish(first / "trials")
+    >>> take_published(packed, second), take_published(packed, second), Store(second / "study.jsonl").rows
+    (2, 0, [{'split': 0}, {'split': 1}])
+    """
+    if not path.is_file():
+        raise DataNotFoundError(
+            f"Expected published trials, got no file {path}; name one, e.g. trials/table2{_PACKED}."
+        )
+    if not path.name.endswith(_PACKED):
+        raise BagDataError(f"Expected published trials, NAME{_PACKED}, got {path}; name such a file.")
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+        rows: list[Row] = [json.loads(line) for line in lines]
+    except (OSError, EOFError, ValueError, zlib.error):
+        raise BagDataError(f"Expected lines of JSON packed by gzip, got damage (in {path}); fetch it again.") from None
+    store = Store(cache / path.name.removesuffix(".gz"))
+    held = {json.dumps(row) for row in store.rows}
+    new = [row for row in rows if json.dumps(row) not in held]
+    store.add(new)
+    return len(new)
 
 
 def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:

@@ -1,17 +1,17 @@
 """`midam paper table2`: test AUROC on the five tabular sets, beside the paper's Table 2.
 
-Two protocols fill one page. `splits` is the paper's: random 0.9/0.1 splits, 5 folds of the training part each, learning
+Two protocols, a page each. `splits` is the paper's: random 0.9/0.1 splits, 5 folds of the training part each, learning
 rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, more splits tell how much 15 trials vary.
-`cv` is 5 x 10-fold cross-validation with nothing chosen, where methods are compared in pairs.
+`cv` (`midam.paper.crossval`) is 5 x 10-fold cross-validation with nothing chosen, where methods are compared in pairs.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from midam.data import catalog
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.paper.crossval import CvPlan, cv_plan, cv_section, run_cv
+from midam.paper import crossval
 from midam.paper.options import StudyOptions
 from midam.paper.page import duration, figure_path, write_page
 from midam.paper.printed import METHODS, SETS
@@ -30,7 +30,8 @@ _MARGINS = (1.0, 0.1)
 _SHOWS = (
     "Test AUROC of the ten methods of the paper's Table 2 on the five tabular sets, ours beside the paper's: by its "
     "protocol (15 trials on 3 random splits), over more splits with intervals that know that the trials of a split "
-    "share their test bags, and by 5 x 10-fold cross-validation with baselines and other libraries."
+    "share their test bags. [Table 2 by cross-validation](table2-cv.md) has all methods, baselines and other libraries "
+    "in pairs."
 )
 
 
@@ -44,7 +45,7 @@ def plan(options: StudyOptions) -> Plan:
 
 
 def run(options: StudyOptions) -> None:
-    """Run a protocol, and write the page from everything that was run so far."""
+    """Run a protocol, and write its page from everything that was run so far."""
     _protocol(options)
     names = (_QUICK_SET,) if options.quick else SETS
     study(options, {name: catalog.load(name) for name in names}, shown={name: catalog.load(name) for name in SETS})
@@ -52,17 +53,22 @@ def run(options: StudyOptions) -> None:
 
 def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags] | None = None) -> None:
     """Run a protocol on `sets`; the page shows what the store holds of `shown` (default: the same sets)."""
-    protocol = _protocol(options)
-    full, quick = (Store(options.cache / f"{name}.jsonl") for name in (NAME, _QUICK))
+    shown = sets if shown is None else shown
+    if _protocol(options) == "cv":
+        crossval.study(options, sets, shown=shown)
+        return
+    full, quick = stores(options)
     # The quick version keeps its own trials, so that its time is that of a first run.
     store = quick if options.quick else full
-    wanted, crossval = plan(options), cv_plan(options)
-    if protocol == "splits":
-        run_trials(wanted, sets, store=store, options=options)
-        measure_libauc(sets, store=store, smaller=options.smaller)
-    else:
-        run_cv(crossval, sets, options=options, store=store)
-    _write(options, wanted, crossval, sets if shown is None else shown, full if full.rows else quick)
+    run_trials(plan(options), sets, store=store, options=options)
+    measure_libauc(sets, store=store, smaller=options.smaller)
+    write(options, shown)
+
+
+def stores(options: StudyOptions) -> tuple[Store, Store]:
+    """Return the trials of the study and those of its quick version."""
+    full, quick = (Store(options.cache / f"{name}.jsonl") for name in (NAME, _QUICK))
+    return full, quick
 
 
 def _protocol(options: StudyOptions) -> str:
@@ -74,13 +80,14 @@ def _protocol(options: StudyOptions) -> str:
     return protocol
 
 
-def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[str, Bags], store: Store) -> None:
+def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
+    """Write the page from the trials of `sets` that the cache holds."""
+    full, quick = stores(options)
+    store, wanted = full if full.rows else quick, plan(options)
     margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
     plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
-    rows = {margin: split_rows(plans[margin], sets, store=store) for margin in margins}
-    rows = _once(rows)
-    compared = cv_section(crossval, sets, options=options, store=store)
-    body = [*_commands(rows, compared), *_times(rows, store, Store(options.cache / f"{_QUICK}.jsonl"))]
+    rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
+    body = [*_commands(rows), *_times(rows, store, quick)]
     for margin, found in rows.items():
         body += paper_section(found, margin=margin)
     for margin, found in rows.items():
@@ -90,16 +97,16 @@ def _write(options: StudyOptions, wanted: Plan, crossval: CvPlan, sets: Mapping[
         if draw_rows(path, found):
             body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
         body += paired_section(found, margin=margin)
-    body += compared
     body += time_section(plans, sets, store=store)
     write_page(
         options,
         NAME,
         title="Table 2: the tabular sets",
         shows=_SHOWS,
-        seeds=_seeds(crossval),
+        seeds=("splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"),
         seconds=wall_time(store),
         body=body,
+        store=store,
     )
 
 
@@ -112,19 +119,13 @@ def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
     return kept
 
 
-def _seeds(crossval: CvPlan) -> str:
-    text = "splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"
-    return f"{text}; repeats of the cross-validation are seeded 0 to {crossval.repeats - 1}"
-
-
-def _commands(rows: Mapping[float, list[Row]], compared: Sequence[str]) -> list[str]:
+def _commands(rows: Mapping[float, list[Row]]) -> list[str]:
     """The calls that make up the page: each writes it from all that was run so far."""
     calls = []
     for margin, found in rows.items():
         splits = max(row.splits for row in found)
         calls.append(StudyOptions(margin=None if margin == MARGIN else margin))
         calls += [dataclasses.replace(calls[-1], splits=splits)] if splits > PAPER_SPLITS else []
-    calls += [StudyOptions(protocol="cv")] if compared else []
     return [f"- The whole page: {', '.join(f'`{call.command(NAME)}`' for call in calls)}"] if len(calls) > 1 else []
 
 

@@ -44,6 +44,7 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet]) -> None:
         seeds="repeats of the cross-validation are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f for "
         "weights and sampling",
         seconds=wall_time(store, section),
+        store=store,
         body=body(design, sets, jobs, rows, expected=expected),
     )
 

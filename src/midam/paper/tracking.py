@@ -90,6 +90,7 @@ def run(options: StudyOptions) -> None:
         shows="Does the tracked state of a bag approach the bag's own statistic as the step sizes go to zero?",
         seeds=f"0 to {seeds - 1}, of the weights and the draws",
         seconds=wall_time(store, NAME),
+        store=store,
         body=report.body(found, scales, data=data, bags=bags, figure=f"{NAME}.png"),
     )
 
