@@ -6,15 +6,13 @@ import torch
 from torch import nn
 
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.predict import evaluation
+from midam.evaluate.predict import bag_groups, evaluation
 from midam.evaluate.stream import stream_members
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
 from midam.train.estimators import VarianceReduced
 from midam.train.exact import refuse_batch_statistics
 from midam.train.member import Member
-
-_BAGS_AT_A_TIME = 4096
 
 
 def check_warm_start(config: FitConfig, model: BagScorer) -> None:
@@ -60,8 +58,8 @@ def warm_start(members: Sequence[Member], reader: InstanceReader, *, chunk_size:
     """
     models = [member.trained for member in members]
     with evaluation(nn.ModuleList(models)):
-        for low in range(0, len(reader.sizes), _BAGS_AT_A_TIME):
-            index = torch.arange(low, min(low + _BAGS_AT_A_TIME, len(reader.sizes)))
+        for group in bag_groups(reader.sizes.numpy(), chunk_size=chunk_size):
+            index = torch.arange(group.start, group.stop)
             batch = WholeBatch(reader, index, torch.zeros(len(index)))
             outputs = stream_members(models, batch, chunk_size=chunk_size)
             for member, output in zip(members, outputs):
