@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from midam.paper.defaults import CANDIDATES, TREES, finalists, fold_tests, settings_of, study
+from midam.paper.defaults import finalists, study
+from midam.paper.defaults_trials import CANDIDATES, TREES, fold_tests, settings_of
 from midam.paper.options import StudyOptions
 from midam.paper.store import Store
 from midam.paper.synthetic import synthetic_sets
