@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.functional.logmean import LogMean, linearise, merge, point_weights, reduce, reduce_segments
+from midam.nn.custom import Encoder
 from midam.nn.encoders import MLP
 from midam.nn.pooling import make_pooling
-from midam.nn.resnet import ResNet20
+from midam.nn.resnet import Norm, ResNet20
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.augment import Augment
 from midam.train.exact import Exact, ExactPoint, _Passes
 from midam.train.objective import OBJECTIVES
 
@@ -307,15 +309,25 @@ def test_bags_stand_in_any_order_and_subset(estimator: nn.Module) -> None:
     assert out.n.tolist() == [1.0, 7.0, 12.0]
 
 
-@pytest.mark.parametrize(("dropout", "rows"), [(0.0, 6), (0.5, 32)])
+@pytest.mark.parametrize(("dropout", "augmented", "rows"), [(0.0, False, 6), (0.5, False, 32), (0.0, True, 32)])
 def test_in_one_chunk_the_maximum_alone_is_back_propagated_unless_noise_would_move_it(
-    dropout: float, rows: int
+    dropout: float, augmented: bool, rows: int
 ) -> None:
     bags, model = make_bags(), make_model("max", encoder=MLP(4, dropout=dropout).double())
+    if augmented:
+        images = nn.Sequential(nn.Unflatten(1, (1, 2, 2)), Augment(["flip"], instance_shape=(1, 2, 2)))
+        model = BagScorer(model.encoder, model.pooling, scaler=images)
     seen: list[int] = []
     model.encoder.register_forward_hook(lambda module, inputs, e: seen.append(len(e)) if e.requires_grad else None)
     Exact(chunk_size=100)(model.train(), whole_batch(bags)).logit.sum().backward()
     assert seen == [rows]
+
+
+@pytest.mark.parametrize(("norm", "repeatable"), [("group", True), ("batch", False)])
+def test_a_network_says_whether_it_encodes_an_instance_alike_each_time(norm: Norm, repeatable: bool) -> None:
+    network = ResNet20(1, norm=norm)
+    assert network.repeatable == Encoder(network, instance_shape=(1, 8, 8)).repeatable == repeatable
+    assert not Encoder(nn.Flatten(), instance_shape=(1, 8, 8)).repeatable
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 10])

@@ -43,6 +43,8 @@ class Encoder(nn.Module):
     ----------
     out_features : int
         D.
+    repeatable : bool
+        What the network says of itself, as `midam.nn.encoders.MLP` does; False where it says nothing.
 
     Raises
     ------
@@ -74,6 +76,7 @@ class Encoder(nn.Module):
         self._frozen = tuple(freeze)
         self._freeze(name)
         self._trains = any(p.requires_grad for p in module.parameters())
+        self.repeatable = bool(getattr(module, "repeatable", False))
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""

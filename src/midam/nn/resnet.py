@@ -30,6 +30,11 @@ class ResNet20(nn.Module):
     spatial : {2, 3}
         Axes of an instance after the channels: [C, H, W] or [C, D, H, W].
 
+    Attributes
+    ----------
+    repeatable : bool
+        As of `midam.nn.encoders.MLP`.
+
     Raises
     ------
     ConfigError
@@ -60,6 +65,7 @@ class ResNet20(nn.Module):
                 width_in = width
         self.blocks = nn.Sequential(*blocks)
         self.out_features = 64
+        self.repeatable = norm == "group"
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, C, ...] as [M, 64]."""

@@ -45,8 +45,7 @@ class Exact(Estimator):
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Bag output at the exact point."""
-        again = not model.pooling.smooth and getattr(model.encoder, "repeatable", False)
-        if int(batch.sizes.sum()) <= self.chunk_size and not again:
+        if int(batch.sizes.sum()) <= self.chunk_size and (model.pooling.smooth or not _repeatable(model)):
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
             out: BagOutput = model(x, batch.sizes.to(x.device))
@@ -234,6 +233,11 @@ def refuse_batch_statistics(model: nn.Module, what: str) -> None:
                 f"statistics at {name!r}, where each chunk is normalised in its own way; use group normalisation, or "
                 "put the layer into evaluation mode (model.get_submodule(name).eval())."
             )
+
+
+def _repeatable(model: BagScorer) -> bool:
+    augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
+    return getattr(model.encoder, "repeatable", False) and not augmented
 
 
 def _refuse_noise(model: nn.Module, estimator: str) -> None:
