@@ -1,0 +1,60 @@
+"""The figures in the README are those of the results pages."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+INTERVAL = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / "results" / f"{name}.md").read_text("utf-8")
+
+
+def section(text: str, title: str) -> list[list[str]]:
+    """Rows of the table below a heading that begins so."""
+    (part,) = [part for part in text.split("\n## ")[1:] if part.startswith(title)]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_table_2_over_splits() -> None:
+    said = re.search(r"Over (\d+) splits .*? within (0\.\d{3}) of 0 .*? (\d+) of (\d+) of the paper's means", README)
+    assert said is not None
+    splits, bound, inside, rows = said.groups()
+    verdicts = [row[6] for row in section(page("table2"), f"Over {splits} splits, margin 1")]
+    assert (verdicts.count("inside"), len(verdicts)) == (int(inside), int(rows))
+    paired = section(page("table2"), "What stochastic pooling adds to DAM, margin 1")
+    assert {row[1] for row in paired} == {splits}
+    assert max(abs(float(row[2].split()[0])) for row in paired) == float(bound)
+    assert "no corrected interval excludes 0" in README
+    assert {row[5] for row in paired} == {"no difference found"}
+
+
+def test_cross_validation() -> None:
+    text = page("table2-cv")
+    head = ["musk1", "musk2", "fox", "tiger", "elephant"]
+    assert f"| method | {' | '.join(head)} |" in text
+    ahead, behind = {}, {}
+    for method, *cells in section(text, "Paired difference to midam-att"):
+        found = [INTERVAL.fullmatch(cell) for cell in cells]
+        ahead[method] = [name for name, part in zip(head, found) if part and float(part[3]) < 0]
+        behind[method] = [name for name, part in zip(head, found) if part and float(part[2]) > 0]
+    assert "separable neither from whole bags (`dam-att`) nor from mini-batches (`dam-mb-att`)" in README
+    assert "ahead of LibAUC's loop on Fox, of torchmil's ABMIL on Fox and Tiger, and not separable from extra" in README
+    same = ("dam-att", "dam-mb-att", "bag-statistics-extratrees")
+    assert not any(ahead[name] or behind[name] for name in same)
+    assert (ahead["libauc-midam-att"], ahead["torchmil-abmil"]) == (["fox"], ["fox", "tiger"])
+
+
+def test_table_3() -> None:
+    rows = {row[0]: row for row in section(page("table3"), "Paired differences")}
+    colour = rows["colon, MIDAM (att) minus rgb-trees"]
+    volumes = rows["adrenal, MIDAM (att) minus DAM (MB-att)"]
+    mean, low, high = (float(x) for x in INTERVAL.fullmatch(colour[3]).groups())
+    over = [float(x) for x in re.findall(r"[+-]\d\.\d{3}", colour[4])]
+    said = f"by {mean:.3f} AUROC (95% interval by source image {low:.3f} to {high:.3f}; over trainings"
+    assert f"{said} {over[0]:.3f} to {over[1]:.3f})" in README
+    mean, low, high = (-float(x) for x in INTERVAL.fullmatch(volumes[3]).groups())
+    assert f"mini-batches are ahead of it by {mean:.3f} ({high:.3f} to {low:.3f})" in README
