@@ -24,7 +24,7 @@ from midam.paper.options import StudyOptions
 from midam.paper.page import figure_path, table, write_page
 from midam.paper.sets import Split
 from midam.report.figures import new_figure
-from midam.train.trainer import cpu_threads
+from midam.train.cpu import cpu_threads
 
 NAME = "figure-attention"
 METHOD = "midam-att"

@@ -24,7 +24,7 @@ from midam.paper.sets import Split
 from midam.paper.store import Row, Store, settings_hash
 from midam.paper.work import compute
 from midam.report.figures import add_legend, new_figure
-from midam.train.trainer import cpu_threads
+from midam.train.cpu import cpu_threads
 
 VERSION = 1
 STUDY = "image-curves"

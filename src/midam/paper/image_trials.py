@@ -23,8 +23,9 @@ from midam.paper.sets import Split
 from midam.paper.store import Row, Store, settings_hash
 from midam.paper.work import compute
 from midam.train.config import FitConfig
+from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial
-from midam.train.trainer import Trainer, cpu_threads
+from midam.train.trainer import Trainer
 
 VERSION = 1
 STUDY = "images"

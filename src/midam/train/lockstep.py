@@ -29,11 +29,12 @@ from midam.nn.scorer import BagScorer
 from midam.nn.stacked import StackedScorer
 from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig, member_seed
+from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.lockstep_bags import Layout, ScoredBags, TrialReader, whole_bags
 from midam.train.method import build_method, build_optimizer, warn_of_sizes
 from midam.train.stacked_objective import StackedObjective, make_stacked_objective
 from midam.train.standardise import fit_scalers
-from midam.train.trainer import Trainer, cpu_threads, make_fabric, seed_noise
+from midam.train.trainer import Trainer, make_fabric, seed_noise
 
 _AT_ONCE = 16
 _MAX_VALUES = 2**28
@@ -197,7 +198,8 @@ class _Lockstep:
             seed_noise(self.device, self.trials[0].seed)
             for epoch in range(self.config.epochs):
                 self._set_rates(epoch)
-                loss, auc = self._epoch()
+                with denormals_flushed():
+                    loss, auc = self._epoch()
                 losses.append(loss)
                 aurocs.append(auc)
                 if self.average is not None and self.config.averages(epoch):

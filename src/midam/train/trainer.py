@@ -3,8 +3,8 @@
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from midam.nn.ensemble import BagEnsemble, without_scaler
 from midam.nn.scorer import BagScorer
 from midam.train.average import make_average, reported_model
 from midam.train.config import FitConfig
+from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.encoding import refuse_half_volumes
 from midam.train.member import build_members
 from midam.train.method import warn_of_sizes
@@ -203,7 +204,7 @@ class Trainer:
         losses, scores, labels = [], [], []
         # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
         noise = torch.random.fork_rng(devices=self._cuda_devices())
-        with noise, cpu_threads(self.config.cpu_threads()):
+        with noise, cpu_threads(self.config.cpu_threads()), denormals_flushed():
             seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
             # Closed at once when a step fails: the threads that read ahead end with it.
             with closing(member.batches(self._reader, self._labels)) as batches:
@@ -295,17 +296,6 @@ def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Run with so many CPU threads; None leaves them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def seed_noise(device: torch.device, seed: int) -> None:
