@@ -85,8 +85,9 @@ class TrialReader:
         """Instances [R, ...] of whole bags."""
         if layout.rows is None:
             return self.rows(layout.positions.view(len(self._offset), -1))
-        offset = 0 if self._shared is not None else self._offset.flatten().repeat_interleave(torch.tensor(layout.rows))
-        return self._read(layout.positions + offset)
+        if len(self._offset) == 1:
+            return self._read(layout.positions)
+        return self._read(layout.positions + self._offset.flatten().repeat_interleave(torch.tensor(layout.rows)))
 
     def rows(self, positions: Tensor) -> Tensor:
         """Instances [M * R, ...] at the flat positions [M, R] of each trial."""
