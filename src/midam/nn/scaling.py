@@ -3,6 +3,7 @@
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -116,7 +117,8 @@ def _moments(columns: Tensor, *, robust: bool) -> tuple[Tensor, Tensor]:
     constant = columns.amin(dim=0) == columns.amax(dim=0)
     kept = _winsorise(columns) if robust else columns
     center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
-    scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
+    if not (scale > 0).all():
+        scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
     # In floating point the deviation of many equal numbers need not be exactly 0.
     return center, torch.where(constant, torch.ones_like(scale), scale)
 
@@ -154,5 +156,6 @@ def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
 def _winsorise(x: Tensor) -> Tensor:
     last = x.shape[0] - 1
     cut = max(math.floor(_TAIL * last), 1 if last >= 4 else 0)
-    ordered = x.sort(dim=0).values
-    return x.clamp(ordered[cut], ordered[last - cut])
+    # Two ranks of each column are wanted, not all of them in order.
+    parted = torch.from_numpy(np.partition(x.numpy(), (cut, last - cut), axis=0))
+    return x.clamp(parted[cut], parted[last - cut])
