@@ -118,7 +118,11 @@ def test_a_study_is_carried_on_from_the_trials_beside_its_page(tmp_path, sets, m
     assert {json.loads(row).get("split") for row in rows[len(lines) :]} == {2, None}
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{cut"), gzip.compress(b'{"a": 1}\n' * 99)[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip", gzip.compress(b"{cut", mtime=0), gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9]],
+    ids=["plain", "half a line", "cut off"],
+)
 def test_damaged_published_trials_are_refused(tmp_path, capsys, content):
     path = tmp_path / "table2.jsonl.gz"
     path.write_bytes(content)
