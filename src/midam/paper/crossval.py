@@ -4,7 +4,6 @@ The folds are those published with a set where it carries any, else stratified o
 """
 
 import dataclasses
-import gzip
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,9 +26,8 @@ from midam.paper.options import StudyOptions
 from midam.paper.page import table, write_page
 from midam.paper.printed import METHODS
 from midam.paper.sets import published_folds
-from midam.paper.store import Store, settings_hash
+from midam.paper.store import Store, settings_hash, write_packed
 from midam.paper.work import wall_time
-from midam.train.checkpoint import write_bytes
 from midam.train.config import FitConfig
 
 NAME, SECTION = "table2-cv", "cv"
@@ -160,9 +158,7 @@ def _publish(trials: Sequence[pd.DataFrame], options: StudyOptions) -> list[str]
     if options.quick:
         return []
     path = options.out / "trials" / f"{NAME}.csv.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = pd.concat(trials, ignore_index=True).to_csv(index=False)
-    write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    write_packed(path, pd.concat(trials, ignore_index=True).to_csv(index=False).encode())
     return [f"All trials, a row each: [trials/{path.name}](trials/{path.name}).", ""]
 
 

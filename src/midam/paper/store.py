@@ -95,10 +95,15 @@ class Store:
 
     def publish(self, folder: Path) -> Path:
         """Write ``FOLDER/NAME.jsonl.gz``, byte for byte the same from the same rows; returns its path."""
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.path.stem}{_PACKED}"
-        write_bytes(path, gzip.compress(self.path.read_bytes(), compresslevel=9, mtime=0))
+        write_packed(path, self.path.read_bytes())
         return path
+
+
+def write_packed(path: Path, content: bytes) -> None:
+    """Write a gzip file, the same for the same content, into a folder that is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, gzip.compress(content, compresslevel=9, mtime=0))
 
 
 def take_published(path: Path, cache: Path) -> int:
