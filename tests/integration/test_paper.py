@@ -16,7 +16,7 @@ from midam.data.bags import Bags
 from midam.paper import generalization, instances, mil, steptime, table2
 from midam.paper.crossval import cv_plan
 from midam.paper.options import StudyOptions
-from midam.paper.registry import run_study
+from midam.paper.registry import STUDIES, run_study
 from midam.paper.store import Store
 
 
@@ -46,6 +46,8 @@ def page(folder, name):
         assert (folder / "out" / figure).stat().st_size > 5000
     for line in ("- Command: `midam paper", "- Machine: ", "- Seeds: ", "- Wall time"):
         assert line in text
+    if name in STUDIES and "**Quick version" not in text:
+        assert STUDIES[name].store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
     return text
 
 
@@ -129,9 +131,23 @@ def test_damaged_published_trials_are_refused(tmp_path, capsys, content):
     cache = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
     assert main(["paper", "table2", "--trials", str(path), *cache]) == 2
     assert "got damage" in capsys.readouterr().err
-    assert main(["paper", "table2", "--trials", str(tmp_path / "none.jsonl.gz"), *cache]) == 2
+    assert main(["paper", "table2", "--trials", str(tmp_path / "none" / "table2.jsonl.gz"), *cache]) == 2
     assert "got no file" in capsys.readouterr().err
+    assert main(["paper", "table2", "--trials", str(path), "--size", "small", *cache]) == 2
+    assert "Expected no --size" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("table3", "Expected the trials of the study table3, images.jsonl.gz"), ("table1", "keeps none")]
+)
+def test_trials_of_another_study_are_refused(tmp_path, capsys, name, said):
+    path = tmp_path / "table2.jsonl.gz"
+    path.write_bytes(gzip.compress(b"{}\n", mtime=0))
+    words = ["--trials", str(path), "--cache", str(tmp_path / "cache")]
+    assert main(["paper", name, *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "cache").exists()
 
 
 def test_more_splits_come_block_by_block_and_are_timed_apart(tmp_path, sets):

@@ -9,6 +9,7 @@ import pytest
 from midam.paper.defaults import finalists, study
 from midam.paper.defaults_trials import CANDIDATES, TREES, fold_tests, settings_of
 from midam.paper.options import StudyOptions
+from midam.paper.registry import STUDIES
 from midam.paper.store import Store
 from midam.paper.synthetic import synthetic_sets
 from midam.train.config import FitConfig
@@ -64,6 +65,7 @@ def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path):
     text = (tmp_path / "out" / "defaults.md").read_text(encoding="utf-8")
     assert "| witness | " in text
     assert "ExtraTrees" in text
+    assert (options.out / "trials" / f"{STUDIES['defaults'].store}.jsonl.gz").is_file()
     assert re.search(r"^Averaged weights minus 'linear[^']*', paired by fold", text, re.MULTILINE)
     assert re.search(
         r"^\| auto, clip 3, B = 8, averaged \| [+-]0\.\d+ \| [+-]0\.\d+ \| [+-]0\.\d+ \[", text, re.MULTILINE

@@ -33,6 +33,7 @@ from midam.paper.image_statistics import BagScores, compare_trials, weighted_aur
 from midam.paper.image_trials import make_jobs, run_job, score_epochs, search
 from midam.paper.options import StudyOptions
 from midam.paper.printed import TABLE3
+from midam.paper.registry import STUDIES
 from midam.paper.table3_page import body
 from midam.train.config import FitConfig
 
@@ -81,6 +82,8 @@ def page(folder, name):
     text = (folder / "out" / f"{name}.md").read_text(encoding="utf-8")
     for figure in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (folder / "out" / figure).stat().st_size > 5000
+    if name in STUDIES and "**Quick version" not in text:
+        assert STUDIES[name].store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
     return text
 
 

@@ -15,6 +15,7 @@ from midam.paper import complexity, tracking
 from midam.paper.complexity_report import Outcome, Sweep, cost_verdict
 from midam.paper.options import StudyOptions
 from midam.paper.powerlaw import Exponent, fit_exponent, slopes, verdict
+from midam.paper.registry import STUDIES
 from midam.paper.stationary import Cell, _Path, make_bags, make_model, run_cell, squared_gradient_norm, theorem_rates
 from midam.paper.step_cost import Timing
 from midam.paper.store import Store
@@ -250,6 +251,7 @@ def test_a_tiny_study_writes_its_page_and_keeps_its_runs(study, tmp_path):
     page = (options.out / f"{study.NAME}.md").read_text(encoding="utf-8")
     assert "the bound" in page
     assert f"midam paper {study.NAME}" in page
+    assert (options.out / "trials" / f"{STUDIES[study.NAME].store}.jsonl.gz").is_file()
     assert (options.out / f"{study.NAME}.png").stat().st_size > 10_000
     cache = options.cache / f"{study.NAME}.jsonl"
     before = [row for row in Store(cache).rows if "key" in row]

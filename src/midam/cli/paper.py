@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from midam.cli.parser import Parser
 from midam.paper.options import CACHE, OUT, StudyOptions
-from midam.paper.registry import STUDIES, find_study, run_study
+from midam.paper.registry import STUDIES, check_study, run_study
 from midam.paper.store import take_published
 from midam.report.terminal import stdout_console
 
@@ -57,9 +57,10 @@ def run(options: Namespace, console: Console) -> int:
         device=options.device,
         console=console,
     )
-    find_study(options.name)
-    if options.trials is not None:
-        count = take_published(Path(options.trials), settings.cache)
+    trials = None if options.trials is None else Path(options.trials)
+    check_study(options.name, settings, trials=trials)
+    if trials is not None:
+        count = take_published(trials, settings.cache)
         console.print(f"took {count} lines of published trials into {escape(str(settings.cache))}")
     run_study(options.name, settings)
     stdout_console().print(f"page: {escape(str(settings.out / options.name))}.md")

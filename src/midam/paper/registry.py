@@ -4,10 +4,12 @@ import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from midam.errors import ConfigError
 from midam.paper.options import StudyOptions
+from midam.paper.store import PACKED
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,14 @@ class Study:
         ``module:function``; imported when the study runs, so that a list of studies costs nothing.
     takes : tuple of str
         The optional settings of `StudyOptions` that it understands.
+    store : str
+        Stem of the file of its finished trials, by which published ones are known; empty where it keeps none.
     """
 
     help: str
     target: str
     takes: tuple[str, ...] = ()
+    store: str = ""
 
 
 STUDIES: dict[str, Study] = {
@@ -35,27 +40,37 @@ STUDIES: dict[str, Study] = {
         "test AUROC on the tabular sets, beside the paper's Table 2",
         "midam.paper.table2:run",
         takes=("margin", "splits", "protocol"),
+        store="table2",
     ),
     "table3": Study(
         "test AUROC on the image sets, beside the paper's Table 3",
         "midam.paper.table3:run",
         takes=("size", "device"),
+        store="images",
     ),
     "figure-generalization": Study(
-        "training and test AUROC along the epochs, MIDAM and DAM", "midam.paper.generalization:run", takes=("margin",)
+        "training and test AUROC along the epochs, MIDAM and DAM",
+        "midam.paper.generalization:run",
+        takes=("margin",),
+        store="curves",
     ),
     "figure-instances": Study(
-        "MIDAM with 1, 2, 4, 8 or all instances a bag", "midam.paper.instances:run", takes=("margin",)
+        "MIDAM with 1, 2, 4, 8 or all instances a bag",
+        "midam.paper.instances:run",
+        takes=("margin",),
+        store="curves",
     ),
     "figure-convergence": Study(
         "validation and test AUROC along the epochs on images, MIDAM and DAM (MB)",
         "midam.paper.convergence:run",
         takes=("size", "device"),
+        store="image-curves",
     ),
     "figure-budget": Study(
         "MIDAM on images at one budget of patches a step: few bags with many, or many bags with few",
         "midam.paper.budget:run",
         takes=("size", "device"),
+        store="image-curves",
     ),
     "figure-attention": Study(
         "a positive and a negative image with the scores and weights of their patches",
@@ -66,12 +81,23 @@ STUDIES: dict[str, Study] = {
         "optimizer and learning rate for images, by validation bags",
         "midam.paper.image_defaults:run",
         takes=("size", "device"),
+        store="image-curves",
     ),
-    "tracking": Study("error of the tracked state as the step sizes shrink", "midam.paper.tracking:run"),
-    "complexity": Study("cost of a step, and steps to a stationary point", "midam.paper.complexity:run"),
-    "unit-tests": Study("three tests of the MIL assumption for every pooling and estimator", "midam.paper.mil:run"),
-    "defaults": Study("the defaults, chosen leave-one-set-out, beside bag statistics", "midam.paper.defaults:run"),
-    "regime": Study("which estimator to take: bag size, witness rate, instances, steps", "midam.paper.regime:run"),
+    "tracking": Study(
+        "error of the tracked state as the step sizes shrink", "midam.paper.tracking:run", store="tracking"
+    ),
+    "complexity": Study(
+        "cost of a step, and steps to a stationary point", "midam.paper.complexity:run", store="complexity"
+    ),
+    "unit-tests": Study(
+        "three tests of the MIL assumption for every pooling and estimator", "midam.paper.mil:run", store="unit-tests"
+    ),
+    "defaults": Study(
+        "the defaults, chosen leave-one-set-out, beside bag statistics", "midam.paper.defaults:run", store="defaults"
+    ),
+    "regime": Study(
+        "which estimator to take: bag size, witness rate, instances, steps", "midam.paper.regime:run", store="regime"
+    ),
 }
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
 
@@ -91,14 +117,35 @@ def run_study(name: str, options: StudyOptions) -> None:
     ConfigError
         If there is no such study, or it does not take an option that was given.
     """
+    study = check_study(name, options)
+    module, _, function = study.target.partition(":")
+    run = cast(Callable[[StudyOptions], None], getattr(importlib.import_module(module), function))
+    run(options)
+
+
+def check_study(name: str, options: StudyOptions, *, trials: Path | None = None) -> Study:
+    """Return the study of this name, if it takes the options and the file of published trials.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such study, or it does not take an option that was given, or the trials are another study's.
+
+    Examples
+    --------
+    >>> check_study("table2", StudyOptions(splits=5), trials=Path("docs/results/trials/table2.jsonl.gz")).store
+    'table2'
+    """
     study = find_study(name)
     for option in _OPTIONAL:
         if getattr(options, option) is not None and option not in study.takes:
             others = ", ".join(key for key, other in STUDIES.items() if option in other.takes)
             raise ConfigError(f"Expected no --{option} with the study {name}, got one; it belongs to {others}.")
-    module, _, function = study.target.partition(":")
-    run = cast(Callable[[StudyOptions], None], getattr(importlib.import_module(module), function))
-    run(options)
+    if trials is not None and not study.store:
+        raise ConfigError(f"Expected no --trials with the study {name}, which keeps none; leave it out.")
+    if trials is not None and trials.name != (own := f"{study.store}{PACKED}"):
+        raise ConfigError(f"Expected the trials of the study {name}, {own}, got {trials}; name its own.")
+    return study
 
 
 def find_study(name: str) -> Study:

@@ -24,7 +24,8 @@ from midam.train.config import FitConfig, to_dict
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
-_PACKED = ".jsonl.gz"
+# How a file of published trials ends.
+PACKED = ".jsonl.gz"
 
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
@@ -95,7 +96,7 @@ class Store:
 
     def publish(self, folder: Path) -> Path:
         """Write ``FOLDER/NAME.jsonl.gz``, byte for byte the same from the same rows; returns its path."""
-        path = folder / f"{self.path.stem}{_PACKED}"
+        path = folder / f"{self.path.stem}{PACKED}"
         write_packed(path, self.path.read_bytes())
         return path
 
@@ -134,11 +135,9 @@ def take_published(path: Path, cache: Path) -> int:
     (2, 0, [{'split': 0}, {'split': 1}])
     """
     if not path.is_file():
-        raise DataNotFoundError(
-            f"Expected published trials, got no file {path}; name one, e.g. trials/table2{_PACKED}."
-        )
-    if not path.name.endswith(_PACKED):
-        raise BagDataError(f"Expected published trials, NAME{_PACKED}, got {path}; name such a file.")
+        raise DataNotFoundError(f"Expected published trials, got no file {path}; name one, e.g. trials/table2{PACKED}.")
+    if not path.name.endswith(PACKED):
+        raise BagDataError(f"Expected published trials, NAME{PACKED}, got {path}; name such a file.")
     try:
         lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
         rows: list[Row] = [json.loads(line) for line in lines]
