@@ -15,6 +15,9 @@
 The command line turns each of them into one message and exit code 2 (130 for a stopped run).
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class MidamError(Exception):
     """Base class of all errors that `midam` raises on purpose."""
@@ -58,3 +61,21 @@ class DivergedError(MidamError):
 
 class RunStoppedError(MidamError):
     """The run was stopped; it can be resumed."""
+
+
+def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
+    """What a message says of a name that is not known: the nearest known ones, else all or the first eight.
+
+    Examples
+    --------
+    >>> nearest("atention", ["attention", "mean"])
+    "did you mean 'attention'?"
+    >>> nearest("x", ["attention", "mean"])
+    'known are attention, mean.'
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=count, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(found) for found in near)}?"
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"known are {shown}." if shown else "there are none."

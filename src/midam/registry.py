@@ -1,0 +1,193 @@
+"""The extension points: what a name stands for, ours or anybody's.
+
+A row is ``name: "package.module.Object"``; nothing is imported before it is asked for. What is not in the table is
+found
+
+- by its class path, ``package.module.Object``, wherever a name may stand, or
+- by an entry point of an installed package, in the group ``midam.plugins``, called ``KIND.NAME``:
+
+      [project.entry-points."midam.plugins"]
+      "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from midam.errors import ConfigError, nearest
+
+GROUP = "midam.plugins"
+
+
+class Registry:
+    """Names of one kind of thing.
+
+    Parameters
+    ----------
+    kind : str
+        What messages and entry points call it, such as "pooling".
+    rows : mapping of str to str
+        Class path of each name of ours.
+    base : str, optional
+        Class path of the class that all must subclass; without one, anything that can be called will do.
+    functions : bool
+        Admit functions that return an instance beside classes.
+
+    Examples
+    --------
+    >>> shapes = Registry("shape", {"ordered": "collections.OrderedDict"}, base="builtins.dict")
+    >>> shapes.find("ordered").__name__, shapes.find("collections.Counter").__name__
+    ('OrderedDict', 'Counter')
+    >>> shapes.check("orderd")
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected a known shape, got 'orderd'; did you mean 'ordered'?
+    """
+
+    def __init__(self, kind: str, rows: Mapping[str, str], *, base: str | None = None, functions: bool = False) -> None:
+        self.kind = kind
+        self._rows = dict(rows)
+        self._added: dict[str, Any] = {}
+        self._base = base
+        self._functions = functions
+
+    def names(self) -> list[str]:
+        """All names: ours, those that were added, those of installed packages."""
+        return list(dict.fromkeys([*self._rows, *self._added, *_plugins(self.kind)]))
+
+    def add(self, name: str, thing: Any) -> None:
+        """Let `name` stand for a class or function in this process.
+
+        Raises
+        ------
+        ConfigError
+            If the name is taken, or the thing is of another kind.
+        """
+        if name in self.names():
+            raise ConfigError(f"Expected a new name of a {self.kind}, got {name!r}, which is taken; choose another.")
+        self._added[name] = self._fitting(thing, name)
+
+    def remove(self, name: str) -> None:
+        """Forget what `add` was told."""
+        del self._added[name]
+
+    def check(self, name: str) -> None:
+        """Refuse a name that stands for nothing; a class path is not looked into before `find`.
+
+        Raises
+        ------
+        ConfigError
+            The message names the nearest known name.
+        """
+        if name not in self.names() and "." not in name:
+            raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
+
+    def find(self, name: str) -> Any:
+        """What a name or class path stands for; importing runs the code of its module.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such name, it cannot be imported, or it is no such thing.
+        """
+        self.check(name)
+        if name in self._added:
+            return self._added[name]
+        point = _plugins(self.kind).get(name)
+        if name not in self._rows and point is not None:
+            try:
+                return self._fitting(point.load(), name)
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(
+                    f"Expected the {self.kind} {name!r} in the package {point.module!r}, got {error}; mend or remove "
+                    "that package."
+                ) from None
+        return self._fitting(import_path(self._rows.get(name, name), kind=self.kind), name)
+
+    def _fitting(self, thing: Any, name: str) -> Any:
+        base = None if self._base is None else import_path(self._base, kind=self.kind)
+        fits = callable(thing)
+        if base is not None:
+            fits = issubclass(thing, base) if isinstance(thing, type) else self._functions and callable(thing)
+        if not fits:
+            wanted = "something to call" if base is None else f"a subclass of {self._base}"
+            raise ConfigError(f"Expected {wanted} as {self.kind}, got {thing!r} for {name!r}; name another one.")
+        return thing
+
+
+def import_path(path: str, *, kind: str) -> Any:
+    """Import what a class path names.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module, or nothing of that name in it.
+    """
+    module_name, _, name = path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        missing = f"no module {module_name!r}" if getattr(error, "name", None) == module_name else str(error)
+        raise ConfigError(
+            f"Expected the class path of a {kind} that can be imported, got {path!r} ({missing}); install its package, "
+            "or correct the path."
+        ) from None
+    if not hasattr(module, name):
+        raise ConfigError(
+            f"Expected the class path of a {kind}, got {path!r}; {module_name} has no {name!r}: "
+            f"{nearest(name, dir(module))}"
+        )
+    return getattr(module, name)
+
+
+def build(make: Callable[..., Any], *, what: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a class or function with what it asks for by name.
+
+    Parameters
+    ----------
+    make : callable
+        The class or function.
+    what : str
+        What messages call it, such as "the pooling 'attention'".
+    offered : mapping
+        Values that it gets where it has parameters of these names: settings, sizes, seeds.
+    arguments : mapping
+        Values that it must take, whatever was offered under their names.
+
+    Raises
+    ------
+    ConfigError
+        If there is no parameter for an argument, or one is missing.
+
+    Examples
+    --------
+    >>> build(lambda *, tau, n=1: (tau, n), what="it", offered={"tau": 0.1, "seed": 5}, arguments={"n": 2})
+    (0.1, 2)
+    """
+    parameters = inspect.signature(make).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in arguments:
+        if name not in parameters and not takes_all:
+            raise ConfigError(f"Expected arguments of {what}, got {name!r}; {nearest(name, parameters)}")
+    given = {name: value for name, value in offered.items() if name in parameters} | dict(arguments)
+    for name, parameter in parameters.items():
+        asked = parameter.default is parameter.empty and parameter.kind in (
+            parameter.KEYWORD_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        )
+        if asked and name not in given:
+            raise ConfigError(f"Expected the argument {name!r} of {what}, got none; give it.")
+    return make(**given)
+
+
+@cache
+def _plugins(kind: str) -> dict[str, EntryPoint]:
+    found = {}
+    for point in entry_points(group=GROUP):
+        of, _, name = point.name.partition(".")
+        if of == kind:
+            found[name] = point
+    return found
