@@ -1,0 +1,32 @@
+"""A pooling of one file: linear softmax."""
+
+import torch
+from torch import Tensor
+
+from midam.functional.poolings import log_phi
+from midam.nn import Pooling, upcast
+
+
+class LinearSoftmaxPooling(Pooling):
+    """Mean of the instance scores, each weighted by itself: sum phi^2 / sum phi (Wang et al., ICASSP 2019).
+
+    As a log-weighted mean: z = log phi, v = phi, h = r. So it can be streamed, tracked and sampled like any other.
+    """
+
+    name = "linear-softmax"
+    weighted = True  # z varies: draws in proportion to exp(z) beat uniform ones
+    value_size = 1
+
+    def __init__(self, in_features: int, *, floor: float = 1e-4) -> None:
+        super().__init__(in_features)
+        self.scorer = torch.nn.Linear(in_features, 1)
+        self.floor = floor
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, 1] of encodings e [M, D]."""
+        raw = upcast(self.scorer(e))
+        return log_phi(raw.squeeze(-1)), torch.sigmoid(raw)
+
+    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Bag scores [K]."""
+        return r.squeeze(-1).clamp(self.floor, 1 - self.floor)
