@@ -1,0 +1,431 @@
+"""Show that a change of the code changed no result: digests of some hundred small runs, old checkout against new.
+
+    python benchmarks/digests.py --write old.json --source ../old/src     (the checkout before)
+    python benchmarks/digests.py --write new.json --source src            (the checkout after)
+    python benchmarks/digests.py --compare old.json new.json
+
+It drives the command line alone, so that one script runs both, and it makes all its inputs itself. Digests hold on
+one machine with one set of libraries: write both files there, in a row, and throw them away afterwards.
+"""
+
+import argparse
+import base64
+import contextlib
+import csv
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.digest_cases import CASES, STOPPED, Commands, make_inputs
+
+# Words of the options and files that are spelled otherwise in later versions; `--rename` adds to them.
+RENAMED = {"generalised-mean": "generalized-mean", "colour": "color"}
+
+# Columns that no two runs share, by ARTEFACT:COLUMN, and why.
+NOT_COMPARED = {
+    "*:*seconds*": "a time",
+    "*:peak_mib*": "a memory measured in passing",
+    "*:version": "the version of midam",
+    "*:*sources*": "places in the temporary folder",
+    "*explain.json:run": "a digest of model.pt as a file, with its version and format",
+}
+_KEPT = 4096  # numbers of a column that are kept; of longer ones a sample, evenly spaced
+_LIMIT = 300.0  # seconds until the first epoch is done
+_WORK = "WORK"
+
+Column = dict[str, Any]
+Artefacts = dict[str, dict[str, Column]]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write a file of digests, or compare two; returns the exit code."""
+    options = _options().parse_args(argv)
+    if options.compare:
+        old, new = (json.loads(Path(path).read_text()) for path in options.compare)
+        renamed = RENAMED | dict(words.split("=", 1) for words in options.rename)
+        return compare(old, new, expected=options.expect, renamed=renamed)
+    only = options.only or ["*"]
+    cases = {name: CASES[name] for name in CASES if any(fnmatch.fnmatchcase(name, pattern) for pattern in only)}
+    if not cases:
+        raise SystemExit(f"Expected --only to name a case, got {', '.join(only)}; take one of {', '.join(CASES)}.")
+    with tempfile.TemporaryDirectory(prefix="midam-digests-") as work:
+        found = write(cases, Path(work).resolve(), python=options.python, source=options.source, jobs=options.jobs)
+    Path(options.write).write_text(json.dumps(found))
+    broken = [name for name in found if "error" in found[name]]
+    for name in broken:
+        print(f"{name}: {found[name]['error']}", file=sys.stderr)
+    print(f"{len(found)} cases, {len(broken)} broken: {options.write}")
+    return 1 if broken else 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", metavar="FILE", help="run the cases and write their digests")
+    what.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="exit code 1 if anything differs")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that runs midam")
+    parser.add_argument("--source", default=None, help="folder that is put first on PYTHONPATH, such as CHECKOUT/src")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="CASE", help="a case, or a pattern such as 'max-*'"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    parser.add_argument(
+        "--expect", action="append", default=[], metavar="PATTERN", help="CASE:ARTEFACT:COLUMN that may differ, with *"
+    )
+    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="a word that is spelled anew")
+    return parser
+
+
+# --- running
+
+
+def write(
+    cases: dict[str, Commands], work: Path, *, python: str = sys.executable, source: str | None = None, jobs: int = 2
+) -> dict[str, Any]:
+    """Run cases in the folder `work`; what each one made, or its error."""
+    make_inputs(work / "inputs")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIDAM_")}
+    paths = [str(Path(source).resolve())] if source else []
+    paths += [str(work / "inputs"), *filter(None, [environment.get("PYTHONPATH")])]
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "MIDAM_CACHE": str(work / "cache")}
+    servers: Queue[Server] = Queue()
+    for _ in range(jobs):
+        servers.put(Server(python, environment, compiled=work / "compiled"))
+
+    def one(name: str) -> dict[str, Any]:
+        server = servers.get()
+        began = time.monotonic()
+        try:
+            error = _run(cases[name], work / name, server)
+        finally:
+            servers.put(server)
+        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+        return {"error": error.replace(str(work), _WORK)} if error else dict(read_artefacts(work / name, work))
+
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            return dict(zip(cases, pool.map(one, cases), strict=True))
+    finally:
+        while not servers.empty():
+            servers.get().close()
+
+
+# Forks once for each command, so that what midam is built on is imported once and midam itself each time.
+_SERVER = """
+import contextlib, importlib, json, os, runpy, sys
+for name in sys.argv[2:]:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[1]
+for line in iter(sys.stdin.readline, ""):
+    folder, log, arguments = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.chdir(folder)
+        for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):
+            os.dup2(os.open(path, flags), number)
+        os.dup2(1, 2)
+        sys.argv[1:] = arguments
+        runpy.run_module("midam.cli", run_name="__main__", alter_sys=True)
+        sys.exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+_UNDER = ("torch", "torch.utils.data", "lightning_fabric", "scipy.stats", "sklearn.linear_model", "sklearn.datasets")
+_UNDER += ("sklearn.ensemble", "sklearn.svm", "pandas", "matplotlib.figure", "matplotlib.backends.backend_agg", "h5py")
+_UNDER += ("joblib", "jsonargparse", "rich.console", "rich.progress", "yaml", "nibabel", "PIL.Image")
+
+
+class Server:
+    """A process that runs `python -m midam.cli`, one command at a time."""
+
+    def __init__(self, python: str, environment: dict[str, str], *, compiled: Path) -> None:
+        command = [python, "-c", _SERVER, str(compiled), *_UNDER]
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def start(self, arguments: list[str], folder: Path, log: Path) -> int:
+        """Start a command; returns its process."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps([str(folder), str(log), arguments]) + "\n")
+        return self._answer()
+
+    def wait(self) -> int:
+        """Exit code of the command, once it has ended."""
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def _answer(self) -> int:
+        assert self._process.stdout
+        return int(self._process.stdout.readline())
+
+
+def _run(commands: Commands, folder: Path, server: Server) -> str:
+    """Run the commands of a case in a new folder; returns what went wrong, else nothing."""
+    folder.mkdir()
+    log = folder / "log"
+    for command in commands:
+        words = _spelling(server, log) if any(_word(old).search(word) for old in RENAMED for word in command) else {}
+        stopped = command[0] == STOPPED
+        arguments = [rename(word, words) for word in (["fit", *command[1:]] if stopped else command)]
+        child = server.start(arguments, folder, log)
+        if stopped:
+            _stop_after_an_epoch(child, folder / "run" / "metrics.csv")
+        code = server.wait()
+        if code != (130 if stopped else 0):
+            return f"midam {' '.join(arguments)}: exit code {code}: {log.read_text().strip()[-500:]}"
+        log.unlink()
+    return ""
+
+
+def _spelling(server: Server, log: Path) -> dict[str, str]:
+    """The words that this checkout spells anew, by its help."""
+    server.start(["fit", "--help"], log.parent, log)
+    server.wait()
+    return {old: new for old, new in RENAMED.items() if _word(new).search(log.read_text())}
+
+
+def _stop_after_an_epoch(child: int, metrics: Path) -> None:
+    deadline = time.monotonic() + _LIMIT
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") > 1):
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+
+
+# --- reading
+
+
+def read_artefacts(folder: Path, work: Path) -> Iterator[tuple[str, dict[str, Column]]]:
+    """Each file of a case that is compared, by its name: its columns, each with a digest and its numbers."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        reader = _READERS.get(path.suffix)
+        if reader is None or name.endswith("last.pt"):
+            continue
+        columns = {key: value for key, value in reader(path) if not _left_out(f"{name}:{key}")}
+        for column in columns.values():
+            if "text" in column:
+                column["text"] = [text.replace(str(work), _WORK) for text in column["text"]]
+        yield name, columns
+
+
+def _left_out(column: str) -> bool:
+    return any(fnmatch.fnmatch(column, pattern) for pattern in NOT_COMPARED)
+
+
+def _numbers(values: Any, content: bytes) -> Column:
+    flat = np.asarray(values).ravel()
+    sample = flat if flat.size <= _KEPT else flat[np.linspace(0, flat.size - 1, _KEPT).astype(np.int64)]
+    numbers = base64.b64encode(sample.astype("<f8").tobytes()).decode()
+    return {"sha256": hashlib.sha256(content).hexdigest(), "numbers": numbers, "shape": list(np.shape(values))}
+
+
+def _array(values: Any) -> Column:
+    array = np.ascontiguousarray(values)
+    if array.dtype.kind not in "fiub":
+        return {"text": [str(value) for value in array.ravel()]}
+    return _numbers(array, str(array.dtype).encode() + array.tobytes())
+
+
+def _texts(values: list[str]) -> Column:
+    """Numbers, where all that is there is one; else texts."""
+    try:
+        numbers = [float(value) if value else np.nan for value in values]
+    except ValueError:
+        return {"text": values}
+    return _numbers(numbers, "\n".join(values).encode())
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, Column]]:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if path.name == "trials.csv":  # in the order in which trials end
+        rows.sort(key=lambda row: (row["method"], int(row["repeat"]), int(row["fold"])))
+    for name in rows[0] if rows else ():
+        yield name, _texts([row[name] for row in rows])
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key in value:
+            yield from _leaves(value[key], f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{i}")
+    else:
+        yield path, value
+
+
+def _plain(value: Any) -> Column:
+    items = value if isinstance(value, list) else [value]
+    if items and all(isinstance(item, int | float) and not isinstance(item, bool) for item in items):
+        return _numbers(value, json.dumps(value).encode())
+    return {"text": [json.dumps(item) for item in items]}
+
+
+def _read_json(path: Path) -> Iterator[tuple[str, Column]]:
+    return ((name, _plain(value)) for name, value in _leaves(json.loads(path.read_text())))
+
+
+def _read_yaml(path: Path) -> Iterator[tuple[str, Column]]:
+    return ((name, _plain(value)) for name, value in _leaves(yaml.safe_load(path.read_text())))
+
+
+def _read_weights(path: Path) -> Iterator[tuple[str, Column]]:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    for name, value in _leaves(content):
+        if isinstance(value, torch.Tensor):
+            yield name, _array(value.numpy())
+        elif name.split(".")[0] in ("calibrator", "threshold"):
+            yield name, _plain(value)
+
+
+def _read_npz(path: Path) -> Iterator[tuple[str, Column]]:
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays:
+            yield name, _array(arrays[name])
+
+
+def _read_hdf5(path: Path) -> Iterator[tuple[str, Column]]:
+    found: list[tuple[str, Column]] = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.append((name, _array(item[()]))) if hasattr(item, "dtype") else None)
+        found += [(f"@{name}", _array(value)) for name, value in file.attrs.items()]
+    yield from found
+
+
+def _read_bytes(path: Path) -> Iterator[tuple[str, Column]]:
+    content = path.read_bytes()
+    yield "bytes", _numbers(np.frombuffer(content, np.uint8), content)
+
+
+_READERS = {
+    **dict.fromkeys([".json", ".geojson"], _read_json),
+    **{".csv": _read_csv, ".yaml": _read_yaml, ".pt": _read_weights, ".npz": _read_npz, ".h5": _read_hdf5},
+    ".bin": _read_bytes,
+}
+
+
+# --- comparing
+
+
+def _word(text: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-]){re.escape(text)}(?![\w-])")
+
+
+def rename(text: str, words: dict[str, str]) -> str:
+    """The text with whole words replaced."""
+    for old, new in words.items():
+        text = _word(old).sub(new, text)
+    return text
+
+
+def difference(old: Column | None, new: Column | None) -> str:
+    """How two columns differ; nothing if they are the same."""
+    if old is None or new is None:
+        return f"only in the {'new' if old is None else 'old'} run"
+    if "text" in old or "text" in new:
+        a, b = old.get("text", ["numbers"]), new.get("text", ["numbers"])
+        if len(a) != len(b):
+            return f"{len(a)} -> {len(b)} texts"
+        return next((f"{x[:60]} -> {y[:60]}" for x, y in zip(a, b, strict=True) if x != y), "")
+    if old["sha256"] == new["sha256"]:
+        return ""
+    return _apart(old, new)
+
+
+def _apart(old: Column, new: Column) -> str:
+    if old["shape"] != new["shape"]:
+        return f"shape {old['shape']} -> {new['shape']}"
+    a, b = (np.frombuffer(base64.b64decode(column["numbers"]), "<f8") for column in (old, new))
+    if np.any(np.isnan(a) != np.isnan(b)):
+        return "a number on one side alone"
+    with np.errstate(invalid="ignore"):
+        apart = np.nan_to_num(np.abs(a - b)).max(initial=0.0)
+    sample = " of a sample" if np.prod(old["shape"]) > _KEPT else ""
+    return f"{apart:.3g}{sample}" if apart else f"no number{sample}: written otherwise, or beyond float64"
+
+
+def _pairs(old: dict[str, Column], new: dict[str, Column]) -> Iterator[tuple[str, Column | None, Column | None]]:
+    """Columns of one name; tensors that were renamed alone are known by their digest."""
+    lost = {name: column for name, column in old.items() if name not in new}
+    digests = {column["sha256"]: name for name, column in reversed(lost.items()) if "sha256" in column}
+    for name, column in new.items():
+        same = digests.get(column.get("sha256")) if name not in old else None
+        if same is not None and len(column["shape"]) > 0:
+            lost.pop(same, None)
+            continue
+        yield name, old.get(name), column
+    for name, column in lost.items():
+        yield name, column, None
+
+
+def compare(old: dict[str, Any], new: dict[str, Any], *, expected: list[str], renamed: dict[str, str]) -> int:
+    """Print what differs between two files of digests; 1 if something does that was not expected."""
+    seen, failed, named, used = 0, 0, 0, set()
+    for case in old | new:
+        if case not in old or case not in new:
+            failed += 1
+            print(f"{case}: only in the {'old' if case in old else 'new'} file")
+            continue
+        before, after = _renamed(old[case], renamed), _renamed(new[case], renamed)
+        if "error" in old[case] or "error" in new[case]:
+            failed += 1
+            print(f"{case}: broken: {old[case].get('error') or new[case].get('error')}")
+        lines = []
+        for artefact in before | after:
+            for name, a, b in _pairs(before.get(artefact, {}), after.get(artefact, {})):
+                seen += 1
+                apart = difference(a, b)
+                if not apart:
+                    continue
+                pattern = next((p for p in expected if fnmatch.fnmatchcase(f"{case}:{artefact}:{name}", p)), None)
+                used.add(pattern)
+                named, failed = named + (pattern is not None), failed + (pattern is None)
+                lines.append(f"  {artefact}:{name}  {apart}{'  (expected)' if pattern else ''}")
+        print(f"{case}: {'identical' if not lines else f'{len(lines)} differ'}")
+        print(*lines, sep="\n", end="\n" if lines else "")
+    print(f"{seen} columns of {len(old | new)} cases: {failed} differ, {named} more were expected to")
+    for pattern in set(expected) - used:
+        print(f"--expect {pattern}: nothing differs there")
+    return 1 if failed else 0
+
+
+def _renamed(artefacts: dict[str, Any], words: dict[str, str]) -> Artefacts:
+    """The artefacts of a case with words replaced in all names and texts."""
+    made: Artefacts = {}
+    for artefact, columns in artefacts.items():
+        if artefact != "error":
+            made[rename(artefact, words)] = {rename(name, words): column for name, column in columns.items()}
+    for columns in made.values():
+        for name, column in columns.items():
+            if "text" in column:
+                columns[name] = {"text": [rename(text, words) for text in column["text"]]}
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
