@@ -13,7 +13,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-data lint types docs doctest check libauc clean
+.PHONY: help setup demo study test test-data lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -49,6 +49,9 @@ demo: $(VENV)/.run  ## train MIDAM on real handwritten digits, a fresh folder un
 	@out=runs/demo; n=1; while [ -e "$$out" ]; do n=$$((n + 1)); out=runs/demo-$$n; done; \
 	set -x; $(BIN)/midam fit digits --num-instances 4 --seed 0 --out "$$out"
 
+study: $(VENV)/.run  ## run a study and write its page: make study NAME=table2 ARGS="--quick"
+	$(BIN)/python -m studies $(NAME) $(ARGS)
+
 test: $(VENV)/.dev libauc  ## run the tests
 	$(PYTEST) -n $(WORKERS)
 
@@ -72,7 +75,7 @@ docs: $(VENV)/.dev  ## build the documentation strictly into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 doctest: $(VENV)/.dev  ## run the examples in the docstrings
-	$(PYTEST) --doctest-modules src/midam -q
+	$(PYTEST) --doctest-modules src/midam studies -q
 
 check: lint types docs doctest test  ## all of the above but test-data: what CI runs
 

@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.large_bags_training import METHODS, POOLINGS, QUICK, Plan, run_repeat
 from benchmarks.shared import RESULTS, AnonymousPeak, measured_on
 
-from midam.paper.drawing import COLORS, DASHES, MARKERS, save_figure
 from midam.report.figures import add_legend, new_figure
 from midam.train.config import FitConfig, PoolingName
+from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 
 PAGE = RESULTS / "large-bags.md"
 LIMIT_GIB = 4

@@ -19,11 +19,11 @@ from midam.data.rows import Rows
 from midam.data.store import open_store, write_store
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.paper.regime_bags import Counts, draw_rows, split_images, witnesses
 from midam.train.config import FitConfig, PoolingName
 from midam.train.member import build_members
 from midam.train.step import train_step
 from midam.train.warm import warm_start
+from studies.regime.bags import Counts, draw_rows, split_images, witnesses
 
 RATE, DRAWN = 0.002, 64
 POOLINGS: tuple[PoolingName, ...] = ("attention", "smoothed-max")

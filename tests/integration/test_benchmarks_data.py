@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 
 from midam.data.rows import RowFile
 from midam.data.store import open_store
-from midam.paper.regime_bags import Counts, split_images
 from midam.train.config import FitConfig
+from studies.regime.bags import Counts, split_images
 
 MIB = 1 << 20
 

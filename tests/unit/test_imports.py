@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "midam"
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "midam"
 MODULES = sorted(SRC.rglob("*.py"))
+STUDIES = sorted((ROOT / "studies").rglob("*.py"))
 
 # What the files of a part may import, besides themselves. A part that is not listed fails: give it its place.
 CORE = {"errors", "files", "registry"}
@@ -27,9 +29,8 @@ ALLOWED = {
     "runs": BELOW_RUNS,
     "explain": TOP,
     "compare": TOP,
-    "paper": TOP | {"compare", "explain"},
     "estimator": TOP,
-    "cli": TOP | {"compare", "explain", "paper", "estimator"},
+    "cli": TOP | {"compare", "explain", "estimator"},
     "__init__": TOP | {"estimator"},
 }
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
@@ -57,7 +58,9 @@ def violations(source: str, part: str) -> list[str]:
     for name in imported_names(ast.parse(source)):
         package, _, rest = name.partition(".")
         target = rest.split(".")[0]
-        if package == "midam":
+        if package == "studies":
+            wrong.append(name)
+        elif package == "midam":
             version = target == "__version__" and part != "functional"
             if not version and target != part and target not in ALLOWED[part]:
                 wrong.append(name)
@@ -100,16 +103,13 @@ def test_module_has_a_docstring_and_does_not_print(path):
         ("functional", "import numpy as np"),
         ("functional", "from midam.errors import MidamError"),
         ("functional", "from midam import __version__"),
-        ("paper", "from midam.estimator import MIDAMClassifier"),
-        ("paper", "from midam import MIDAMClassifier"),
-        ("compare", "from midam.paper import registry"),
         ("compare", "from midam.cli.parser import Parser"),
         ("runs", "from midam.compare import run_comparison"),
         ("runs", "from midam.explain import explain_bag"),
-        ("explain", "from midam.paper import registry"),
         ("train", "from midam.compare.statistics import corrected_interval"),
         ("estimator", "from midam.cli import main"),
         ("train", "import midam"),
+        ("compare", "from studies.registry import STUDIES"),
         ("nn", "from . import pooling"),
         ("nn", "from .pooling import Head"),
     ],
@@ -126,12 +126,20 @@ def test_a_wrong_import_is_found(part, source):
         ("nn", "from midam.errors import ConfigError\nfrom midam.functional import pooling\nimport numpy"),
         ("train", "from midam import __version__\nfrom midam.evaluate.predict import predict"),
         ("compare", "from midam.runs.data import read_data\nfrom midam.train.lockstep import train_trials"),
-        ("paper", "from midam.compare import run_comparison"),
         ("cli", "from midam.estimator import MIDAMClassifier"),
     ],
 )
 def test_a_right_import_passes(part, source):
     assert violations(source, part) == []
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_studies_know_the_library_and_not_its_command_line(path):
+    source = path.read_text(encoding="utf-8")
+    names = imported_names(ast.parse(source))
+    assert [name for name in names if name.startswith((".", "midam.cli", "tests", "benchmarks"))] == []
+    assert ast.get_docstring(ast.parse(source))
+    assert not has_print(source)
 
 
 def test_a_print_is_found():

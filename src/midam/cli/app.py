@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam import __version__
-from midam.cli import compare, data, evaluate, explain, fit, paper, predict
+from midam.cli import compare, data, evaluate, explain, fit, predict
 from midam.cli.parser import SETTINGS, Parser, normalise
-from midam.errors import MidamError, RunStoppedError
+from midam.errors import ConfigError, MidamError, RunStoppedError
 
 COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "fit": (fit, "train a bag classifier and test it"),
@@ -26,7 +26,6 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "explain": (explain, "show which instances decided"),
     "compare": (compare, "compare methods on the same folds"),
     "data": (data, "describe data, import it into a store, verify a store"),
-    "paper": (paper, "run one of the paper's studies"),
 }
 
 
@@ -75,6 +74,11 @@ def parse(argv: Sequence[str]) -> Namespace:
     """
     words = normalise(argv)
     defaults: dict[str, Any] = {}
+    if words[:1] == ["paper"]:
+        raise ConfigError(
+            "Expected a command of the installed package, got 'paper': the studies live in the folder studies of the "
+            "repository; run `python -m studies NAME` there."
+        )
     if words[:1] == ["fit"]:
         words, defaults = fit.take_defaults(words)
     top = Parser(

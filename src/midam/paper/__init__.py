@@ -1,1 +1,0 @@
-"""The paper's tables, figures and claims, each by one command: `midam paper NAME`."""

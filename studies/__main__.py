@@ -1,0 +1,102 @@
+"""``python -m studies NAME``: one of the studies, with its page.
+
+Exit codes: 0 done, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
+"""
+
+import argparse
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from joblib import cpu_count
+from rich.console import Console
+from rich.markup import escape
+
+from midam.errors import ConfigError, MidamError, nearest
+from studies.options import CACHE, OUT, StudyOptions
+from studies.registry import STUDIES, check_study, run_study
+from studies.store import take_published
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises what is wrong with the words."""
+
+    def error(self, message: str) -> NoReturn:
+        name, _, unknown = message.partition("unrecognized arguments: ")
+        if not name and unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            raise ConfigError(f"Expected known options, got {unknown}; {nearest(unknown.split()[0], known)}")
+        raise ConfigError(f"Expected the name of a study and its options, got: {message}; see --help.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    names = "; ".join(f"{name}: {study.help}" for name, study in STUDIES.items())
+    made = _Parser(
+        prog="python -m studies",
+        allow_abbrev=False,
+        description="Run a study and write its page, DIR/NAME.md, with its figures. Finished trials are kept: a "
+        f"stopped study goes on where it was. {names}.",
+    )
+    made.add_argument("name", help=f"one of {', '.join(STUDIES)}")
+    made.add_argument("--quick", action="store_true", help="a part of the study that ends in minutes")
+    made.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="folder of the page and figures")
+    made.add_argument("--cache", type=Path, default=CACHE, metavar="DIR", help="folder of the finished trials")
+    made.add_argument(
+        "--trials",
+        type=Path,
+        metavar="FILE",
+        help="published trials to start from, DIR/trials/NAME.jsonl.gz of a page: those that are missing are computed",
+    )
+    made.add_argument("--jobs", type=int, default=cpu_count(), help="processes at a time; default: one a core")
+    made.add_argument("--margin", type=float, help="margin c of the AUC objectives (table2, ...)")
+    made.add_argument("--splits", type=int, help="random splits (table2)")
+    made.add_argument("--protocol", help="protocol: splits or cv (table2)")
+    made.add_argument("--size", help="size: full, small or paper (table3, ...)")
+    made.add_argument("--device", help="device: auto, cpu or cuda (table3, ...)")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        console.print(f"[yellow]warning:[/] {escape(str(message))}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("once", UserWarning)
+        warnings.filterwarnings("ignore", module=r"(lightning|torch|matplotlib)")
+        warnings.showwarning = show
+        try:
+            _run(argv, console)
+            return 0
+        except KeyboardInterrupt:
+            console.print("[yellow]studies:[/] stopped; the same command goes on from what is finished")
+            return 130
+        except (MidamError, OSError) as error:
+            console.print(f"[red]studies: error:[/] {escape(' '.join(str(error).split()))}")
+            return 2
+        finally:
+            signal.signal(signal.SIGTERM, terminate)
+
+
+def _run(argv: Sequence[str] | None, console: Console) -> None:
+    words = vars(parser().parse_args(argv))
+    name, trials = words.pop("name"), words.pop("trials")
+    options = StudyOptions(**words, console=console)
+    check_study(name, options, trials=trials)
+    if trials is not None:
+        count = take_published(trials, options.cache)
+        console.print(f"took {count} lines of published trials into {escape(str(options.cache))}")
+    run_study(name, options)
+    sys.stdout.write(f"page: {options.out / name}.md\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""AUROC of validation and test images along a training, one curve a method and batch."""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.evaluate.ranking import auroc
+from midam.report.figures import add_legend, new_figure
+from midam.train.cpu import cpu_threads
+from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from studies.images.design import Recipe, image_config
+from studies.images.sets import image_splits
+from studies.images.trials import score_epochs, train_scored
+from studies.options import StudyOptions
+from studies.page import table
+from studies.splits import Split
+from studies.store import Row, Store, settings_hash
+from studies.work import compute
+
+VERSION = 1
+STUDY = "image-curves"
+PARTS = ("val", "test")
+
+
+@dataclass(frozen=True)
+class ImageArm:
+    """A curve.
+
+    Attributes
+    ----------
+    label : str
+        In the legend.
+    method : str
+        A name of `midam.train.names`.
+    recipe : Recipe
+        Epochs, batch, learning rates to choose from, folds; its margin is the first one.
+    """
+
+    label: str
+    method: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class ImageCurve:
+    """A curve at the learning rate that validation bags chose.
+
+    Attributes
+    ----------
+    lr : float
+        The rate.
+    epochs, instances : int64 array [E]
+        When the bags were scored: epochs, and training instances encoded until then.
+    train, val, test : float64 array [folds, E]
+        AUROC; of training bags at the points of the training. NaN after a divergence.
+    """
+
+    lr: float
+    epochs: NDArray[np.int64]
+    instances: NDArray[np.int64]
+    train: NDArray[np.float64]
+    val: NDArray[np.float64]
+    test: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _CurveJob:
+    name: str
+    arm: ImageArm
+    lr: float
+    bags: Bags
+    split: Split
+    cuda: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (VERSION, self.name, self.lr, self._settings(), self.split.split, self.split.fold)
+
+    def _settings(self) -> str:
+        recipe = self.arm.recipe
+        config = image_config(
+            self.arm.method, recipe, lr=0.1, margin=recipe.margins[0], epochs=recipe.epochs, cuda=self.cuda
+        )
+        content = [self.bags.fingerprint(), settings_hash(config), recipe.margins[0], recipe.score_every]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+def find_curves(
+    arms: Mapping[str, Sequence[ImageArm]],
+    sets: Mapping[str, Bags],
+    *,
+    store: Store,
+    options: StudyOptions,
+    section: str,
+) -> dict[tuple[str, str], ImageCurve]:
+    """Return the curves by set and label; what the store does not hold is computed first.
+
+    A curve is that of the rate with the highest mean validation AUROC at the end; a divergence counts as -1.
+    """
+    jobs = {(name, arm.label): _jobs(name, arm, sets[name], options) for name, own in arms.items() for arm in own}
+    done = _held(store)
+    missing = [job for own in jobs.values() for job in own if job.key not in done]
+    compute(missing, _train, store=store, options=options, section=section)
+    done = _held(store)
+    return {name: _curve(own, done) for name, own in jobs.items()}
+
+
+def _held(store: Store) -> dict[tuple[Any, ...], Row]:
+    return {_row_key(row): row for row in store.rows if row.get("study") == STUDY}
+
+
+def _curve(jobs: Sequence[_CurveJob], done: Mapping[tuple[Any, ...], Row]) -> ImageCurve:
+    found: dict[float, list[Row]] = {}
+    for job in jobs:
+        found.setdefault(job.lr, []).append(done[job.key])
+    ends = {lr: np.mean([_number(row["val"][-1], -1.0) for row in rows]) for lr, rows in found.items()}
+    lr = max(ends, key=lambda rate: ends[rate])
+    rows = found[lr]
+    parts = {p: np.array([[_number(v, np.nan) for v in row[p]] for row in rows]) for p in ("train", *PARTS)}
+    return ImageCurve(lr, np.array(rows[0]["epochs"]), np.array(rows[0]["instances"]), **parts)
+
+
+def draw_curves(
+    path: Path, curves: Mapping[str, Mapping[str, ImageCurve]], *, xlabel: str, order: Sequence[str]
+) -> None:
+    """Draw a row of panels for validation and one for test, a panel a title; x is epochs or instances.
+
+    Parameters
+    ----------
+    path : Path
+        PNG file.
+    curves : mapping of str to mapping of str to ImageCurve
+        By title, then by name in the legend.
+    xlabel : {"Epoch", "Patches encoded"}
+        What the x axis counts.
+    order : sequence of str
+        All names, in the order of the legend.
+    """
+    figure = new_figure((3.1 * max(len(curves), 2) + 0.4, 5.9))
+    grid = figure.subplots(2, len(curves), squeeze=False, sharey=True)
+    for row, part in zip(grid, PARTS):
+        for axes, (title, own) in zip(row, curves.items()):
+            for name, curve in own.items():
+                x = curve.epochs if xlabel == "Epoch" else curve.instances
+                style = order.index(name)
+                axes.plot(
+                    x,
+                    getattr(curve, part).mean(axis=0),
+                    color=COLORS[style],
+                    linestyle=DASHES[style],
+                    marker=MARKERS[style],
+                    markersize=3.5,
+                    linewidth=1.5,
+                    label=name,
+                )
+            axes.set_title(title if part == "val" else "", loc="left", fontweight="bold", fontsize=10)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+            axes.set_xlabel(xlabel if part == "test" else "")
+        row[0].set_ylabel("Validation AUROC" if part == "val" else "Test AUROC")
+    add_legend(figure, columns=min(len(order), 5))
+    save_figure(figure, path)
+
+
+def curve_table(curves: Mapping[tuple[str, str], ImageCurve]) -> list[str]:
+    """Return a Markdown table: rate, and AUROC at the end and on the average of all points, for each set and arm."""
+    rows = []
+    for (name, arm), curve in curves.items():
+        ends = [f"{getattr(curve, part)[:, -1].mean():.3f}" for part in ("train", *PARTS)]
+        rows.append([f"{name}, {arm}", f"{curve.lr:g}", str(curve.instances[-1]), *ends, f"{curve.test.mean():.3f}"])
+    head = ["set, curve", "lr", "patches encoded", "training", "validation", "test", "test, mean of all points"]
+    return table(head, rows)
+
+
+def _jobs(name: str, arm: ImageArm, bags: Bags, options: StudyOptions) -> list[_CurveJob]:
+    cuda = options.use_cuda()
+    splits = image_splits(bags, arm.recipe)
+    return [_CurveJob(name, arm, lr, bags, split, cuda) for lr in arm.recipe.lrs for split in splits]
+
+
+def _train(job: _CurveJob) -> list[Row]:
+    started = time.perf_counter()
+    recipe, labels, split = job.arm.recipe, job.bags.require_labels(), job.split
+    config = image_config(
+        job.arm.method, recipe, lr=job.lr, margin=recipe.margins[0], epochs=recipe.epochs, cuda=job.cuda
+    )
+    epochs = score_epochs(recipe.epochs, recipe.score_every)
+    with cpu_threads(1):
+        found = train_scored(config, job.bags, split, score=split.score, epochs=epochs)
+    drawn = min(2 * recipe.bags, len(split.train))
+    size = float(np.minimum(job.bags.sizes[split.train], recipe.instances).mean())
+    per_epoch = -(-len(split.train) // drawn) * drawn * size
+    row: Row = {"study": STUDY, **dict(zip(_KEY, job.key)), "method": job.arm.method, "seed": split.seed}
+    row |= {"epochs": epochs, "instances": [round(epoch * per_epoch) for epoch in epochs]}
+    lost: list[float | None] = [None] * (len(epochs) - len(found.epochs))
+    row["train"] = [_rounded(found.train[epoch - 1]) for epoch in found.epochs] + lost
+    count = len(split.val)
+    for part, positions, scores in zip(PARTS, (split.val, split.test), np.split(found.scores, [count], axis=1)):
+        areas = [_rounded(auroc(labels[positions], s)) if np.isfinite(s).all() else None for s in scores]
+        row[part] = areas + lost
+    return [{**row, "seconds": time.perf_counter() - started}]
+
+
+_KEY = ("version", "set", "lr", "settings", "split", "fold")
+
+
+def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in _KEY)
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 5) if np.isfinite(value) else None
+
+
+def _number(value: float | None, other: float) -> float:
+    return other if value is None else value

@@ -1,0 +1,318 @@
+"""What the studies on images run: methods, settings and epochs of each set, in three sizes and a trial of seconds."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.train.config import FitConfig
+from midam.train.names import method_settings
+from studies.options import StudyOptions
+
+STACKED = ("ce-3d", "dam-3d")
+SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "att") for loss in ("ce", "dam"))
+MIDAM = ("midam-smx", "midam-att")
+EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
+METHODS = (*STACKED, *SAMPLED, *MIDAM, *EXACT)
+COLOURS = ("rgb-logistic", "rgb-trees")
+VOXELS = ("voxel-logistic",)
+SETS = ("breast", "colon", "adrenal")
+
+# Optimizer and learning rate of the AUC objectives where a study chooses none: of a set the choice of the other two
+# (`python -m studies image-defaults --size small`, by validation bags).
+CHOSEN: dict[str, tuple[Literal["sgd", "adam"], float]] = {
+    "breast": ("sgd", 0.01),
+    "colon": ("adam", 0.0003),
+    "adrenal": ("adam", 0.0003),
+}
+_STACKED_CHUNK = 16  # volumes scored at a time: one is as large as a bag
+# In the paper's text where it gives a value, else in the authors' code.
+_SETTINGS: dict[str, Any] = {
+    "decay_at": [0.5, 0.75],
+    "momentum": 0.1,
+    "weight_decay": 1e-4,
+    "state_schedule": "constant",
+    "dual_lr": 1.0,
+    "objective_weight": "paper",
+    "dual_domain": "nonnegative",
+    "members": 1,
+    "norm": "group",
+    "standardize": True,
+    "workers": 0,
+    "resident": True,
+    "threads": 1,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one set is studied.
+
+    Attributes
+    ----------
+    methods, baselines : tuple of str
+        Names of methods (`METHODS`), and of baselines of `midam.compare`.
+    epochs : int
+        Epochs of a training.
+    instances : int
+        B of the sampling estimators.
+    repeats, folds : int
+        Repeats of a 5-fold cross-validation, and how many of the folds are run.
+    lrs, margins : tuple of float
+        Learning rates and margins to choose from, on validation bags; the first margin goes with the learning rates.
+    search : float
+        Share of the epochs that a training of the search takes; 0: nothing is chosen.
+    score_every : int
+        Validation and test bags are scored after each so many epochs, and after the last.
+    bags : int
+        Bags of a class in a batch, S+ = S-.
+    state_rate : float
+        gamma0 of vrsp.
+    less : tuple of (str, int)
+        Methods with fewer epochs, where they cost many times the others.
+    lr_ce : float
+        Learning rate of cross-entropy (Adam) where none is chosen.
+    optimizer : {"sgd", "adam"}
+        Of the AUC objectives.
+    """
+
+    methods: tuple[str, ...]
+    baselines: tuple[str, ...]
+    epochs: int
+    instances: int
+    repeats: int = 1
+    folds: int = 5
+    lrs: tuple[float, ...] = (0.1, 0.01, 0.001)
+    margins: tuple[float, ...] = (1.0, 0.5, 0.1)
+    search: float = 0.0
+    score_every: int = 1
+    bags: int = 8
+    state_rate: float = 0.9
+    less: tuple[tuple[str, int], ...] = ()
+    lr_ce: float | None = None
+    optimizer: Literal["sgd", "adam"] = "sgd"
+
+    @property
+    def validates(self) -> bool:
+        """Whether something is chosen, so that validation bags are set aside."""
+        return self.search > 0
+
+    def epochs_of(self, method: str) -> int:
+        """Epochs of a method."""
+        return dict(self.less).get(method, self.epochs)
+
+    def search_epochs(self, method: str) -> int:
+        """Epochs of a training of the search."""
+        return max(1, round(self.search * self.epochs_of(method)))
+
+    def rates(self, method: str) -> tuple[float, ...]:
+        """Learning rates of a method; one where nothing is chosen."""
+        if self.validates:
+            return self.lrs
+        return (self.lr_ce,) if is_ce(method) and self.lr_ce is not None else self.lrs[:1]
+
+    def margins_of(self, method: str) -> tuple[float, ...]:
+        """Margins of a method; cross-entropy has none, and one stands where nothing is chosen."""
+        return (1.0,) if is_ce(method) else self.margins if self.validates else self.margins[:1]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A study in one size.
+
+    Attributes
+    ----------
+    name : str
+        Of the size.
+    recipes : mapping of str to Recipe
+        By set.
+    bags, instances : int or None
+        At most so many bags of a class of a set, and instances of a bag.
+    halve : bool
+        Volumes at half the resolution.
+    """
+
+    name: str
+    recipes: Mapping[str, Recipe]
+    bags: int | None = None
+    instances: int | None = None
+    halve: bool = False
+
+
+def is_ce(method: str) -> bool:
+    """Return whether a method optimises cross-entropy.
+
+    Examples
+    --------
+    >>> is_ce("ce-3d"), is_ce("dam-3d")
+    (True, False)
+    """
+    return method.startswith("ce-")
+
+
+def image_config(
+    method: str, recipe: Recipe, *, lr: float, margin: float, epochs: int, cuda: bool = False
+) -> FitConfig:
+    """Return the settings of a training: ResNet20, cross-entropy with Adam, the AUC objectives with momentum.
+
+    A stacked method ("ce-3d", "dam-3d") sees a bag as one instance [C, n, H, W].
+
+    Parameters
+    ----------
+    method : str
+        A name of `METHODS`.
+    recipe : Recipe
+        How the set is studied.
+    lr, margin : float
+        Learning rate at the start, and c of the AUC objective.
+    epochs : int
+        Epochs.
+    cuda : bool
+        Train on a GPU; for the precision see `half_precision`.
+
+    Examples
+    --------
+    >>> recipe = Recipe(METHODS, COLOURS, epochs=3, instances=4)
+    >>> config = image_config("dam-3d", recipe, lr=0.1, margin=0.5, epochs=3)
+    >>> config.encoder, config.estimator, config.margin
+    ('resnet20-3d', 'exact', 0.5)
+    """
+    stacked = method in STACKED
+    named = method_settings("ce-mean" if method == "ce-3d" else "dam-mean") if stacked else method_settings(method)
+    values: dict[str, Any] = _SETTINGS | named
+    values |= {"lr": lr, "epochs": epochs, "num_instances": recipe.instances, "state_rate": recipe.state_rate}
+    values |= {"num_positive": recipe.bags, "num_negative": recipe.bags}
+    values |= {"optimizer": "adam"} if is_ce(method) else {"optimizer": recipe.optimizer, "margin": margin}
+    values["encoder"] = "resnet20-3d" if stacked else "resnet20"
+    values["precision"] = "bf16-mixed" if half_precision(stacked=stacked, cuda=cuda) else "32-true"
+    values["accelerator"] = "cuda" if cuda else "cpu"
+    if stacked:
+        values["chunk_size"] = _STACKED_CHUNK
+    return FitConfig(**values)
+
+
+def half_precision(*, stacked: bool, cuda: bool) -> bool:
+    """Return whether a training runs in bfloat16: on a GPU, and where the processor computes in it, in half the time.
+
+    Volumes on the CPU do not: over two slices the gradients of 3-D convolutions came out infinite there.
+    """
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return cuda or (not stacked and any(capabilities.get(f"{unit}_bf16") for unit in ("avx512", "amx")))
+
+
+def choose_design(options: StudyOptions) -> Design:
+    """Return the design that the options ask for.
+
+    Raises
+    ------
+    ConfigError
+        For another size.
+
+    Examples
+    --------
+    >>> choose_design(StudyOptions(quick=True)).name, choose_design(StudyOptions(size="small")).name
+    ('quick', 'small')
+    """
+    if options.smaller or options.quick:
+        if options.size is not None:
+            raise ConfigError(f"Expected --quick or a --size, got both (size {options.size!r}); leave one out.")
+        return SMALLER if options.smaller else QUICK
+    size = options.size or "full"
+    if size not in DESIGNS:
+        raise ConfigError(f"Expected size as one of {', '.join(DESIGNS)}, got {size!r}; choose one of them.")
+    return DESIGNS[size]
+
+
+def fixed_settings(name: str, **others: Any) -> dict[str, Any]:
+    """Return settings of a recipe of a set in which nothing is chosen, and `others`.
+
+    They are the library's defaults, Adam's usual 0.001 with cross-entropy, and `CHOSEN`.
+    """
+    optimizer, lr = CHOSEN[name]
+    usual = {"optimizer": optimizer, "lrs": (lr,), "lr_ce": 0.001, "margins": (1.0,)}
+    return {**usual, **others}
+
+
+def limited(bags: Bags, design: Design) -> Bags:
+    """Return the first bags of each class and the first instances of each bag, as many as the design takes."""
+    if design.bags is not None:
+        labels = bags.require_labels()
+        kept = [_spread(bags, (labels == value).nonzero()[0].tolist(), design.bags) for value in (0, 1)]
+        bags = bags.subset(sorted(kept[0] + kept[1]))
+    if design.instances is not None:
+        bags = bags.replace(sizes=bags.sizes.clip(max=design.instances), digests=None)
+    return bags
+
+
+def _spread(bags: Bags, positions: list[int], count: int) -> list[int]:
+    """Take positions in turn from all groups (or splits): a few of a sorted set would be of one group."""
+    of = bags.groups if bags.groups is not None else bags.splits
+    if of is None:
+        return positions[:count]
+    turns: dict[str, int] = {}
+    ranked = []
+    for position in positions:
+        turn = turns.get(str(of[position]), 0)
+        turns[str(of[position])] = turn + 1
+        ranked.append((turn, position))
+    return [position for _, position in sorted(ranked)[:count]]
+
+
+def _fewer(*, stacked: int, exact: int) -> tuple[tuple[str, int], ...]:
+    return tuple([(method, stacked) for method in STACKED] + [(method, exact) for method in EXACT])
+
+
+_HISTOLOGY = Recipe(METHODS, COLOURS, epochs=100, instances=16, search=0.1)
+_PAPER = {
+    "breast": dataclasses.replace(_HISTOLOGY, repeats=2),
+    "colon": dataclasses.replace(_HISTOLOGY, instances=4),
+    "adrenal": Recipe(METHODS, VOXELS, epochs=100, instances=4, lrs=(0.1,), search=0.1),
+}
+_FULL = {
+    "breast": dataclasses.replace(_PAPER["breast"], score_every=5, less=_fewer(stacked=20, exact=20)),
+    "colon": dataclasses.replace(_PAPER["colon"], epochs=60, score_every=5, less=_fewer(stacked=20, exact=20)),
+    "adrenal": dataclasses.replace(_PAPER["adrenal"], epochs=20, score_every=5, less=_fewer(stacked=4, exact=8)),
+}
+_FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
+_SMALL = {
+    "colon": Recipe(
+        (*_FOUR, "dam-att"),
+        COLOURS,
+        epochs=24,
+        instances=4,
+        score_every=24,
+        less=(("dam-att", 2),),
+        **fixed_settings("colon"),
+    ),
+    "adrenal": Recipe(
+        (*STACKED, *_FOUR),
+        VOXELS,
+        epochs=8,
+        instances=4,
+        folds=1,
+        score_every=8,
+        less=(("ce-3d", 2), ("dam-3d", 2)),
+        **fixed_settings("adrenal"),
+    ),
+    "breast": Recipe(_FOUR, COLOURS, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
+}
+
+
+def _one_epoch(methods: tuple[str, ...], *, bags: int, instances: int) -> dict[str, Recipe]:
+    recipe = Recipe(
+        methods, COLOURS, epochs=1, instances=instances, folds=1, search=1.0, bags=bags, lrs=(0.01,), margins=(1.0,)
+    )
+    return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXELS)}
+
+
+QUICK = Design("quick", _one_epoch(METHODS, bags=2, instances=4), bags=10, instances=24, halve=True)
+SMALLER = Design("smaller", _one_epoch(METHODS, bags=2, instances=2), bags=10, instances=4)
+DESIGNS = {
+    "full": Design("full", _FULL),
+    "small": Design("small", _SMALL, halve=True),
+    "paper": Design("paper", _PAPER),
+}

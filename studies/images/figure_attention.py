@@ -1,0 +1,194 @@
+"""`python -m studies figure-attention`: a positive and a negative image, with scores and weights of their patches."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import Normalize
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.explain.overlay import COLOURS, weight_range
+from midam.explain.places import Patches, patches_of, rasterise
+from midam.explain.scores import Explanation, explain_bag
+from midam.report.figures import new_figure
+from midam.train.cpu import cpu_threads
+from studies.drawing import save_figure
+from studies.images.design import Recipe, choose_design, fixed_settings, image_config
+from studies.images.sets import image_splits, load_set
+from studies.images.trials import make_trainer
+from studies.options import StudyOptions
+from studies.page import figure_path, table, write_page
+from studies.splits import Split
+
+NAME = "figure-attention"
+METHOD = "midam-att"
+SET = "breast"
+_SHOWS = (
+    "Two test images of the breast set, malignant and benign, under MIDAM with attention: the score that each patch "
+    "would have alone, and its weight in the image, as a multiple of the uniform weight 1/n. The paper shows that "
+    "lesions get large scores and weights, and that in a benign image the attention rests on a blank patch. Which "
+    "images are shown is a rule, not a choice: those with the median score of their class."
+)
+_COLUMNS = ("Image", "Score of the patch alone", "Weight, in multiples of uniform (1/n)")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown:
+    """An image of the figure: what it is, where its patches lie, what they look like, and what they contribute."""
+
+    title: str
+    patches: Patches
+    pixels: NDArray[np.uint8]
+    found: Explanation
+
+
+def recipe_of(options: StudyOptions) -> Recipe:
+    """Return the settings in the size of the options."""
+    size = choose_design(options).name
+    if size in ("quick", "smaller"):
+        return Recipe((METHOD,), (), epochs=1, instances=4, lrs=(0.01,), margins=(0.1,), bags=2)
+    return Recipe((METHOD,), (), **fixed_settings("breast", epochs=30 if size == "small" else 100, instances=16))
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study, and write its page."""
+    # Whole images in any size of the study: a part of the patches is no picture.
+    design = choose_design(options)
+    design = dataclasses.replace(design, name=f"{design.name}-whole", instances=None) if design.instances else design
+    study(options, load_set(SET, design, cache=options.cache).bags)
+
+
+def study(options: StudyOptions, bags: Bags) -> None:
+    """Run the study on these bags, whose instances are patches with places."""
+    started = time.perf_counter()
+    recipe, size = recipe_of(options), choose_design(options).name
+    split = image_splits(bags, recipe)[0]
+    area, found = _explained(bags, split, recipe, cuda=options.use_cuda())
+    tested = bags.subset(split.test)
+    shown = [_shown(tested, explanation, f"{name}, score {explanation.score:.3f}") for explanation, name in found]
+    path = figure_path(options, NAME)
+    draw(path, shown)
+    write_page(
+        options,
+        NAME,
+        title="What decides an image: scores and weights of patches",
+        shows=_SHOWS,
+        seeds="0",
+        seconds=time.perf_counter() - started,
+        body=[
+            f"- Size: {size}",
+            "",
+            f"![Images, scores and weights of their patches]({path.name})",
+            "",
+            f"Trained for {recipe.epochs} epochs on {len(split.train)} images, learning rate {recipe.lrs[0]:g}, "
+            f"margin {recipe.margins[0]:g}, B = {recipe.instances}; nothing was chosen. Test AUROC on the "
+            f"{len(tested)} images of the fold, which share no group with those: {area:.3f}. `midam "
+            "explain` draws any image of a run.",
+            "",
+            *_table([explanation for explanation, _ in found]),
+            "",
+            "Image: UCSB Bio-Segmentation Benchmark, Gelasca et al., 'Evaluation and benchmark for biological image "
+            "segmentation', ICIP 2008.",
+            "",
+        ],
+    )
+
+
+def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple[float, list[tuple[Explanation, str]]]:
+    """Train, and explain the test images with the median score of their class; returns the test AUROC as well."""
+    config = image_config(METHOD, recipe, lr=recipe.lrs[0], margin=recipe.margins[0], epochs=recipe.epochs, cuda=cuda)
+    tested = bags.subset(split.test)
+    labels = tested.require_labels()
+    with cpu_threads(1):
+        trainer = make_trainer(config, bags, split)
+        while not trainer.finished:
+            trainer.train_epoch()
+        scores = predict(trainer.model, tested)
+        chosen = [(_median_of(scores, labels == value), name) for value, name in ((1, "Positive"), (0, "Negative"))]
+        found = [(explain_bag(trainer.model, tested, index), name) for index, name in chosen]
+    return auroc(labels, scores), found
+
+
+def draw(path: Path, shown: list[Shown]) -> None:
+    """Draw a row an image: the image, the map of scores, the map of weights; one colour scale a column."""
+    heights = [max(3.3 * one.pixels.shape[0] / one.pixels.shape[1], 1.6) for one in shown]
+    figure = new_figure((10.6, sum(heights) + 1.3))
+    grid: Any = figure.subplots(len(shown), 3, squeeze=False)
+    scores = np.concatenate([one.found.instances.score for one in shown])
+    weights = np.concatenate([one.found.relative_weight for one in shown])
+    scales = (Normalize(float(scores.min()), float(scores.max())), weight_range(weights))
+    for row, one in zip(grid, shown):
+        row[0].imshow(one.pixels)
+        for axes, values, scale in zip(row[1:], (one.found.instances.score, one.found.relative_weight), scales):
+            raster = rasterise(one.patches, values, shape=one.pixels.shape[:2], scale=1.0)
+            axes.imshow(np.ma.masked_invalid(raster), cmap=COLOURS, norm=scale, interpolation="nearest")
+        row[0].set_ylabel(one.title, fontsize=10, fontweight="bold")
+        for axes in row:
+            axes.set_xticks([])
+            axes.set_yticks([])
+    for axes, title in zip(grid[0], _COLUMNS):
+        axes.set_title(title, loc="left", fontsize=10)
+    for column in (1, 2):
+        # Values beyond the scale have its last colour, which the pointed end says.
+        beyond = float(weights.max()) > float(scales[1].vmax or 0) * (1 + 1e-6) if column == 2 else False
+        image = grid[0, column].images[0]
+        bar = figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
+        bar.ax.tick_params(labelsize=8)
+        if beyond:
+            bar.set_label(f"greatest: {weights.max():.3g}", fontsize=8)
+    save_figure(figure, path, grid=False)
+
+
+def _median_of(scores: NDArray[np.float64], among: NDArray[np.bool_]) -> int:
+    """Position of the median score among some bags, the lower one of two."""
+    positions = np.flatnonzero(among)
+    return int(positions[np.argsort(scores[positions], kind="stable")[(len(positions) - 1) // 2]])
+
+
+def _shown(bags: Bags, found: Explanation, title: str) -> Shown:
+    patches = patches_of(bags, found.index)
+    if patches is None:
+        raise BagDataError(
+            f"Expected patches with the pixels where they lie, got none (in {bags.source}, bag {found.bag}); cut the "
+            "images into patches."
+        )
+    return Shown(title, patches, _mosaic(np.asarray(bags[found.index]), patches), found)
+
+
+def _mosaic(instances: NDArray[Any], patches: Patches) -> NDArray[np.uint8]:
+    """Put the patches at their places: what the scorer sees of the image; white where there is none."""
+    width, height = (round(side) for side in patches.extent)
+    pixels = np.full((height, width, 3), 255, np.uint8)
+    rows, columns = instances.shape[-2:]
+    for patch, (x, y) in zip(instances, patches.corners.astype(int)):
+        pixels[y : y + rows, x : x + columns] = np.moveaxis(np.broadcast_to(patch, (3, rows, columns)), 0, -1)
+    return pixels
+
+
+def _table(found: list[Explanation]) -> list[str]:
+    rows = []
+    for one in found:
+        weight = np.sort(one.instances.weight)[::-1]
+        half = int(np.searchsorted(np.cumsum(weight), 0.5)) + 1
+        verdict = "-" if one.faithfulness is None else one.faithfulness.verdict
+        rows.append([one.bag, f"{one.score:.3f}", str(len(one)), f"{weight[0] * len(one):.1f}", str(half), verdict])
+    head = [
+        "image",
+        "score",
+        "patches",
+        "largest weight, x 1/n",
+        "patches with half the weight",
+        "removing the top first",
+    ]
+    return [
+        *table(head, rows),
+        "",
+        "Last column: whether the score falls ('lowers') or rises faster than in any of 20 random orders when the "
+        "patches with the largest weights are removed first.",
+    ]

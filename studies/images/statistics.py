@@ -1,0 +1,126 @@
+"""Intervals for trials on images: groups of test bags are resampled, the same ones for both methods of a pair."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.statistics import corrected_interval
+from studies.split_statistics import Estimate
+
+RESAMPLES = 4000
+_ROWS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class BagScores:
+    """The test bags of a trial and their scores.
+
+    Attributes
+    ----------
+    test : int64 array [n]
+        Positions in the set.
+    scores : float64 array [n]
+        Of one method.
+    """
+
+    test: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A mean difference of two methods over trials, or the mean of one.
+
+    Attributes
+    ----------
+    grouped : Estimate
+        With the 95% interval of the bootstrap by group of the test bags: how much hangs on these patients or tiles.
+    corrected : tuple of two floats
+        95% bounds of Nadeau and Bengio's corrected t over trials: how much hangs on the training bags and seeds as
+        well; NaN where trials share their test bags, or there is one.
+    trials, groups : int
+        Trials, and groups of test bags.
+    """
+
+    grouped: Estimate
+    corrected: tuple[float, float]
+    trials: int
+    groups: int
+
+
+def weighted_aurocs(
+    labels: NDArray[np.int64], scores: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the AUROC under each row of bag weights [R, n]; NaN where a class has no weight.
+
+    Examples
+    --------
+    >>> weights = np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    >>> weighted_aurocs(np.array([0, 0, 1]), np.array([0.1, 0.9, 0.5]), weights)
+    array([0.5, 1. , nan])
+    """
+    order = np.argsort(scores, kind="stable")
+    ties = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
+    positive, own = labels[order] == 1, weights[:, order]
+    pos = np.add.reduceat(own * positive, ties, axis=1)
+    neg = np.add.reduceat(own * ~positive, ties, axis=1)
+    pairs = pos.sum(axis=1) * neg.sum(axis=1)
+    wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
+    return np.where(pairs > 0, wins / np.where(pairs > 0, pairs, 1.0), np.nan)
+
+
+def compare_trials(
+    labels: NDArray[np.int64],
+    units: NDArray[np.intp],
+    first: Sequence[BagScores],
+    second: Sequence[BagScores] | None = None,
+    *,
+    ratio: float | None = None,
+) -> Paired:
+    """Return the mean over trials of the AUROC of `first`, less that of `second`, with its intervals.
+
+    A resample draws as many groups as there are, with replacement, and weighs the test bags of all trials by them; a
+    trial that loses a class by it sits out of that resample.
+
+    Parameters
+    ----------
+    labels : int64 array [N]
+        Of the whole set.
+    units : int array [N]
+        Group of each bag, 0 to G - 1.
+    first, second : sequence of BagScores
+        The same trials of two methods, in one order.
+    ratio : float, optional
+        Test bags over training bags, where the trials test different bags.
+    """
+    trials = [(a.test, a.scores, None if second is None else b.scores) for a, b in zip(first, second or first)]
+    ones = [np.ones((1, len(test))) for test, _, _ in trials]
+    values = [float(_difference(labels, *trial, one)[0]) for trial, one in zip(trials, ones)]
+    tested = np.unique(units[np.concatenate([test for test, _, _ in trials])])
+    number = np.full(int(units.max()) + 1, -1)
+    number[tested] = np.arange(len(tested))
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(0, RESAMPLES, _ROWS):
+        counts = rng.multinomial(len(tested), np.full(len(tested), 1 / len(tested)), size=_ROWS).astype(float)
+        areas = np.array([_difference(labels, *trial, counts[:, number[units[trial[0]]]]) for trial in trials])
+        held = np.isfinite(areas)
+        count = held.sum(axis=0)
+        found.append(np.where(held, areas, 0.0).sum(axis=0)[count > 0] / count[count > 0])
+    bounds = np.quantile(np.concatenate(found), [0.025, 0.975])
+    t = corrected_interval(values, ratio=ratio) if ratio is not None else None
+    corrected = (np.nan, np.nan) if t is None else (t.low, t.high)
+    return Paired(Estimate(float(np.mean(values)), *map(float, bounds)), corrected, len(trials), len(tested))
+
+
+def _difference(
+    labels: NDArray[np.int64],
+    test: NDArray[np.int64],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64] | None,
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    area = weighted_aurocs(labels[test], first, weights)
+    return area if second is None else area - weighted_aurocs(labels[test], second, weights)

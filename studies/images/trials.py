@@ -1,0 +1,251 @@
+"""Trials on images: settings chosen on validation bags, a scorer trained, the scores of its test bags kept."""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.compare.baselines import BASELINES
+from midam.data.bags import Bags
+from midam.errors import DivergedError
+from midam.evaluate.ranking import auroc
+from midam.train.config import FitConfig
+from midam.train.cpu import cpu_threads
+from midam.train.lockstep import Trial
+from midam.train.trainer import Trainer
+from studies.images.design import STACKED, Recipe, image_config, is_ce
+from studies.images.sets import ImageSet, image_splits
+from studies.options import StudyOptions
+from studies.splits import Split
+from studies.store import Row, Store, settings_hash
+from studies.work import compute
+
+VERSION = 1
+STUDY = "images"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One trial: a method (or a baseline) on one split of a set.
+
+    Attributes
+    ----------
+    name, method : str
+        Set and method.
+    recipe : Recipe
+        How the set is studied.
+    bags : Bags
+        The view of the set that the method takes.
+    split : Split
+        Its bags and seed.
+    cuda : bool
+        Train on a GPU.
+    settings : str
+        Digest of all that decides the result.
+    """
+
+    name: str
+    method: str
+    recipe: Recipe
+    bags: Bags
+    split: Split
+    cuda: bool
+    settings: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a finished trial is found by."""
+        return (VERSION, self.name, self.method, self.settings, self.split.split, self.split.fold)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores of bags at some epochs.
+
+    Attributes
+    ----------
+    epochs : tuple of int
+        After which epochs; shorter than asked for after a divergence.
+    scores : float64 array [E, n]
+        Of the bags that were asked for.
+    train : float64 array [epochs]
+        AUROC of the training bags at the points of the training, of each epoch.
+    steps : int
+        Steps that were taken.
+    """
+
+    epochs: tuple[int, ...]
+    scores: NDArray[np.float64]
+    train: NDArray[np.float64]
+    steps: int
+
+
+def make_jobs(name: str, found: ImageSet, recipe: Recipe, *, cuda: bool = False) -> list[Job]:
+    """Return all trials of a set, baselines first."""
+    jobs = []
+    splits = image_splits(found.bags, recipe)
+    for method in (*recipe.baselines, *recipe.methods):
+        bags = found.stacked if method in STACKED else found.bags
+        settings = _settings(method, recipe, bags, cuda=cuda)
+        jobs += [Job(name, method, recipe, bags, split, cuda, settings) for split in splits]
+    return jobs
+
+
+def run_jobs(jobs: Sequence[Job], *, store: Store, options: StudyOptions, section: str) -> None:
+    """Run the trials that the store does not hold."""
+    done = {row_key(row) for row in store.rows if row.get("study") == STUDY}
+    compute([job for job in jobs if job.key not in done], run_job, store=store, options=options, section=section)
+
+
+def rows_of(jobs: Iterable[Job], store: Store) -> list[Row]:
+    """Return the finished rows of these trials, in their order."""
+    held = {row_key(row): row for row in store.rows if row.get("study") == STUDY}
+    return [held[job.key] for job in jobs if job.key in held]
+
+
+def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a row, as `Job.key`."""
+    return tuple(row.get(name) for name in ("version", "set", "method", "settings", "split", "fold"))
+
+
+def run_job(job: Job) -> list[Row]:
+    """Run a trial; test bags are scored, and used for nothing."""
+    started = time.perf_counter()
+    with cpu_threads(1):
+        found = _baseline(job) if job.method in BASELINES else _trained(job)
+    named = dict(zip(("version", "set", "method", "settings", "split", "fold"), job.key))
+    device = torch.cuda.get_device_name() if job.cuda and job.method not in BASELINES else "CPU"
+    row = {"study": STUDY, **named, "seed": job.split.seed, **found, "device": device}
+    return [{**row, "seconds": time.perf_counter() - started}]
+
+
+def train_scored(
+    config: FitConfig, bags: Bags, split: Split, *, score: NDArray[np.int64], epochs: Sequence[int]
+) -> Scored:
+    """Train on a split's training bags and score bags after some epochs.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings; the seed of the split takes the place of its own.
+    bags : Bags
+        The set.
+    split : Split
+        Names the training bags and the seed.
+    score : int64 array [n]
+        Positions of the bags to score.
+    epochs : sequence of int
+        After which epochs, ascending.
+    """
+    trainer = make_trainer(config, bags, split)
+    scored = bags.subset(score)
+    reader = trainer.reader(scored) if len(score) else None
+    per_epoch = -(-len(split.train) // (config.num_positive + config.num_negative))
+    reached, scores = [], []
+    try:
+        while not trainer.finished:
+            trainer.train_epoch()
+            if trainer.epoch in epochs:
+                reached.append(trainer.epoch)
+                if reader is None:
+                    scores.append(np.zeros(0))
+                else:
+                    scores.append(trainer.scores(scored, reader))
+    except DivergedError:
+        pass
+    train = np.array([row["train_auroc"] for row in trainer.history])
+    return Scored(tuple(reached), np.array(scores).reshape(len(reached), len(score)), train, trainer.epoch * per_epoch)
+
+
+def make_trainer(config: FitConfig, bags: Bags, split: Split) -> Trainer:
+    """Return the trainer of a split."""
+    return Trainer(dataclasses.replace(config, seed=split.seed), bags.subset(split.train))
+
+
+def score_epochs(epochs: int, every: int) -> list[int]:
+    """Return each so many epochs, and the last.
+
+    Examples
+    --------
+    >>> score_epochs(10, 4)
+    [4, 8, 10]
+    """
+    return sorted({*range(every, epochs + 1, every), epochs})
+
+
+def search(job: Job) -> tuple[float, float, list[list[float]]]:
+    """Choose learning rate and margin by the validation AUROC of short trainings: the rate first, then the margin.
+
+    Returns
+    -------
+    lr, margin, tried : float, float, list of [lr, margin, validation AUROC]
+        A training that diverged counts as -1; equals go to the first.
+    """
+    lrs, margins = job.recipe.rates(job.method), job.recipe.margins_of(job.method)
+    tried: list[list[float]] = []
+    if len(lrs) * len(margins) == 1:
+        return lrs[0], margins[0], tried
+    for lr in lrs:
+        tried.append([lr, margins[0], _validated(job, lr, margins[0])])
+    lr = max(tried, key=lambda row: row[2])[0]
+    tried += [[lr, margin, _validated(job, lr, margin)] for margin in margins[1:]]
+    best = max((row for row in tried if row[0] == lr), key=lambda row: row[2])
+    return lr, best[1], tried
+
+
+def _validated(job: Job, lr: float, margin: float) -> float:
+    epochs = job.recipe.search_epochs(job.method)
+    config = image_config(job.method, job.recipe, lr=lr, margin=margin, epochs=epochs, cuda=job.cuda)
+    found = train_scored(config, job.bags, job.split, score=job.split.val, epochs=[epochs])
+    if not found.epochs or not np.isfinite(found.scores).all():
+        return -1.0
+    return float(auroc(job.bags.require_labels()[job.split.val], found.scores[0]))
+
+
+def _trained(job: Job) -> Row:
+    lr, margin, tried = search(job)
+    epochs = job.recipe.epochs_of(job.method)
+    config = image_config(job.method, job.recipe, lr=lr, margin=margin, epochs=epochs, cuda=job.cuda)
+    when = score_epochs(epochs, job.recipe.score_every if len(job.split.val) else epochs)
+    found = train_scored(config, job.bags, job.split, score=job.split.score, epochs=when)
+    row: Row = {"lr": lr, "margin": None if is_ce(job.method) else margin, "search": tried, "steps": found.steps}
+    row |= {"epochs": epochs, "train_last": None, "val_best": None, "best_epoch": None}
+    if not found.epochs or found.epochs[-1] < epochs or not np.isfinite(found.scores[-1]).all():
+        return {**row, "test_best": None, "test_last": None}
+    count = len(job.split.val)
+    best = len(found.epochs) - 1
+    if count:
+        labels = job.bags.require_labels()[job.split.val]
+        areas = [auroc(labels, own) if np.isfinite(own).all() else -1.0 for own in found.scores[:, :count]]
+        best = int(np.flatnonzero(np.array(areas) == max(areas))[-1])
+        row["val_best"] = float(areas[best])
+    row |= {"train_last": float(found.train[-1]), "best_epoch": found.epochs[best]}
+    return {**row, "test_best": _kept(found.scores[best, count:]), "test_last": _kept(found.scores[-1, count:])}
+
+
+def _baseline(job: Job) -> Row:
+    # A baseline has no epoch to choose: it is given the validation bags as well.
+    train = np.sort(np.concatenate([job.split.train, job.split.val]))
+    scores = _kept(BASELINES[job.method](job.bags, Trial(train, job.split.test, job.split.seed)))
+    return {"epochs": None, "steps": 0, "test_best": scores, "test_last": scores}
+
+
+def _kept(scores: NDArray[np.float64]) -> list[float]:
+    return [float(f"{score:.9g}") for score in scores]
+
+
+def _settings(method: str, recipe: Recipe, bags: Bags, *, cuda: bool) -> str:
+    content: list[Any] = [bags.fingerprint(), recipe.validates]
+    if method not in BASELINES:
+        epochs = recipe.epochs_of(method)
+        config = image_config(method, recipe, lr=0.1, margin=1.0, epochs=epochs, cuda=cuda)
+        grid = [recipe.rates(method), recipe.margins_of(method), recipe.search_epochs(method), recipe.score_every]
+        content += [settings_hash(config), grid]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

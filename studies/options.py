@@ -1,0 +1,103 @@
+"""What every study is asked with: how much of it, where the page goes, and where its trials are kept."""
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from midam.errors import ConfigError
+
+OUT = Path("docs/results")
+CACHE = Path("runs/studies")
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Options of a study.
+
+    Parameters
+    ----------
+    quick : bool, default False
+        A part of the study that ends in minutes.
+    out : Path, default docs/results
+        Folder of the page and its figures.
+    jobs : int >= 1, default 1
+        Processes at a time.
+    cache : Path, default runs/studies
+        Folder of the finished trials; a stopped study goes on from there.
+    smaller : bool, default False
+        A version of seconds, for tests; its figures say nothing.
+    margin : float > 0, optional
+        Margin c of the AUC objectives, where the study takes one.
+    splits : int >= 1, optional
+        Number of random splits, where the study takes one.
+    protocol : str, optional
+        Protocol, where the study has several.
+    size : str, optional
+        Size of the study, where it comes in several.
+    device : {"auto", "cpu", "cuda"}, optional
+        Where scorers are trained, where the study can use a GPU.
+    console : rich.console.Console, optional
+        Where progress is drawn. Default: nowhere.
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> StudyOptions(quick=True, margin=0.1).command("table2")
+    'python -m studies table2 --quick --margin 0.1'
+    """
+
+    quick: bool = False
+    out: Path = OUT
+    jobs: int = 1
+    cache: Path = CACHE
+    smaller: bool = False
+    margin: float | None = None
+    splits: int | None = None
+    protocol: str | None = None
+    size: str | None = None
+    device: str | None = None
+    console: Console | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ConfigError(f"Expected jobs >= 1, got {self.jobs}; choose another number.")
+        if self.margin is not None and not 0 < self.margin < float("inf"):
+            raise ConfigError(f"Expected margin > 0, got {self.margin}; choose another margin.")
+        if self.splits is not None and self.splits < 2:
+            raise ConfigError(f"Expected splits >= 2, got {self.splits}; an interval needs two splits.")
+        if self.device not in (None, "auto", "cpu", "cuda"):
+            raise ConfigError(f"Expected device auto, cpu or cuda, got {self.device!r}; choose one.")
+
+    def use_cuda(self) -> bool:
+        """Return whether scorers are trained on a GPU.
+
+        Raises
+        ------
+        ConfigError
+            If one is asked for and there is none.
+        """
+        found = torch.cuda.is_available()
+        if self.device == "cuda" and not found:
+            raise ConfigError("Expected a CUDA device for --device cuda, got none; use auto or cpu.")
+        return found and self.device != "cpu"
+
+    def command(self, name: str) -> str:
+        """Return the command that repeats the study."""
+        words = ["python", "-m", "studies", name]
+        words += ["--quick"] if self.quick else []
+        words += ["--protocol", self.protocol] if self.protocol is not None else []
+        words += ["--margin", f"{self.margin:g}"] if self.margin is not None else []
+        words += ["--splits", str(self.splits)] if self.splits is not None else []
+        words += ["--size", self.size] if self.size is not None else []
+        words += ["--device", self.device] if self.device is not None else []
+        words += ["--jobs", str(self.jobs)] if self.jobs != 1 else []
+        words += ["--out", str(self.out)] if self.out != OUT else []
+        words += ["--cache", str(self.cache)] if self.cache != CACHE else []
+        return shlex.join(words)

@@ -1,0 +1,145 @@
+"""The page of a study: what is shown, how it was made, on which machine, and the tables and figures."""
+
+import datetime
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from midam import __version__
+from midam.runs.folder import write_text
+from studies.options import StudyOptions
+from studies.store import Store
+
+
+def write_page(
+    options: StudyOptions,
+    name: str,
+    *,
+    title: str,
+    shows: str,
+    seeds: str,
+    seconds: float,
+    body: Iterable[str],
+    store: Store | None = None,
+    study: str | None = None,
+) -> Path:
+    """Write ``OUT/NAME.md``; the page appears whole or not at all.
+
+    Beside the page of a whole study stand the trials that it was made from.
+
+    Parameters
+    ----------
+    options : StudyOptions
+        Options of the study; ``out`` is made if it is missing.
+    name : str
+        Name of the file, and of the study.
+    title : str
+        Heading.
+    shows : str
+        What the page shows, in a paragraph.
+    seeds : str
+        Which seeds were used, in words.
+    seconds : float
+        Wall time of the computation, seconds.
+    body : iterable of str
+        Lines of Markdown.
+    store : Store, optional
+        The trials.
+    study : str, optional
+        Name of the study, where it has several pages.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> page = write_page(StudyOptions(out=folder), "demo", title="Demo", shows="Nothing.", seeds="0", seconds=1.0,
+    ...                   body=["Text."])
+    >>> page.name, page.read_text().splitlines()[0]
+    ('demo.md', '# Demo')
+    """
+    small = ["**Quick version: a part of the study.**", ""] if options.quick and not options.smaller else []
+    small = ["**A trial of the command in seconds: no figure here means anything.**", ""] if options.smaller else small
+    options.out.mkdir(parents=True, exist_ok=True)
+    published = [] if store is None or options.quick else [_publish(store, options.out)]
+    lines = [
+        f"# {title}",
+        "",
+        shows,
+        "",
+        *small,
+        f"- Command: `{options.command(study or name)}`",
+        f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {__version__}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}",
+        f"- Machine: {machine()}; {options.jobs} process{'es' if options.jobs > 1 else ''} at a time, one thread each",
+        f"- Wall time of the computation: {duration(seconds)}",
+        f"- Seeds: {seeds}",
+        *published,
+        "",
+        *body,
+        "",
+    ]
+    path = options.out / f"{name}.md"
+    write_text(path, "\n".join(lines))
+    return path
+
+
+def figure_path(options: StudyOptions, name: str, part: str = "") -> Path:
+    """Return the path of a figure of the page, ``OUT/NAME.png`` or ``OUT/NAME-PART.png``; makes the folder."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options.out / f"{name}{'-' if part else ''}{part}.png"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table; the first column is set left, the others right.
+
+    Examples
+    --------
+    >>> table(["a", "b"], [["x", "1"]])
+    ['| a | b |', '|---|---:|', '| x | 1 |']
+    """
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    return [_row(head), rule, *(_row(row) for row in rows)]
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people.
+
+    Examples
+    --------
+    >>> duration(2.34), duration(75), duration(7330)
+    ('2.3 s', '1 min 15 s', '2 h 2 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def machine() -> str:
+    """Return the CPU's model and the number of cores that this process may use."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{model}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def _publish(store: Store, out: Path) -> str:
+    where = store.publish(out / "trials").relative_to(out).as_posix()
+    return f"- Trials, a line of JSON each: [{where}]({where}); `--trials FILE` carries the study on from there"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

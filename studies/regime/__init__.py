@@ -1,0 +1,1 @@
+"""The study of regimes: which estimator to take."""

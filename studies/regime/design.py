@@ -1,0 +1,147 @@
+"""What the study of regimes crosses with what: methods, cells, and the settings of a training."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from midam.data.batch import usual_chunk
+from midam.train.config import EstimatorName, FitConfig, PoolingName
+from studies.regime.bags import Counts, witnesses
+from studies.regime.budget import affordable_steps
+
+
+@dataclass(frozen=True)
+class Method:
+    """An estimator and, for vrsp, its rule for gamma0.
+
+    Attributes
+    ----------
+    name : str
+        As the page calls it.
+    estimator, state_rate, schedule
+        Settings of `FitConfig`.
+    """
+
+    name: str
+    estimator: EstimatorName
+    state_rate: float = 1.0
+    schedule: Literal["constant", "warmup"] = "constant"
+
+
+MINIBATCH = Method("minibatch", "minibatch")
+CONSTANT = tuple(Method(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
+WARMUP = tuple(Method(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
+EXACT_POINT = Method("exact-point", "exact-point")
+EXACT = Method("exact", "exact")
+METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison: bags, and the budget of T steps of B instances a bag.
+
+    Attributes
+    ----------
+    pooling : str
+        Setting of `FitConfig`.
+    size, witnesses : int
+        Instances of a bag, nines of a positive one.
+    instances, steps : int
+        B, T.
+    """
+
+    pooling: PoolingName
+    size: int
+    witnesses: int
+    instances: int
+    steps: int
+
+    @property
+    def rate(self) -> float:
+        """Witness rate in force."""
+        return self.witnesses / self.size
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is run.
+
+    Attributes
+    ----------
+    poolings : tuple of str
+        Settings of `FitConfig`.
+    sizes, rates : tuple
+        Bag sizes n and witness rates; rates that ask for the same number of witnesses are one.
+    instances, steps : tuple of int
+        B and T.
+    lrs : tuple of float
+        Learning rates to choose from.
+    repeats : tuple of int
+        Numbers of the repeats, which are their seeds.
+    counts : Counts
+        Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch.
+    bags : int
+        Bags of a step, K, half of them positive.
+    """
+
+    poolings: tuple[PoolingName, ...]
+    sizes: tuple[int, ...]
+    rates: tuple[float, ...]
+    instances: tuple[int, ...]
+    steps: tuple[int, ...]
+    lrs: tuple[float, ...]
+    repeats: tuple[int, ...]
+    counts: Counts = field(default_factory=Counts)
+    bags: int = 16
+
+    def cells(self) -> list[Cell]:
+        """Return all comparisons."""
+        return [
+            Cell(pooling, size, count, instances, steps)
+            for pooling in self.poolings
+            for size in self.sizes
+            for count in self.witness_counts(size)
+            for instances in self.instances
+            for steps in self.steps
+        ]
+
+    def witness_counts(self, size: int) -> list[int]:
+        """Return the distinct numbers of witnesses of a bag size."""
+        return sorted({witnesses(size, rate) for rate in self.rates})
+
+    def config(self, cell: Cell, method: Method, lr: float) -> FitConfig:
+        """Return the settings of a training; those of a sampling estimator are for exactly T steps."""
+        return FitConfig(
+            pooling=cell.pooling,
+            estimator=method.estimator,
+            objective="minmax-auc",
+            members=1,
+            epochs=cell.steps * self.bags // self.counts.train,
+            lr=lr,
+            decay_at=[0.5, 0.75],
+            optimizer="sgd",
+            momentum=0.1,
+            num_positive=self.bags // 2,
+            num_negative=self.bags // 2,
+            num_instances=cell.instances,
+            state_rate=method.state_rate,
+            state_schedule=method.schedule,
+            margin=1.0,
+            dual_lr=1.0,
+            weight_decay=1e-4,
+            hidden=[],
+            standardize=False,
+            scaling="linear",
+            clip=10.0,
+            accelerator="cpu",
+        )
+
+    def steps_of(self, cell: Cell, method: Method) -> int:
+        """Return the steps of a method that the budget of a cell buys."""
+        return affordable_steps(
+            method.estimator,
+            size=cell.size,
+            instances=cell.instances,
+            steps=cell.steps,
+            bags=self.bags,
+            chunk_size=usual_chunk((1,)),
+        )

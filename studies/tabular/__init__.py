@@ -1,0 +1,1 @@
+"""Studies on feature vectors: the paper's tables and figures on tabular sets, and the defaults."""

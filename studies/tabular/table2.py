@@ -1,0 +1,149 @@
+"""`python -m studies table2`: test AUROC on the five tabular sets, beside the paper's Table 2.
+
+Two protocols, a page each. `splits` is the paper's: random 0.9/0.1 splits, 5 folds of the training part each, learning
+rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, more splits tell how much 15 trials vary.
+`cv` (`studies.tabular.table2_cv`) is 5 x 10-fold cross-validation with nothing chosen, with methods compared in pairs.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from midam.data import catalog
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from studies.options import StudyOptions
+from studies.page import duration, figure_path, write_page
+from studies.paper_tables import METHODS, SETS
+from studies.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
+from studies.splits import FOLDS
+from studies.store import Store
+from studies.tabular import table2_cv
+from studies.tabular.table2_page import Row, draw_rows, paired_section, paper_section, split_rows, verdict_section
+from studies.tabular.table2_step_time import measure_libauc, time_section
+from studies.tabular.table2_trials import PAPER_SPLITS, Plan, more_section, run_trials, section
+from studies.work import wall_time
+
+NAME = "table2"
+PROTOCOLS = ("splits", "cv")
+_QUICK, _QUICK_SET = f"{NAME}-quick", SETS[0]
+_MARGINS = (1.0, 0.1)
+_SHOWS = (
+    "Test AUROC of the ten methods of the paper's Table 2 on the five tabular sets, ours beside the paper's: by its "
+    "protocol (15 trials on 3 random splits), over more splits with intervals that know that the trials of a split "
+    "share their test bags. [Table 2 by cross-validation](table2-cv.md) has all methods, baselines and other libraries "
+    "in pairs."
+)
+
+
+def plan(options: StudyOptions) -> Plan:
+    """Return what the protocol `splits` runs."""
+    margin = MARGIN if options.margin is None else options.margin
+    splits = options.splits or 3
+    if options.smaller:
+        return Plan(METHODS, LRS[:2], margin, options.splits or 2, folds=2, epochs=2)
+    return Plan(METHODS, LRS, margin, splits, folds=FOLDS, epochs=EPOCHS)
+
+
+def run(options: StudyOptions) -> None:
+    """Run a protocol, and write its page from everything that was run so far."""
+    _protocol(options)
+    names = (_QUICK_SET,) if options.quick else SETS
+    study(options, {name: catalog.load(name) for name in names}, shown={name: catalog.load(name) for name in SETS})
+
+
+def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags] | None = None) -> None:
+    """Run a protocol on `sets`; the page shows what the store holds of `shown` (default: the same sets)."""
+    shown = sets if shown is None else shown
+    if _protocol(options) == "cv":
+        table2_cv.study(options, sets, shown=shown)
+        return
+    full, quick = stores(options)
+    # The quick version keeps its own trials, so that its time is that of a first run.
+    store = quick if options.quick else full
+    run_trials(plan(options), sets, store=store, options=options)
+    measure_libauc(sets, store=store, smaller=options.smaller)
+    write(options, shown)
+
+
+def stores(options: StudyOptions) -> tuple[Store, Store]:
+    """Return the trials of the study and those of its quick version."""
+    full, quick = (Store(options.cache / f"{name}.jsonl") for name in (NAME, _QUICK))
+    return full, quick
+
+
+def _protocol(options: StudyOptions) -> str:
+    protocol = options.protocol or PROTOCOLS[0]
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"Expected the protocol {' or '.join(PROTOCOLS)}, got {protocol!r}; choose one.")
+    if protocol == "cv" and (options.margin is not None or options.splits is not None):
+        raise ConfigError("Expected no --margin and no --splits with the protocol cv, got one; leave it out.")
+    return protocol
+
+
+def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
+    """Write the page from the trials of `sets` that the cache holds."""
+    full, quick = stores(options)
+    store, wanted = full if full.rows else quick, plan(options)
+    margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
+    plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
+    rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
+    body = [*_commands(rows), *_times(rows, store, quick)]
+    for margin, found in rows.items():
+        body += paper_section(found, margin=margin)
+    for margin, found in rows.items():
+        others = {other: theirs for other, theirs in rows.items() if other != margin}
+        body += verdict_section(found, margin=margin, others=others)
+        path = figure_path(options, NAME, f"margin-{margin:g}")
+        if draw_rows(path, found):
+            body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
+        body += paired_section(found, margin=margin)
+    body += time_section(plans, sets, store=store)
+    write_page(
+        options,
+        NAME,
+        title="Table 2: the tabular sets",
+        shows=_SHOWS,
+        seeds=("splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"),
+        seconds=wall_time(store),
+        body=body,
+        store=store,
+    )
+
+
+def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
+    """Keep the margins that were run; cross-entropy, which has none, is shown with the first of them."""
+    kept: dict[float, list[Row]] = {}
+    for margin, found in rows.items():
+        if any(not uses_no_margin(row.method) for row in found):
+            kept[margin] = [row for row in found if not kept or not uses_no_margin(row.method)]
+    return kept
+
+
+def _commands(rows: Mapping[float, list[Row]]) -> list[str]:
+    """The calls that make up the page: each writes it from all that was run so far."""
+    calls = []
+    for margin, found in rows.items():
+        splits = max(row.splits for row in found)
+        calls.append(StudyOptions(margin=None if margin == MARGIN else margin))
+        calls += [dataclasses.replace(calls[-1], splits=splits)] if splits > PAPER_SPLITS else []
+    return [f"- The whole page: {', '.join(f'`{call.command(NAME)}`' for call in calls)}"] if len(calls) > 1 else []
+
+
+def _times(rows: Mapping[float, list[Row]], store: Store, quick: Store) -> list[str]:
+    sets = {m: len({row.name for row in found}) for m, found in rows.items()}
+    lines = [
+        f"- Time of the protocol at margin {m:g}: {duration(wall_time(store, section(m)))}"
+        f"{f' (so far: {sets[m]} of {max(sets.values())} sets)' if sets[m] < max(sets.values()) else ''}"
+        for m in rows
+    ]
+    lines += [
+        f"- Time of the splits beyond the paper's three, margin {m:g}: {duration(wall_time(store, more_section(m)))}"
+        for m in rows
+        if wall_time(store, more_section(m))
+    ]
+    lines += [
+        f"- Time of `--quick` at margin {m:g}, {_QUICK_SET} alone: {duration(wall_time(quick, section(m)))}"
+        for m in rows
+        if wall_time(quick, section(m))
+    ]
+    return [*lines, ""] if lines else []

@@ -1,0 +1,257 @@
+"""Protocol `cv` of Table 2: 5 x 10-fold cross-validation, nothing chosen, methods compared in pairs.
+
+The folds are those published with a set where it carries any, else stratified ones with the seeds 0 to 4.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.progress import Progress
+
+from midam.compare.baselines import FEATURE_BASELINES
+from midam.compare.folds import Fold, repeated_folds
+from midam.compare.peers import PEERS, check_peer
+from midam.compare.run import OnProgress, run_comparison
+from midam.compare.summary import format_interval
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.train.config import FitConfig
+from studies.options import StudyOptions
+from studies.page import table, write_page
+from studies.paper_tables import METHODS
+from studies.splits import published_folds
+from studies.store import Store, settings_hash, write_packed
+from studies.work import wall_time
+
+NAME, SECTION = "table2-cv", "cv"
+FIRST = "midam-att"
+_MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))
+
+
+@dataclass(frozen=True)
+class CvPlan:
+    """What is run.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Names that `midam.compare` knows; the others are compared with the first.
+    repeats, folds : int
+        Of the cross-validation.
+    settings : FitConfig
+        Settings of the methods trained here; a name replaces pooling, estimator and objective.
+    """
+
+    methods: tuple[str, ...]
+    repeats: int
+    folds: int
+    settings: FitConfig
+
+
+def cv_plan(options: StudyOptions) -> CvPlan:
+    """Return what is run: the library's default settings for every method, one scorer each."""
+    if options.smaller:
+        few = (FIRST, "dam-mean", "bag-statistics-logistic")
+        return CvPlan(few, repeats=1, folds=3, settings=_settings(epochs=2))
+    others = [name for name in METHODS if name != FIRST]
+    methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *(name for name in PEERS if _installed(name)))
+    return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=_settings(members=1))
+
+
+def _settings(**values: Any) -> FitConfig:
+    return FitConfig(**values, accelerator="cpu").for_instances((1,))
+
+
+def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags]) -> None:
+    """Compare the methods on `sets`, and write the page of `shown`."""
+    plan = cv_plan(options)
+    store = Store(options.cache / f"{NAME}{'-quick' if options.quick else ''}.jsonl")
+    run_cv(plan, sets, options=options, store=store)
+    write_page(
+        options,
+        NAME,
+        study="table2",
+        title="Table 2 by cross-validation",
+        shows=f"Test AUROC of all methods, the baselines and other libraries on the tabular sets of the [paper's Table "
+        f"2](table2.md), in cross-validation of {plan.folds} folds.",
+        seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
+        seconds=wall_time(store),
+        body=cv_tables(plan, shown, options=options),
+    )
+
+
+def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
+    """Compare the methods on each set; finished trials are kept below the cache folder."""
+    for name, catalogued in sets.items():
+        bags, folds, _ = _folds(plan, name, catalogued)
+        folder = _folder(plan, name, catalogued, options.cache)
+        before, started = _size(folder / "trials.csv"), time.perf_counter()
+        try:
+            with _bar(options, name) as report:
+                run_comparison(
+                    bags,
+                    plan.methods,
+                    folds,
+                    settings=plan.settings,
+                    lrs=[plan.settings.primal()[1]],
+                    margins=[plan.settings.margin],
+                    select="last",
+                    out=folder,
+                    jobs=options.jobs,
+                    measure_memory=False,
+                    on_progress=report,
+                )
+        finally:
+            if _size(folder / "trials.csv") > before:
+                store.add([{"wall": time.perf_counter() - started, "section": SECTION}])
+
+
+def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) -> list[str]:
+    """Return the tables of the sets that were finished, with the plan's repeats or with one; nothing without any."""
+    found: dict[str, pd.DataFrame] = {}
+    trials, origins = [], []
+    for name, bags in sets.items():
+        for candidate in (dataclasses.replace(plan, repeats=5), plan, dataclasses.replace(plan, repeats=1)):
+            folder = _folder(candidate, name, bags, options.cache)
+            if (folder / "summary.csv").is_file():
+                found[name] = pd.read_csv(folder / "summary.csv")
+                trials.append(pd.read_csv(folder / "trials.csv", dtype=str).assign(set=name))
+                published = _folds(candidate, name, bags)[2]
+                origins.append(f"{name} ({'published' if published else 'drawn'}, {candidate.repeats})")
+                break
+    if not found:
+        return []
+    return [
+        *_explained(plan, found, origins),
+        "",
+        *_publish(trials, options),
+        "## AUROC",
+        "",
+        "Mean over the folds ('-': not run):",
+        "",
+        *_auroc_table(found),
+        "",
+        f"## Paired difference to {FIRST}",
+        "",
+        "With its 95% interval:",
+        "",
+        *_table(found, lambda row: format_interval(row, "difference", sign=True)),
+        "",
+        "## Time",
+        "",
+        "Seconds a trial, in lockstep with others of its kind where that is possible:",
+        "",
+        *_table(found, lambda row: f"{row['seconds']:.2f}"),
+        "",
+        *_left_out(found),
+    ]
+
+
+def _publish(trials: Sequence[pd.DataFrame], options: StudyOptions) -> list[str]:
+    if options.quick:
+        return []
+    path = options.out / "trials" / f"{NAME}.csv.gz"
+    write_packed(path, pd.concat(trials, ignore_index=True).to_csv(index=False).encode())
+    return [f"All trials, a row each: [trials/{path.name}](trials/{path.name}).", ""]
+
+
+def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequence[str]) -> list[str]:
+    absent = [name for name in PEERS if not any(name in set(frame["method"]) for frame in found.values())]
+    return [
+        f"Folds (published with the set or drawn; repeats): {', '.join(origins)}. Every method trained here has the "
+        f"library's default settings (learning rate {plan.settings.primal()[1]:g}, margin {plan.settings.margin:g}, "
+        f"{plan.settings.epochs} epochs) but for pooling, estimator and objective, which its name gives, and one "
+        "scorer: what averaging several gains is on the page of the defaults. The last epoch is tested; nothing is "
+        "chosen. The baselines choose inside the training part only; other libraries run with their own loss, "
+        "optimizer and settings. Intervals have the correction of "
+        f"Nadeau and Bengio (2003).{f' Not run, because not installed: {_join(absent)}.' if absent else ''}",
+    ]
+
+
+def _folds(plan: CvPlan, name: str, bags: Bags) -> tuple[Bags, list[Fold], bool]:
+    """Return the bags in the order of the folds, the folds, and whether they were published."""
+    published = published_folds(name, bags)
+    if published is None or plan.folds != published[1].shape[1]:
+        return bags, repeated_folds(bags, repeats=plan.repeats, folds=plan.folds), False
+    own, train = published
+    folds = [
+        Fold(repeat, fold, np.flatnonzero(train[repeat, fold]), np.flatnonzero(~train[repeat, fold]))
+        for repeat in range(min(plan.repeats, len(train)))
+        for fold in range(train.shape[1])
+    ]
+    return own, folds, True
+
+
+def _folder(plan: CvPlan, name: str, bags: Bags, cache: Path) -> Path:
+    digest = settings_hash(plan.settings, bags=bags)
+    return cache / "table2-cv" / f"{name}-{plan.repeats}x{plan.folds}-lr{plan.settings.primal()[1]:g}-{digest}"
+
+
+def _auroc_table(found: Mapping[str, pd.DataFrame]) -> list[str]:
+    lines = []
+    for method in _methods(found):
+        values = [_value(frame, method, "auroc") for frame in found.values()]
+        mean = f"{np.mean(values):.3f}" if np.isfinite(values).all() else "-"
+        lines.append([method, *(f"{v:.3f}" if np.isfinite(v) else "-" for v in values), mean])
+    return table(["method", *found, "mean"], lines)
+
+
+def _table(found: Mapping[str, pd.DataFrame], cell: Callable[[Mapping[Hashable, Any]], str]) -> list[str]:
+    lines = []
+    for method in _methods(found):
+        rows = [frame[frame["method"] == method].to_dict("records") for frame in found.values()]
+        lines.append([method, *(cell(row[0]) if row else "-" for row in rows)])
+    return table(["method", *found], lines)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _left_out(found: Mapping[str, pd.DataFrame]) -> list[str]:
+    lines = []
+    for name, frame in found.items():
+        for row in frame.to_dict("records"):
+            lost = {
+                reason: int(row[reason]) for reason in ("one_class", "no_validation", "diverged") if row[reason] > 0
+            }
+            lines += [
+                f"- {name}, {row['method']}: {count} folds left out ({reason})." for reason, count in lost.items()
+            ]
+    return [*lines, ""] if lines else []
+
+
+def _methods(found: Mapping[str, pd.DataFrame]) -> list[str]:
+    return list(dict.fromkeys(method for frame in found.values() for method in frame["method"]))
+
+
+def _value(frame: pd.DataFrame, method: str, column: str) -> float:
+    values = frame.loc[frame["method"] == method, column].to_numpy(dtype=np.float64)
+    return float(values[0]) if len(values) else float("nan")
+
+
+def _installed(peer: str) -> bool:
+    try:
+        check_peer(peer)
+    except ConfigError:
+        return False
+    return True
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+@contextmanager
+def _bar(options: StudyOptions, name: str) -> Iterator[OnProgress]:
+    shown = options.console is not None and options.console.is_terminal
+    with Progress(console=options.console, disable=not shown) as progress:
+        task = progress.add_task(f"{SECTION}, {name}", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

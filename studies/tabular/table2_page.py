@@ -1,0 +1,274 @@
+"""The parts of the page of Table 2 that rest on random splits: 15 trials, more splits, and a verdict a row."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from midam.compare.statistics import corrected_interval
+from midam.data.bags import Bags
+from midam.report.figures import add_legend, new_figure
+from studies.drawing import COLORS, plot_points, save_figure
+from studies.page import table
+from studies.paper_tables import SETS, label, printed
+from studies.split_statistics import Estimate, mean_interval, paired_interval, predictive_interval, split_means
+from studies.splits import FOLDS
+from studies.store import Row as StoredRow
+from studies.store import Store
+from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
+
+_PAPER_TRIALS = 15
+# Bags of a test set to those of a training: a tenth, and four fifths of the rest.
+_TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method on a set, after the learning rate was chosen in each of three ways.
+
+    Attributes
+    ----------
+    name, method : str
+        Set and method.
+    best, last, together : list of Chosen
+        At the best validation epoch (the paper's), at the last epoch, and with one rate for all trials.
+    """
+
+    name: str
+    method: str
+    best: list[Chosen]
+    last: list[Chosen]
+    together: list[Chosen]
+
+    @property
+    def splits(self) -> int:
+        """Number of splits with a trial."""
+        return len({trial.split for trial in self.best})
+
+
+def split_rows(plan: Plan, sets: Mapping[str, Bags], *, store: Store) -> list[Row]:
+    """Return a row for each set and method, over the splits that the store holds of all of them.
+
+    A study that was stopped shows a set, and a split, once it is whole.
+    """
+    found: dict[tuple[str, str], list[StoredRow]] = {}
+    for name, bags in sets.items():
+        of_set = {method: select_rows(plan, name, bags, method, store=store) for method in plan.methods}
+        if all(_whole_splits(rows, plan) for rows in of_set.values()):
+            found |= {(name, method): rows for method, rows in of_set.items()}
+    whole = [_whole_splits(rows, plan) for rows in found.values()]
+    table_rows = []
+    for (name, method), held in found.items():
+        rows = [row for row in held if all(row["split"] in splits for splits in whole)]
+        best = choose(rows, epoch="best", lrs=plan.lrs)
+        if best:
+            last = choose(rows, epoch="last", lrs=plan.lrs)
+            table_rows.append(Row(name, method, best, last, choose_together(rows, lrs=plan.lrs)))
+    return table_rows
+
+
+def _whole_splits(rows: Sequence[StoredRow], plan: Plan) -> set[int]:
+    """Splits of which each fold has a trial at each learning rate."""
+    tried: dict[tuple[int, int], set[float]] = defaultdict(set)
+    for row in rows:
+        tried[row["split"], row["fold"]].add(row["lr"])
+    folds = Counter(split for (split, _), lrs in tried.items() if lrs >= set(plan.lrs))
+    return {split for split, count in folds.items() if count >= plan.folds}
+
+
+def paper_section(rows: Sequence[Row], *, margin: float) -> list[str]:
+    """Return the table of the first three splits: mean and standard deviation over trials, as the paper prints them."""
+    names = list(dict.fromkeys(row.name for row in rows))
+    by = {(row.name, row.method): row for row in rows}
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = [_ours_and_paper(by.get((name, method))) for name in names]
+        lines.append([label(method), *cells])
+    counts = sorted({len(_first(row.best)) for row in rows})
+    some = f" (here: {', '.join(map(str, counts))} trials)"
+    return [
+        f"## The paper's protocol, margin {margin:g}",
+        "",
+        "Mean (standard deviation) of the test AUROC over 15 trials: 3 stratified random 0.9/0.1 splits, 5 folds each"
+        f"{'' if counts == [_PAPER_TRIALS] else some}. First at the epoch with the best validation AUROC, then at the "
+        "last epoch, then the paper's. A trial takes the learning rate with the highest validation AUROC at the epoch "
+        "that is reported: the paper reports 'a model with "
+        "the largest validation AUC', which we read as a choice within each trial. Cross-entropy has no margin and is "
+        "shown once.",
+        "",
+        *table(["method", *(f"{name}: best; last; paper" for name in names)], lines),
+        "",
+    ]
+
+
+def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float, Sequence[Row]]) -> list[str]:
+    """Return the table of all splits: interval, predictive interval, and whether the paper's mean lies in it."""
+    rows = [row for row in rows if row.splits >= 2]
+    if not rows:
+        return []
+    lines = [_verdict(row, others) for row in rows]
+    inside = sum(line[-2] == "inside" for line in lines)
+    compared = sum(line[-2] != "-" for line in lines)
+    splits = sorted({row.splits for row in rows})
+    count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
+    widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
+    head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean", "why"]
+    return [
+        f"## Over {count} splits, margin {margin:g}",
+        "",
+        "Mean over splits with its 95% interval (t; the split, not the trial, is what was drawn), and the interval in "
+        "which the mean of 3 new splits falls with 95%. The paper's mean, of 3 splits too, lies inside that interval, "
+        f"above or below: {inside} of {compared} lie inside. The median width of these intervals is "
+        f"{np.median(widths):.2f}: the wider, the less 'inside' says. 'Why' states what was measured: the mean AUROC "
+        "of the training bags at the last epoch and the standard deviation of a 3-split mean, and with which other "
+        "choice the paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the "
+        "highest mean validation AUROC), another margin.",
+        "",
+        *table(head, lines),
+        "",
+    ]
+
+
+def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
+    """Return MIDAM minus DAM with the same pooling, paired by split; nothing where neither has two splits."""
+    by = {(row.name, row.method): row for row in rows if row.splits >= 2}
+    lines = []
+    for (name, method), row in by.items():
+        other = by.get((name, method.replace("midam-", "dam-")))
+        if not method.startswith("midam-") or other is None or other.splits != row.splits:
+            continue
+        ours, base = means_of(row.best), means_of(other.best)
+        wide = corrected_interval(np.subtract(ours, base), ratio=_TEST_TO_TRAIN)
+        # Equal differences give bounds that are not numbers.
+        sign = "above 0" if wide.low > 0 else "below 0" if wide.high < 0 else "no difference found"
+        known = np.isfinite(wide.low)
+        theirs, without = printed(name, method), printed(name, other.method)
+        lines.append(
+            [
+                f"{name}, {label(method)} - {label(other.method)}",
+                str(row.splits),
+                f"{paired_interval(ours, base):+}",
+                f"[{wide.low:+.3f}, {wide.high:+.3f}]" if known else "-",
+                "-" if theirs is None or without is None else f"{theirs[0] - without[0]:+.3f}",
+                sign if known else "no spread",
+            ]
+        )
+    if not lines:
+        return []
+    head = ["set, difference", "splits", "mean [95%]", "corrected [95%]", "paper", "verdict, by the corrected interval"]
+    return [
+        f"## What stochastic pooling adds to DAM, margin {margin:g}",
+        "",
+        "Test AUROC of MIDAM minus that of DAM on whole bags with the same pooling, paired by split. The first "
+        "interval is that of the mean over splits. The corrected one (Nadeau and Bengio, 2003) knows that the splits "
+        "share training bags; none knows how many rows the table has. The paper's column is the difference of its two "
+        "means.",
+        "",
+        *table(head, lines),
+        "",
+    ]
+
+
+def draw_rows(path: Path, rows: Sequence[Row]) -> bool:
+    """Draw a panel a set: our mean with the interval of a 3-split mean, and the paper's; False without two splits."""
+    rows = [row for row in rows if row.splits >= 2]
+    names = [name for name in SETS if any(row.name == name for row in rows)] or sorted({row.name for row in rows})
+    if not rows:
+        return False
+    methods = list(dict.fromkeys(row.method for row in rows))
+    figure = new_figure((2.3 * len(names) + 2.2, 0.28 * len(methods) + 1.6))
+    grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for name, axes in zip(names, grid):
+        own = [row for row in rows if row.name == name]
+        places = [methods.index(row.method) for row in own]
+        new = [predictive_interval(means_of(row.best), count=PAPER_SPLITS) for row in own]
+        bounds = [(e.low, e.high) for e in new]
+        plot_points(
+            axes,
+            places,
+            [e.mean for e in new],
+            bounds,
+            name="ours, with the interval of a 3-split mean",
+            horizontal=True,
+        )
+        theirs = [(place, printed(name, row.method)) for place, row in zip(places, own)]
+        known = [(place, found[0]) for place, found in theirs if found is not None]
+        if known:
+            spots, values = zip(*known)
+            axes.scatter(values, spots, marker="x", s=36, color=COLORS[1], zorder=4, label="the paper's mean")
+        axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
+        axes.set_xlabel("Test AUROC")
+    grid[0].set_yticks(range(len(methods)), [label(method) for method in methods])
+    grid[0].invert_yaxis()
+    add_legend(figure, columns=2)
+    save_figure(figure, path)
+    return True
+
+
+def means_of(trials: Sequence[Chosen]) -> list[float]:
+    """Return the mean test AUROC of each split."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for trial in trials:
+        values[trial.split].append(trial.test)
+    return split_means(values)
+
+
+def _first(trials: Sequence[Chosen]) -> list[Chosen]:
+    return [trial for trial in trials if trial.split < PAPER_SPLITS]
+
+
+def _ours_and_paper(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    theirs = printed(row.name, row.method)
+    cells = [_mean_sd([t.test for t in _first(trials)]) for trials in (row.best, row.last)]
+    return "; ".join([*cells, "-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})"])
+
+
+def _mean_sd(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    spread = f"{np.std(values, ddof=1):.3f}" if len(values) > 1 else "-"
+    return f"{np.mean(values):.3f} ({spread})"
+
+
+def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
+    theirs = printed(row.name, row.method)
+    means = means_of(row.best)
+    new = predictive_interval(means, count=PAPER_SPLITS)
+    found = ["-", "-", ""]
+    if theirs is not None:
+        verdict = "inside" if new.holds(theirs[0]) else ("above" if theirs[0] > new.high else "below")
+        # Equal splits give an interval without width, which says nothing.
+        verdict = verdict if np.ptp(means) > 0 else "no spread"
+        found = [f"{theirs[0]:.3f}", verdict, _why(row, theirs[0], others)]
+    return [
+        f"{row.name}, {label(row.method)}",
+        str(row.splits),
+        str(mean_interval(means)),
+        f"{np.mean([t.test for t in row.last]):.3f}" if row.last else "-",
+        f"[{new.low:.3f}, {new.high:.3f}]",
+        *found,
+    ]
+
+
+def _why(row: Row, value: float, others: Mapping[float, Sequence[Row]]) -> str:
+    means = means_of(row.best)
+    train = float(np.mean([trial.train for trial in row.best]))
+    facts = [f"training {train:.2f}", f"sd of 3 splits {np.std(means, ddof=1) / PAPER_SPLITS**0.5:.3f}"]
+    variants: list[tuple[str, list[Chosen]]] = [("last epoch", row.last), ("one rate", row.together)]
+    for margin, theirs in others.items():
+        same = [other for other in theirs if (other.name, other.method) == (row.name, row.method)]
+        if same and not row.method.startswith("ce-"):
+            variants.append((f"margin {margin:g}", same[0].best))
+    for text, trials in variants:
+        found = means_of(trials)
+        if len(found) >= 2:
+            facts.append(f"{text}: {'inside' if _new(found).holds(value) else 'outside'}")
+    return "; ".join(facts)
+
+
+def _new(means: Sequence[float]) -> Estimate:
+    return predictive_interval(means, count=PAPER_SPLITS)

@@ -1,0 +1,91 @@
+"""What the trials of Table 2 would take with LibAUC's loop: its measured time a step, times the steps."""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from midam.compare.libauc import libauc_folder
+from midam.compare.peers import libauc_attention
+from midam.data.bags import Bags
+from midam.train.lockstep import Trial
+from studies.page import duration, table
+from studies.protocol import EPOCHS, paper_config, steps
+from studies.splits import paper_splits
+from studies.store import Row, Store, settings_hash
+from studies.tabular.table2_trials import Plan, select_rows
+
+_METHOD = "midam-att"
+
+
+def measure_libauc(sets: Mapping[str, Bags], *, store: Store, smaller: bool = False) -> None:
+    """Train LibAUC's attention model for one trial on each set whose time the store does not hold, and note the time.
+
+    Nothing happens where LibAUC is not installed, or in the version for tests.
+    """
+    if smaller or libauc_folder() is None:
+        return
+    for name, bags in sets.items():
+        if _find(name, bags, store) is not None:
+            continue
+        split = paper_splits(bags.require_labels(), splits=[0], folds=1)[0]
+        # One scored bag: the time is that of the training.
+        trial = Trial(split.train, split.test[:1], split.seed)
+        started = time.perf_counter()
+        libauc_attention(bags, trial)
+        seconds = time.perf_counter() - started
+        count = steps(paper_config(_METHOD, lr=0.01, epochs=EPOCHS), len(split.train))
+        store.add([{**_name(name, bags), "seconds": seconds, "steps": count}])
+
+
+def time_section(plans: Mapping[float, Plan], sets: Mapping[str, Bags], *, store: Store) -> list[str]:
+    """Return the table of times a step and of all steps, with the total; nothing where LibAUC was not measured."""
+    lines, ours_total, theirs_total = [], 0.0, 0.0
+    for name, bags in sets.items():
+        found = _find(name, bags, store)
+        rows = _all_rows(plans, name, bags, store)
+        if found is None or not rows:
+            continue
+        own = [row for row in rows if row["method"] == _METHOD]
+        count = sum(row["steps"] for row in rows)
+        seconds = sum(row["seconds"] for row in rows)
+        theirs = found["seconds"] / found["steps"]
+        ours_total, theirs_total = ours_total + seconds, theirs_total + theirs * count
+        mine = 1e3 * sum(row["seconds"] for row in own) / max(1, sum(row["steps"] for row in own))
+        cells = [f"{mine:.2f}" if own else "-", f"{1e3 * theirs:.2f}", str(len(rows)), str(count)]
+        lines.append([name, *cells, duration(seconds), duration(theirs * count)])
+    if not lines:
+        return []
+    head = ["set", "MIDAM (att), ms a step", "LibAUC's, ms a step", "trainings", "steps", "ours", "LibAUC's loop"]
+    return [
+        "## Time",
+        "",
+        "LibAUC 2.0.1's own loop (attention, 4 instances a bag) was timed over one trial on each set. The last two "
+        "columns are the time of all trainings above, added up over processes, with the scoring of validation and test "
+        "bags after each epoch; and the same number of steps at LibAUC's time a step, without scoring. Its loop draws "
+        "4 instances of a bag; most of our methods see whole bags.",
+        "",
+        *table(head, lines),
+        "",
+        f"In all: {duration(ours_total)} here, {duration(theirs_total)} with LibAUC's loop, "
+        f"{np.divide(theirs_total, ours_total):.1f} times as long.",
+        "",
+    ]
+
+
+def _all_rows(plans: Mapping[float, Plan], name: str, bags: Bags, store: Store) -> list[Row]:
+    found = {}
+    for plan in plans.values():
+        for method in plan.methods:
+            for row in select_rows(plan, name, bags, method, store=store):
+                found[row["method"], row["lr"], row["margin"], row["split"], row["fold"]] = row
+    return list(found.values())
+
+
+def _name(name: str, bags: Bags) -> Row:
+    return {"study": "libauc-time", "set": name, "settings": settings_hash(paper_config(_METHOD, lr=0.01), bags=bags)}
+
+
+def _find(name: str, bags: Bags, store: Store) -> Row | None:
+    wanted = _name(name, bags)
+    return next((row for row in store.rows if all(row.get(key) == value for key, value in wanted.items())), None)

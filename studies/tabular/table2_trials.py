@@ -1,0 +1,204 @@
+"""The trials of Table 2: which there are, which are missing, and the learning rate that validation bags choose."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from midam.data.bags import Bags
+from midam.train.config import FitConfig
+from studies.options import StudyOptions
+from studies.protocol import drop_margin, paper_config, train_splits
+from studies.splits import Split, paper_splits
+from studies.store import Row, Store, settings_hash
+from studies.work import compute
+
+PAPER_SPLITS = 3
+VERSION = 1
+_SPLITS_A_GROUP = PAPER_SPLITS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Names of methods.
+    lrs : tuple of float
+        Learning rates to choose from.
+    margin : float
+        c of the AUC objectives.
+    splits : int
+        Splits 0 .. splits - 1.
+    folds, epochs : int
+        Folds of a split that are run, epochs of a training.
+    """
+
+    methods: tuple[str, ...]
+    lrs: tuple[float, ...]
+    margin: float
+    splits: int
+    folds: int
+    epochs: int
+
+    def config(self, method: str, lr: float) -> FitConfig:
+        """Return the settings of a training."""
+        return paper_config(method, lr=lr, margin=self.margin, epochs=self.epochs)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trials that are trained together: one set, method and learning rate.
+
+    All splits of a group are trained even where a few rows are `missing`: another company would change the rounding.
+    """
+
+    name: str
+    method: str
+    config: FitConfig
+    bags: Bags
+    splits: tuple[Split, ...]
+    missing: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A trial after its learning rate was chosen.
+
+    Attributes
+    ----------
+    split, fold : int
+        The trial.
+    lr : float
+        The rate.
+    test : float
+        Test AUROC.
+    train : float
+        AUROC of the training bags at the last epoch.
+    """
+
+    split: int
+    fold: int
+    lr: float
+    test: float
+    train: float
+
+
+def run_trials(plan: Plan, sets: Mapping[str, Bags], *, store: Store, options: StudyOptions) -> None:
+    """Compute the trials of a plan that the store does not hold."""
+    done = {_key(row) for row in store.rows if row.get("study") == "table2"}
+    groups = []
+    for name, bags in sets.items():
+        for split in range(0, plan.splits, _SPLITS_A_GROUP):
+            numbers = range(split, min(split + _SPLITS_A_GROUP, plan.splits))
+            splits = paper_splits(bags.require_labels(), splits=numbers, folds=plan.folds)
+            for method in plan.methods:
+                for lr in plan.lrs:
+                    config = plan.config(method, lr)
+                    named = _name(name, method, config, bags)
+                    missing = frozenset((s.split, s.fold) for s in splits if _key({**named, **_place(s)}) not in done)
+                    if missing:
+                        groups.append(Group(name, method, config, bags, tuple(splits), missing))
+    # The longest first, so that no process is left with one in the end; but the paper's splits before the others, and
+    # those block by block, so that a study stopped early holds the same splits of every set.
+    groups.sort(key=lambda group: (group.splits[0].split, -group.bags.num_instances * len(group.splits)))
+    papers = [group for group in groups if group.splits[0].split < PAPER_SPLITS]
+    for part, name in ((papers, section(plan.margin)), (groups[len(papers) :], more_section(plan.margin))):
+        sizes = [len(group.missing) for group in part]
+        compute(part, train_group, store=store, options=options, section=name, sizes=sizes)
+
+
+def section(margin: float) -> str:
+    """Return the name under which the time of a margin is noted."""
+    return f"splits, margin {margin:g}"
+
+
+def more_section(margin: float) -> str:
+    """Return the name under which the time of the splits beyond the paper's is noted."""
+    return f"more splits, margin {margin:g}"
+
+
+def train_group(group: Group) -> list[Row]:
+    """Train a group and return the rows that are missing."""
+    named = _name(group.name, group.method, group.config, group.bags)
+    rows = train_splits(group.config, group.bags, group.splits)
+    return [{**named, **row} for row in rows if (row["split"], row["fold"]) in group.missing]
+
+
+def select_rows(plan: Plan, name: str, bags: Bags, method: str, *, store: Store) -> list[Row]:
+    """Return the trials of a method on a set that the store holds: any split, the plan's settings and margin."""
+    named = [_name(name, method, plan.config(method, lr), bags) for lr in plan.lrs]
+    return [row for row in store.rows if any(all(row.get(k) == v for k, v in own.items()) for own in named)]
+
+
+def choose(rows: Iterable[Row], *, epoch: str, lrs: Sequence[float]) -> list[Chosen]:
+    """Choose the learning rate of each trial by its validation AUROC at the epoch that is reported.
+
+    Equals go to the higher validation AUROC of the other epoch, then to the first of `lrs`. A training that diverged
+    is never chosen; a trial for which a rate is missing, or all of which diverged, is left out.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Trials of one method on one set.
+    epoch : {"best", "last"}
+        Which epoch is reported.
+    lrs : sequence of float
+        The rates.
+
+    Examples
+    --------
+    >>> shared = {"split": 0, "fold": 0, "val_last": 0.5, "test_last": 0.5, "train_last": 1.0}
+    >>> rows = [{**shared, "lr": lr, "val_best": v, "test_best": t} for lr, v, t in [(0.1, 0.7, 0.6), (0.01, 0.8, 0.9)]]
+    >>> choose(rows, epoch="best", lrs=[0.1, 0.01])[0].test
+    0.9
+    """
+    trials: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        trials[row["split"], row["fold"]].append(row)
+    other = "last" if epoch == "best" else "best"
+    chosen = []
+    for (split, fold), candidates in sorted(trials.items()):
+        if {row["lr"] for row in candidates} != set(lrs):
+            continue
+        sound = [row for row in candidates if row[f"val_{epoch}"] is not None and row["train_last"] is not None]
+        if sound:
+            best = max(
+                sound,
+                key=lambda row: (row[f"val_{epoch}"], row[f"val_{other}"] or 0.0, -list(lrs).index(row["lr"])),
+            )
+            chosen.append(Chosen(split, fold, best["lr"], best[f"test_{epoch}"], best["train_last"]))
+    return chosen
+
+
+def choose_together(rows: Sequence[Row], *, lrs: Sequence[float]) -> list[Chosen]:
+    """Choose one learning rate for all trials, by the mean of their best validation AUROC."""
+    means = []
+    for lr in lrs:
+        own = [row["val_best"] for row in rows if row["lr"] == lr and row["val_best"] is not None]
+        means.append(sum(own) / len(own) if own else -1.0)
+    best = lrs[means.index(max(means))]
+    return choose([row for row in rows if row["lr"] == best], epoch="best", lrs=[best])
+
+
+def _name(name: str, method: str, config: FitConfig, bags: Bags) -> Row:
+    return {
+        "study": "table2",
+        "version": VERSION,
+        "set": name,
+        "method": method,
+        "lr": config.lr,
+        "margin": drop_margin(config),
+        "settings": settings_hash(config, bags=bags),
+    }
+
+
+def _place(split: Split) -> Row:
+    return {"split": split.split, "fold": split.fold, "seed": split.seed}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("version", "set", "method", "lr", "margin", "settings", "split", "fold", "seed")
+    return tuple(row.get(name) for name in names)

@@ -1,0 +1,123 @@
+"""Complexity of MIDAM, measured: the cost of a step against the bag size, and the steps to a stationary point.
+
+Theorem 1: with step sizes that fall with eps^2, MIDAM finds an eps-stationary point of Phi in
+T = O(max(D+/S+, D-/S-) eps^-4 / B) steps; and a step costs O((S+ + S-) B), whatever the bags hold.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from studies.options import StudyOptions
+from studies.page import figure_path, write_page
+from studies.store import Row, Store
+from studies.theory import complexity_report as report
+from studies.theory.complexity_report import Outcome, Sweep
+from studies.theory.stationary import Cell, run_cell, theorem_rates
+from studies.theory.step_cost import time_steps
+from studies.work import compute, wall_time
+
+NAME = "complexity"
+POOLINGS = ("smoothed-max", "attention")
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of the study: sizes and rounds of the timing, number of seeds, and the sweeps."""
+
+    sizes: tuple[int, ...]
+    rounds: int
+    seeds: int
+    sweeps: tuple[Sweep, ...]
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page and its figure.
+
+    Finished runs to a stationary point are kept in the cache; the steps are timed anew in each call.
+    """
+    plan, store = make_plan(options), Store(options.cache / f"{NAME}.jsonl")
+    # First, while no other process of this study runs.
+    started = time.perf_counter()
+    timings = time_steps(plan.sizes, rounds=plan.rounds)
+    seconds = time.perf_counter() - started
+    rows = _compute(plan, store, options)
+    outcomes = [
+        Outcome(pooling, sweep, [[rows[c] for c in _seeds(cell, pooling, plan.seeds)] for cell in sweep.cells])
+        for pooling in POOLINGS
+        for sweep in plan.sweeps
+    ]
+    report.draw(timings, outcomes, figure_path(options, NAME))
+    write_page(
+        options,
+        NAME,
+        title="Cost of a step, and steps to a stationary point",
+        shows="Does a step of MIDAM cost the same at any bag size? Does it take no more steps than Theorem 1 says?",
+        seeds=f"0 to {plan.seeds - 1}; each draws bags, weights and batches of its own",
+        seconds=seconds + wall_time(store, NAME),
+        store=store,
+        body=report.body(timings, outcomes, figure=f"{NAME}.png"),
+    )
+
+
+def make_plan(options: StudyOptions) -> Plan:
+    """Return the study's plan: full, quick, or of seconds."""
+    sizes = (10, 100, 1_000, 10_000, 100_000)
+    if options.smaller:
+        sweeps = make_sweeps(0.3, copies=(1, 2), batches=(2, 4), drawn=(2, 4), eps2s=(0.3, 0.25))
+        return Plan((10, 100), 4, 2, sweeps)
+    if options.quick:
+        sweeps = make_sweeps(
+            0.08, copies=(1, 2, 4, 8), batches=(1, 2, 4, 8), drawn=(1, 2, 4, 8), eps2s=(0.08, 0.056, 0.04)
+        )
+        return Plan(sizes, 200, 5, sweeps)
+    sweeps = make_sweeps(
+        0.04, copies=(1, 2, 4, 8, 16), batches=(1, 2, 4, 8), drawn=(1, 2, 4, 8, 16), eps2s=(0.08, 0.04, 0.02, 0.01)
+    )
+    return Plan(sizes, 1_000, 5, sweeps)
+
+
+def make_sweeps(
+    eps2: float, *, copies: Sequence[int], batches: Sequence[int], drawn: Sequence[int], eps2s: Sequence[float]
+) -> tuple[Sweep, ...]:
+    """Return the sweeps around one eps^2; their cells are of one pooling and seed, which stand in for all."""
+    base = Cell(POOLINGS[0], eps2, copies=4, batch=4, instances=4, seed=0)
+
+    def vary(name: str, values: Sequence[float], **held: Any) -> tuple[Cell, ...]:
+        return tuple(replace(base, **held | {name: value}) for value in values)
+
+    return (
+        Sweep("D / S: more copies of each bag", "D / S", 1.0, vary("copies", copies)),
+        Sweep("D / S: fewer bags a batch", "D / S", 1.0, vary("batch", batches, copies=2)),
+        Sweep("B", "B", -1.0, vary("instances", drawn)),
+        Sweep("B, gamma0 without B", "B", -1.0, vary("instances", drawn, rate_with_instances=False)),
+        Sweep("eps", "eps", -4.0, vary("eps2", eps2s, copies=2)),
+        Sweep("D / S: more copies, gradient at s^t", "D / S", 1.0, vary("copies", copies, lag=False)),
+    )
+
+
+def _compute(plan: Plan, store: Store, options: StudyOptions) -> dict[Cell, Row]:
+    """Rows of all cells of the plan; runs those that the store does not hold."""
+    wanted = {c for s in plan.sweeps for cell in s.cells for p in POOLINGS for c in _seeds(cell, p, plan.seeds)}
+    known = {row["key"] for row in store.rows if "key" in row}
+    missing = [cell for cell in wanted if _key(cell) not in known]
+    # The longest runs first, so that no process is left with one at the end; ties in a fixed order.
+    missing.sort(key=lambda cell: (theorem_rates(cell).eta * cell.eps2, str(cell)))
+    compute(missing, _run, store=store, options=options, section=NAME)
+    rows = {row["key"]: row for row in store.rows if "key" in row}
+    return {cell: rows[_key(cell)] for cell in wanted}
+
+
+def _run(cell: Cell) -> list[Row]:
+    return [{"key": _key(cell)} | run_cell(cell)]
+
+
+def _seeds(cell: Cell, pooling: str, count: int) -> list[Cell]:
+    return [replace(cell, pooling=pooling, seed=seed) for seed in range(count)]
+
+
+def _key(cell: Cell) -> str:
+    values = asdict(cell) | asdict(theorem_rates(cell)) | {"version": _VERSION}
+    return " ".join(f"{name}={value}" for name, value in values.items())

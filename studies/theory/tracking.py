@@ -1,0 +1,204 @@
+"""Error of the tracked state along training, as the step sizes shrink (the second claim of Theorem 1).
+
+With step sizes beta1, gamma0, eta, eta' that fall with eps^2, and T ~ eps^-4 steps, the squared error of the tracked
+state, |s_i^t - f_1(w^t; X_i)|^2, averaged over the steps, is O(eps^2).
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from midam.data import catalog
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
+from midam.data.digits import digit_bags
+from midam.data.sampling import BagSampler
+from midam.errors import DataNotFoundError
+from midam.evaluate.stream import stream_bags
+from midam.nn.scaling import Standardizer
+from midam.nn.scorer import BagOutput
+from midam.train.config import FitConfig
+from midam.train.method import Method, build_method, build_optimizer
+from midam.train.step import train_step
+from studies.options import StudyOptions
+from studies.page import figure_path, write_page
+from studies.protocol import paper_config
+from studies.store import Row, Store
+from studies.theory import tracking_report as report
+from studies.work import compute, wall_time
+
+NAME = "tracking"
+POOLINGS = ("smoothed-max", "attention")
+_METHODS = dict(zip(POOLINGS, ("midam-smx", "midam-att")))
+_VERSION = 2
+_POINTS = 64
+_POINT_STREAM = 11
+# The paper's configuration stands for a scale of 1; the weight of the new gradient there is 0.9.
+_LR, _STATE_RATE, _DUAL_LR, _NEW_GRADIENT = 0.1, 0.9, 1.0, 0.9
+_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run.
+
+    Parameters
+    ----------
+    data : str
+        Name of the set in the catalogue.
+    pooling : str
+        "smoothed-max" or "attention".
+    scale : float
+        eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it.
+    seed : int
+        Of the weights and the draws.
+    steps : int
+        T, in proportion to 1 / scale^2.
+    """
+
+    data: str
+    pooling: str
+    scale: float
+    seed: int
+    steps: int
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page and its figure."""
+    data, bags = _bags(smaller=options.smaller)
+    halvings, seeds, first = (2, 2, 4) if options.smaller else (4, 5, _STEPS) if options.quick else (6, 5, _STEPS)
+    scales = [0.5**i for i in range(halvings)]
+    cells = [
+        Cell(data, pooling, scale, seed, round(first / scale**2))
+        for pooling in POOLINGS
+        for scale in scales
+        for seed in range(seeds)
+    ]
+    store = Store(options.cache / f"{NAME}.jsonl")
+    known = {row["key"] for row in store.rows if "key" in row}
+    missing = sorted((cell for cell in cells if _key(cell) not in known), key=lambda cell: -cell.steps)
+    compute(missing, _run, store=store, options=options, section=NAME)
+    rows = {row["key"]: row for row in store.rows if "key" in row}
+    found = {p: [[rows[_key(c)] for c in cells if (c.pooling, c.scale) == (p, s)] for s in scales] for p in POOLINGS}
+    report.draw(found, scales, figure_path(options, NAME))
+    write_page(
+        options,
+        NAME,
+        title="Error of the tracked state as the step sizes shrink",
+        shows="Does the tracked state of a bag approach the bag's own statistic as the step sizes go to zero?",
+        seeds=f"0 to {seeds - 1}, of the weights and the draws",
+        seconds=wall_time(store, NAME),
+        store=store,
+        body=report.body(found, scales, data=data, bags=bags, figure=f"{NAME}.png"),
+    )
+
+
+def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
+    """Train for T steps and measure the tracked state at 64 of them, one drawn from each 64th part of the run.
+
+    Step t is measured between its forward pass and its update: the state s^t holds the sample of step t, and the bag's
+    own statistic is that of the weights w^t. A bag that has not been visited has the state 0, as in Algorithm 1.
+
+    Returns
+    -------
+    dict
+        The cell; `step`: the measured steps; and at each of them, means over all bags: `error` |s - f_1|^2, `size`
+        |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
+    """
+    torch.set_num_threads(1)
+    config, bags = make_config(cell), _standardised(bags)
+    method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
+    optimizer = build_optimizer(config, method.model, method.objective)
+    labels = bags.require_labels()
+    sampler = BagSampler(labels, bags.sizes, num_instances=config.num_instances, seed=config.seed)
+    reader, targets = InstanceReader(bags), torch.from_numpy(labels).float()
+    whole = WholeBatch(reader, torch.arange(len(bags)), targets)
+    measured, step = measured_steps(cell), 0
+    found = []
+    while step < cell.steps:
+        for batch in sampled_batches(reader, sampler, targets):
+            step += 1
+            exact = (
+                stream_bags(method.model, whole, chunk_size=config.chunk_of(bags.instance_shape))
+                if step in measured
+                else None
+            )
+            train_step(method.model, method.estimator, method.objective, optimizer, batch)
+            if exact is not None:
+                found.append(errors(method, exact))
+            if step == cell.steps:
+                break
+    error, size, score = np.array(found).T.tolist()
+    return asdict(cell) | {"step": sorted(measured), "error": error, "size": size, "score": score}
+
+
+def make_config(cell: Cell) -> FitConfig:
+    """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardised bags."""
+    return replace(
+        paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale),
+        seed=cell.seed,
+        decay_at=[],
+        state_rate=_STATE_RATE * cell.scale,
+        dual_lr=_DUAL_LR * cell.scale,
+        momentum=1 - _NEW_GRADIENT * cell.scale,
+        standardize=False,
+    )
+
+
+def _standardised(bags: Bags) -> Bags:
+    """The bags as a training holds them in memory: standardised once, by themselves."""
+    usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR)
+    scaler = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
+    x = torch.from_numpy(np.asarray(bags.instances))
+    return bags.replace(instances=scaler.fit(x)(x).numpy(), digests=None)
+
+
+def measured_steps(cell: Cell) -> set[int]:
+    """Steps 1 to T that are measured: one drawn from each of 64 equal parts of the run, or all of a short run."""
+    if cell.steps <= _POINTS:
+        return set(range(1, cell.steps + 1))
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([cell.seed, _POINT_STREAM])))
+    drawn = (np.arange(_POINTS) + rng.random(_POINTS)) * cell.steps / _POINTS
+    return {int(step) + 1 for step in drawn}
+
+
+@torch.no_grad()
+def errors(method: Method, exact: BagOutput) -> tuple[float, float, float]:
+    """Mean of |s - f_1|^2 and of |f_1|^2 over all bags, and of (h(s) - h(f_1))^2 over the visited ones."""
+    state = method.estimator.get_buffer("bag_state").double()
+    visited = state[:, 0] > 0
+    l, r = state[visited, 1], state[visited, 2:]  # noqa: E741
+    want = _raw(exact.l.double(), exact.r.double())
+    got = torch.zeros_like(want)
+    got[visited] = _raw(l, r)
+    pooling = method.model.pooling
+    h = pooling.score(l, r, exact.n[visited].double())
+    target = pooling.score(exact.l[visited].double(), exact.r[visited].double(), exact.n[visited].double())
+    means = [((got - want) ** 2).sum(dim=1).mean(), (want**2).sum(dim=1).mean(), ((h - target) ** 2).mean()]
+    error, size, score = (float(mean) for mean in means)
+    return error, size, score
+
+
+def _raw(l: torch.Tensor, r: torch.Tensor) -> torch.Tensor:  # noqa: E741
+    """The paper's s: exp(l), after exp(l) r where the pooling has values; [N, 1 + V]."""
+    weight = l.exp().unsqueeze(1)
+    return torch.cat([weight * r, weight], dim=1)
+
+
+def _bags(*, smaller: bool) -> tuple[str, Bags]:
+    if smaller:
+        return "digits", digit_bags()
+    try:
+        return "musk2", catalog.load("musk2")
+    except DataNotFoundError:
+        return "digits", digit_bags()
+
+
+def _run(cell: Cell) -> list[Row]:
+    return [{"key": _key(cell)} | run_cell(cell, catalog.load(cell.data))]
+
+
+def _key(cell: Cell) -> str:
+    return " ".join(f"{name}={value}" for name, value in (asdict(cell) | {"version": _VERSION}).items())

@@ -1,0 +1,347 @@
+"""`python -m studies unit-tests`: which methods keep the MIL assumption, by three tests."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from midam.data.bags import Bags
+from midam.report.figures import new_figure
+from midam.train.config import FitConfig, from_dict
+from midam.train.lockstep import Trial, train_trials
+from midam.train.names import method_names, method_settings
+from studies.drawing import save_figure
+from studies.options import StudyOptions
+from studies.page import figure_path, table, write_page
+from studies.protocol import epoch_aurocs, number
+from studies.store import Row, Store, settings_hash
+from studies.theory.unit_test_bags import TESTS, unit_test_bags
+from studies.work import compute, wall_time
+
+NAME = "unit-tests"
+VERSION = 1
+PASS = 0.9
+PARTS = ("train", "val", "test")
+ESTIMATORS = ("exact", "minibatch", "vrsp", "exact-point")
+_SETTINGS = {
+    "lr": 0.003,
+    "optimizer": "adam",
+    "hidden": [64, 64],
+    "num_instances": 8,
+    "members": 1,
+    "scaling": "linear",
+    "clip": 10.0,
+    "accelerator": "cpu",
+}
+_ATTENTION = ("attention", "gated-attention", "embedding-attention")
+_SHOWS = (
+    "Three tests of the MIL assumption (Raff and Holt, NeurIPS 2023): a bag is positive because of what it holds. A "
+    "model that takes the absence of something for a sign trains well, and is wrong as soon as that something appears "
+    "in the test bags. A method passes a test when the AUROC of training and of test bags, each the mean over seeds, "
+    f"is at least {PASS}. All poolings with all estimators that they admit, trained for the AUC; attention also with "
+    "cross-entropy."
+)
+_NEAR = 0.01
+_BAGS = [
+    "A bag holds 1 to 10 instances of background noise, and, in the three tests:",
+    "",
+    "1. A positive bag also holds 1 to 3 instances of one of two concepts. The *poison*, an instance far from all "
+    "others, lies in each negative training bag and in each positive test bag: a model that calls bags with poison "
+    "negative has learnt the wrong thing.",
+    "2. A positive bag holds pairs of two concepts, a negative one a single instance of one of them. Poison lies in "
+    "each negative and in 10% of the positive training bags, and in each positive test bag.",
+    "3. As in the second without poison; a negative test bag holds 35 to 39 instances of its one concept, where "
+    "training bags had one: counting is not understanding.",
+]
+
+
+@dataclass(frozen=True)
+class MilPlan:
+    """What is run.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Names of methods.
+    seeds : tuple of int
+        A draw of bags, weights and samples each.
+    bags : int
+        Bags of each class, in training and in each other part.
+    epochs : int
+        Epochs.
+    """
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    bags: int
+    epochs: int
+
+    def config(self, method: str) -> FitConfig:
+        """Return the settings, the same for all methods.
+
+        They were chosen with max and smoothed-max in test 1, on other seeds, by the AUROC of training bags and of new
+        bags drawn like them.
+        """
+        return from_dict({**_SETTINGS, **method_settings(method), "epochs": self.epochs})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method did in a test.
+
+    Attributes
+    ----------
+    train, val, test : float
+        AUROC, mean over seeds; NaN where a training diverged.
+    worst : float
+        Lowest test AUROC of a seed.
+    """
+
+    train: float
+    val: float
+    test: float
+    worst: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether training and test AUROC reach the bound."""
+        return self.train >= PASS and self.test >= PASS
+
+
+@dataclass(frozen=True)
+class _Group:
+    test: int
+    method: str
+    plan: MilPlan
+
+
+Outcomes = dict[tuple[str, int], Outcome]
+
+
+def plan(options: StudyOptions) -> MilPlan:
+    """Return what is run."""
+    if options.smaller:
+        return MilPlan(("dam-smx", "dam-max", "midam-att"), (0, 1), bags=20, epochs=3)
+    if options.quick:
+        return MilPlan(_methods(), (0, 1), bags=500, epochs=30)
+    return MilPlan(_methods(), (0, 1, 2, 3, 4), bags=500, epochs=30)
+
+
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page."""
+    wanted = plan(options)
+    store = Store(options.cache / f"{NAME}.jsonl")
+    groups = [_Group(test, method, wanted) for test in TESTS for method in wanted.methods]
+    missing = []
+    for group in groups:
+        done = {row["seed"] for row in _rows(group, store)}
+        seeds = tuple(seed for seed in wanted.seeds if seed not in done)
+        if seeds:
+            missing.append(dataclasses.replace(group, plan=dataclasses.replace(wanted, seeds=seeds)))
+    sizes = [len(group.plan.seeds) for group in missing]
+    compute(missing, run_group, store=store, options=options, section=NAME, sizes=sizes)
+    outcomes = {(group.method, group.test): _outcome(group, store) for group in groups}
+    path = figure_path(options, NAME)
+    _draw(path, wanted, outcomes)
+    write_page(
+        options,
+        NAME,
+        title="Tests of the MIL assumption",
+        shows=_SHOWS,
+        seeds=f"{wanted.seeds[0]} to {wanted.seeds[-1]}, each a draw of bags, weights and samples",
+        seconds=wall_time(store),
+        store=store,
+        body=_body(wanted, outcomes, path),
+    )
+
+
+def run_group(group: _Group) -> list[Row]:
+    """Train a method on a test for all seeds; a row a seed."""
+    bags = unit_test_bags(group.test, seeds=group.plan.seeds, bags=group.plan.bags)
+    labels = bags.require_labels()
+    parts = [_parts(bags, seed) for seed in group.plan.seeds]
+    trials = [Trial(own[0], np.concatenate(own), seed) for seed, own in zip(group.plan.seeds, parts)]
+    rows = []
+    for seed, own, result in zip(group.plan.seeds, parts, train_trials(group.plan.config(group.method), bags, trials)):
+        cuts = np.cumsum([len(part) for part in own])[:-1]
+        row: Row = {"method": group.method, "test_number": group.test, "settings": _settings(group), "seed": seed}
+        for part, positions, scores in zip(PARTS, own, np.split(result.scores, cuts, axis=1)):
+            row[part] = number(float(epoch_aurocs(labels[positions], scores)[-1]))
+        rows.append({**row, "seconds": result.seconds})
+    return rows
+
+
+def _methods() -> tuple[str, ...]:
+    names = method_names()
+    of_auc = [name for name in names if method_settings(name)["objective"] == "minmax-auc"]
+    of_ce = [name for name in names if name not in of_auc and method_settings(name)["pooling"] in _ATTENTION]
+    return (*of_auc, *of_ce)
+
+
+def _settings(group: _Group) -> str:
+    digest = settings_hash(group.plan.config(group.method))
+    return f"{VERSION}-{digest}-{group.plan.bags}"
+
+
+def _parts(bags: Bags, seed: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    return [np.flatnonzero((bags.groups == str(seed)) & (bags.splits == part)) for part in PARTS]
+
+
+def _rows(group: _Group, store: Store) -> list[Row]:
+    wanted = (group.method, group.test, _settings(group))
+    return [
+        row
+        for row in store.rows
+        if (row.get("method"), row.get("test_number"), row.get("settings")) == wanted
+        and row["seed"] in group.plan.seeds
+    ]
+
+
+def _outcome(group: _Group, store: Store) -> Outcome:
+    values = np.array([[row[part] for part in PARTS] for row in _rows(group, store)], dtype=np.float64)
+    train, val, test = values.mean(axis=0).tolist()
+    return Outcome(train, val, test, worst=float(values[:, 2].min()))
+
+
+def _body(wanted: MilPlan, outcomes: Outcomes, path: Path) -> list[str]:
+    config = wanted.config(wanted.methods[0])
+    head = ["pooling", "estimator", "objective", *(f"{n} {text}: train, test (worst)" for n, text in TESTS.items())]
+    rows = [
+        [
+            *(method_settings(method)[part] for part in ("pooling", "estimator", "objective")),
+            *(_cell(outcomes[method, test]) for test in TESTS),
+        ]
+        for method in sorted(wanted.methods, key=_order)
+    ]
+    return [
+        f"![Test AUROC of every pooling and estimator]({path.name})",
+        "",
+        "Trained for the AUC; `max` cannot be tracked, so it has no vrsp and no exact-point.",
+        "",
+        *_findings(wanted, outcomes),
+        "",
+        *_BAGS,
+        "",
+        f"{wanted.bags} bags of each class to train on, as many of each to test on. Settings, the same for all: "
+        f"{config.epochs} epochs, Adam at {config.lr:g}, hidden layers of {' and '.join(map(str, config.hidden))}, B = "
+        f"{config.num_instances}, margin {config.margin:g}. They were chosen with max and smoothed-max in "
+        "test 1, on other seeds, by the AUROC of training bags and of new bags drawn like them; test bags chose "
+        "nothing. The last epoch is reported.",
+        "",
+        *_near(wanted, outcomes),
+        *table(head, rows),
+        "",
+        *_price(wanted, outcomes),
+    ]
+
+
+def _findings(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
+    lines = []
+    for test, text in TESTS.items():
+        passed: dict[str, list[str]] = defaultdict(list)
+        failed: dict[str, list[str]] = defaultdict(list)
+        for method in wanted.methods:
+            named = method_settings(method)
+            where = passed if outcomes[method, test].passed else failed
+            loss = ", bce" if named["objective"] == "bce" else ""
+            where[named["pooling"]].append(named["estimator"] + loss)
+        both = [
+            f"{_list(found, other)} {verb}"
+            for found, other, verb in ((passed, failed, "pass"), (failed, passed, "fail"))
+            if found
+        ]
+        lines.append(f"- Test {test}, {text}: {'; '.join(both)}.")
+    return lines
+
+
+def _near(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
+    """A verdict that other seeds could turn is one that the reader should know of."""
+    near = [
+        f"{method_settings(method)['pooling']} ({method_settings(method)['estimator']}) in test {test}"
+        for method in wanted.methods
+        for test in TESTS
+        if abs(min(outcomes[method, test].train, outcomes[method, test].test) - PASS) < _NEAR
+    ]
+    if not near:
+        return []
+    return [
+        f"Within {_NEAR:g} of the bound, so that other seeds could turn the verdict: {', '.join(near)}.",
+        "",
+    ]
+
+
+def _list(found: dict[str, list[str]], other: dict[str, list[str]]) -> str:
+    """Poolings, with the combinations that count where not all do."""
+    return ", ".join(
+        pooling + (f" ({'; '.join(how)})" if pooling in other else "") for pooling, how in sorted(found.items())
+    )
+
+
+def _options(wanted: MilPlan, outcomes: Outcomes, test: int) -> str:
+    """Poolings that pass a test with every estimator and objective that was run."""
+    failed = {method_settings(m)["pooling"] for m in wanted.methods if not outcomes[m, test].passed}
+    kept = sorted({method_settings(m)["pooling"] for m in wanted.methods} - failed)
+    return ", ".join(f"`--pooling {name}`" for name in kept) or "none"
+
+
+def _price(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
+    rows = []
+    for method in sorted(wanted.methods, key=_order):
+        named = method_settings(method)
+        if named["estimator"] == "exact" and named["objective"] == "minmax-auc":
+            cells = [f"{outcomes[method, test].val:.3f}, {outcomes[method, test].test:.3f}" for test in TESTS]
+            rows.append([named["pooling"], *cells])
+    attention = [m for m in wanted.methods if method_settings(m)["pooling"] in _ATTENTION]
+    passed = sum(outcomes[method, 1].passed for method in attention)
+    return [
+        "## Attention, the way out, and its price",
+        "",
+        "Attention weighs instances against each other: the poison of the negative training bags can take the weight, "
+        "and where it lies in a positive bag that bag is called negative. "
+        f"{passed} of {len(attention)} combinations of an attention pooling, an estimator and an objective pass test "
+        "1. Where instances that speak against a bag can occur, take a pooling that keeps the assumption. With every "
+        f"estimator that they admit, those that pass are, in test 1: {_options(wanted, outcomes, 1)}; in test 2: "
+        f"{_options(wanted, outcomes, 2)}. The price is what the weights were worth where nothing shifts. Below, for "
+        "training on whole bags: the AUROC of new bags drawn as the training bags, and that of the test bags. The "
+        "price on real bags stands in [Table 2](table2.md), for those of them that the paper has.",
+        "",
+        *table(["pooling", *(f"{n} {text}: as in training, test" for n, text in TESTS.items())], rows),
+    ]
+
+
+def _order(method: str) -> tuple[int, str, int]:
+    named = method_settings(method)
+    return int(named["objective"] == "bce"), named["pooling"], ESTIMATORS.index(named["estimator"])
+
+
+def _cell(outcome: Outcome) -> str:
+    if not np.isfinite(outcome.train + outcome.test):
+        return "diverged: fail"
+    verdict = "pass" if outcome.passed else "fail"
+    return f"{outcome.train:.3f}, {outcome.test:.3f} ({outcome.worst:.3f}): {verdict}"
+
+
+def _draw(path: Path, wanted: MilPlan, outcomes: Outcomes) -> None:
+    methods = [m for m in wanted.methods if method_settings(m)["objective"] == "minmax-auc"]
+    poolings: Sequence[str] = sorted({method_settings(m)["pooling"] for m in methods})
+    figure = new_figure((3.4 * len(TESTS) + 1.6, 0.36 * len(poolings) + 1.7))
+    grid = figure.subplots(1, len(TESTS), sharey=True, squeeze=False)[0]
+    for (test, text), axes in zip(TESTS.items(), grid):
+        values = np.full((len(poolings), len(ESTIMATORS)), np.nan)
+        for method in methods:
+            named, outcome = method_settings(method), outcomes[method, test]
+            place = poolings.index(named["pooling"]), ESTIMATORS.index(named["estimator"])
+            values[place] = outcome.test
+            weight = "bold" if outcome.passed else "normal"
+            mark = f"{outcome.test:.2f}" + (" ✓" if outcome.passed else "")
+            ink = "white" if outcome.test < 0.15 or outcome.test > 0.85 else "black"
+            axes.text(place[1], place[0], mark, ha="center", va="center", fontsize=8, weight=weight, color=ink)
+        image = axes.imshow(values, vmin=0, vmax=1, cmap="PuOr", aspect="auto")
+        axes.set_xticks(range(len(ESTIMATORS)), list(ESTIMATORS), rotation=25, ha="right")
+        axes.set_yticks(range(len(poolings)), list(poolings))
+        axes.set_title(f"Test {test}: {text}", loc="left", fontweight="bold", fontsize=10)
+    figure.colorbar(image, ax=list(grid), label="Test AUROC (✓: passed)", shrink=0.9)
+    save_figure(figure, path, grid=False)

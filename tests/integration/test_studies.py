@@ -1,0 +1,298 @@
+"""The paper's studies in versions of seconds: pages, figures, resumed trials, and the command."""
+
+import gzip
+import json
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.cli import main as midam
+from midam.compare.baselines import FEATURE_BASELINES, IMAGE_BASELINES
+from midam.data.bags import Bags
+from studies import __main__ as command
+from studies.__main__ import main
+from studies.options import StudyOptions
+from studies.registry import STUDIES, run_study
+from studies.store import Store
+from studies.tabular import figure_generalization, figure_instances, table2, table2_step_time
+from studies.tabular.table2_cv import cv_plan
+from studies.theory import unit_tests
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Two small sets whose positive bags differ in one feature."""
+
+    def draw(seed, count=40):
+        rng = np.random.default_rng(seed)
+        labels = np.arange(count) % 2
+        arrays = [rng.normal(0, 1, (int(rng.integers(1, 6)), 5)).astype(np.float32) for _ in labels]
+        for array, label in zip(arrays, labels):
+            array[0, 0] += 2 * label
+        return Bags.from_list(arrays, labels)
+
+    return {"one": draw(0), "two": draw(1)}
+
+
+def options(folder, **settings):
+    return StudyOptions(out=folder / "out", cache=folder / "cache", smaller=True, **settings)
+
+
+def page(folder, name):
+    """The text of a page whose figures are all there."""
+    text = (folder / "out" / f"{name}.md").read_text(encoding="utf-8")
+    for figure in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (folder / "out" / figure).stat().st_size > 5000
+    for line in ("- Command: `python -m studies", "- Machine: ", "- Seeds: ", "- Wall time"):
+        assert line in text
+    if name in STUDIES and not re.search(r"^- Command: .*--quick", text, re.MULTILINE):
+        assert STUDIES[name].store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
+    return text
+
+
+def trials(folder, name):
+    lines = (folder / "cache" / name).read_text().splitlines()
+    return [row for row in map(json.loads, lines) if "wall" not in row]
+
+
+def test_table2_joins_margins(tmp_path, sets):
+    table2.study(options(tmp_path), sets)
+    text = page(tmp_path, "table2")
+    assert "margin 0.1" not in text.split("## Over")[0].split("## The paper's")[1]
+    table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]}, shown=sets)
+    assert re.search(r"- Time of the protocol at margin 0.1: .* \(so far: 1 of 2 sets\)\n", page(tmp_path, "table2"))
+    text = page(tmp_path, "table2")
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert titles == [
+        "## The paper's protocol, margin 1",
+        "## The paper's protocol, margin 0.1",
+        "## Over 2 splits, margin 1",
+        "## What stochastic pooling adds to DAM, margin 1",
+        "## Over 2 splits, margin 0.1",
+        "## What stochastic pooling adds to DAM, margin 0.1",
+    ]
+    calls = "`python -m studies table2`, `python -m studies table2 --margin 0.1`"
+    assert f"- The whole page: {calls}\n" in text
+    margin_01 = text.split(titles[1])[1].split("## ")[0]
+    assert "MIDAM (att)" in margin_01
+    assert "CE (att)" not in margin_01  # shown once: it has no margin
+    # 10 methods, 2 rates, 2 splits x 2 folds on one set; cross-entropy is not trained again for the second margin.
+    rows = [row for row in trials(tmp_path, "table2.jsonl") if row["set"] == "one"]
+    assert len(rows) == (10 + 6) * 2 * 4
+
+
+def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
+    table2.study(options(tmp_path), {"one": sets["one"]})
+    before = page(tmp_path, "table2")
+    table2.study(options(tmp_path, protocol="cv"), sets)
+    assert page(tmp_path, "table2") == before
+    text = page(tmp_path, "table2-cv")
+    assert "- Command: `python -m studies table2 --protocol cv --out" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## AUROC",
+        "## Paired difference to midam-att",
+        "## Time",
+    ]
+    shown = dict(re.findall(r"\| ([\w-]+) \| (\d\.\d{3}) \| \d\.\d{3} \| \d\.\d{3} \|", text))
+    frame = pd.read_csv(tmp_path / "out" / "trials" / "table2-cv.csv.gz")
+    means = frame[frame["set"] == "one"].groupby("method")["auroc"].mean()
+    assert shown == {method: f"{mean:.3f}" for method, mean in means.items()}
+
+
+def test_a_study_is_carried_on_from_the_trials_beside_its_page(tmp_path, sets, monkeypatch, capsys):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path), one)
+    published = tmp_path / "out" / "trials" / "table2.jsonl.gz"
+    lines = gzip.decompress(published.read_bytes()).decode().splitlines()
+    assert lines == (tmp_path / "cache" / "table2.jsonl").read_text().splitlines()
+    assert "- Trials, a line of JSON each: [trials/table2.jsonl.gz](trials/table2.jsonl.gz)" in page(tmp_path, "table2")
+    # On another machine, with the same bags and another number of splits.
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr(
+        command, "run_study", lambda name, given: table2.study(options(elsewhere, splits=3), one) if name else given
+    )
+    words = ["--trials", str(published), "--out", str(elsewhere / "out"), "--cache", str(elsewhere / "cache")]
+    assert main(["table2", *words]) == 0
+    assert f"took {len(lines)} lines" in capsys.readouterr().err
+    rows = (elsewhere / "cache" / "table2.jsonl").read_text().splitlines()
+    assert rows[: len(lines)] == lines
+    assert {json.loads(row).get("split") for row in rows[len(lines) :]} == {2, None}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip", gzip.compress(b"{cut", mtime=0), gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9]],
+    ids=["plain", "half a line", "cut off"],
+)
+def test_damaged_published_trials_are_refused(tmp_path, capsys, content):
+    path = tmp_path / "table2.jsonl.gz"
+    path.write_bytes(content)
+    cache = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
+    assert main(["table2", "--trials", str(path), *cache]) == 2
+    assert "got damage" in capsys.readouterr().err
+    assert main(["table2", "--trials", str(tmp_path / "none" / "table2.jsonl.gz"), *cache]) == 2
+    assert "got no file" in capsys.readouterr().err
+    assert main(["table2", "--trials", str(path), "--size", "small", *cache]) == 2
+    assert "Expected no --size" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("table3", "Expected the trials of the study table3, images.jsonl.gz"), ("table1", "keeps none")]
+)
+def test_trials_of_another_study_are_refused(tmp_path, capsys, name, said):
+    path = tmp_path / "table2.jsonl.gz"
+    path.write_bytes(gzip.compress(b"{}\n", mtime=0))
+    words = ["--trials", str(path), "--cache", str(tmp_path / "cache")]
+    assert main([name, *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_more_splits_come_block_by_block_and_are_timed_apart(tmp_path, sets):
+    table2.study(options(tmp_path, splits=7), sets)
+    blocks = [(row["split"] // 3, row["set"]) for row in trials(tmp_path, "table2.jsonl")]
+    assert [block for block, _ in blocks] == sorted(block for block, _ in blocks)
+    assert set(blocks) == {(number, name) for number in range(3) for name in sets}
+    text = page(tmp_path, "table2")
+    assert "## Over 7 splits, margin 1" in text
+    assert "- Time of the protocol at margin 1" in text
+    assert "- Time of the splits beyond the paper's three, margin 1" in text
+
+
+def test_a_set_is_shown_once_every_method_has_trials(tmp_path, sets):
+    table2.study(options(tmp_path), sets)
+    store = tmp_path / "cache" / "table2.jsonl"
+    rows = [json.loads(line) for line in store.read_text().splitlines()]
+    kept = [row for row in rows if (row.get("set"), row.get("method")) != ("two", "midam-att")]
+    store.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    table2.write(options(tmp_path), sets)
+    assert "| one, MIDAM (smx) |" in page(tmp_path, "table2")
+    assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
+
+
+def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, sets):
+    table2.study(options(tmp_path, splits=7), sets)
+    store = tmp_path / "cache" / "table2.jsonl"
+    rows = [json.loads(line) for line in store.read_text().splitlines()]
+    late = [row for row in rows if (row.get("set"), row.get("method"), row.get("split")) == ("two", "midam-att", 6)]
+    assert late
+    store.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not late[0]))
+    table2.write(options(tmp_path, splits=7), sets)
+    text = page(tmp_path, "table2")
+    assert "## Over 6 splits, margin 1" in text
+    assert "`python -m studies table2 --splits 6`" in text
+
+
+def test_the_cross_validation_names_methods_of_feature_vectors():
+    methods = cv_plan(StudyOptions()).methods
+    assert set(FEATURE_BASELINES) <= set(methods)
+    assert not set(IMAGE_BASELINES) & set(methods)
+
+
+def test_the_quick_table2_is_timed_apart(tmp_path, sets):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path, quick=True), one)
+    assert "- Time of `--quick` at margin 1" in page(tmp_path, "table2")
+    assert not (tmp_path / "cache" / "table2.jsonl").exists()
+    table2.study(options(tmp_path), one)
+    text = page(tmp_path, "table2")
+    assert "- Time of the protocol at margin 1" in text
+    assert "- Time of `--quick` at margin 1" in text
+    assert len(trials(tmp_path, "table2.jsonl")) == len(trials(tmp_path, "table2-quick.jsonl"))
+
+
+def test_a_stopped_table2_goes_on_where_it_was(tmp_path, sets):
+    one = {"one": sets["one"]}
+    table2.study(options(tmp_path), one)
+    whole = trials(tmp_path, "table2.jsonl")
+    stopped = tmp_path / "stopped"
+    (stopped / "cache").mkdir(parents=True)
+    text = (tmp_path / "cache" / "table2.jsonl").read_text()
+    half = text[: text.index("\n", len(text) // 2) + 30]
+    (stopped / "cache" / "table2.jsonl").write_text(half)
+    table2.study(options(stopped), one)
+    again = trials(stopped, "table2.jsonl")
+    assert [row["seconds"] for row in again[: half.count("\n")]] == [
+        row["seconds"] for row in whole[: half.count("\n")]
+    ]
+
+    def results(rows):
+        names = ("method", "lr", "split", "fold", "test_best", "test_last", "best_epoch")
+        return sorted(tuple(row[name] for name in names) for row in rows)
+
+    assert results(again) == results(whole)
+
+
+def test_the_figures_share_their_curves(tmp_path, sets):
+    figure_generalization.study(options(tmp_path), sets)
+    text = page(tmp_path, "figure-generalization")
+    assert text.count("| MIDAM (att) |") == text.count("| DAM (smx) |") == 2
+    before = trials(tmp_path, "curves.jsonl")
+    assert {len(row[part]) for row in before for part in ("train", "val", "test")} == {3}
+    figure_instances.study(options(tmp_path), sets)
+    assert "| B = 1 | B = 2 | all |" in page(tmp_path, "figure-instances")
+    # 'all' is DAM's curve: 2 sets x 2 poolings x B = 1, 2 with 2 splits are new.
+    assert len(trials(tmp_path, "curves.jsonl")) == len(before) + 16
+
+
+def test_unit_tests_print_what_was_found(tmp_path):
+    run_study("unit-tests", options(tmp_path, jobs=2))
+    text = page(tmp_path, "unit-tests")
+    rows = [line for line in text.splitlines() if "| minmax-auc |" in line]
+    assert len(rows) == 3
+    for line in rows:
+        for train, test, verdict in re.findall(r"([\d.]+), ([\d.]+) \([\d.]+\): (pass|fail)", line):
+            assert verdict == ("pass" if float(train) >= unit_tests.PASS and float(test) >= unit_tests.PASS else "fail")
+    seconds = (tmp_path / "cache" / "unit-tests.jsonl").read_text()
+    run_study("unit-tests", options(tmp_path, jobs=2))
+    assert (tmp_path / "cache" / "unit-tests.jsonl").read_text() == seconds
+
+
+@pytest.mark.libauc
+def test_libaucs_time_is_measured_once(tmp_path, sets):
+    one = {"one": sets["one"]}
+    store = Store(tmp_path / "cache" / "table2.jsonl")
+    table2_step_time.measure_libauc(one, store=store)
+    table2_step_time.measure_libauc(one, store=store)
+    assert [row["study"] for row in store.rows] == ["libauc-time"]
+    # 100 epochs of 29 training bags: 2 steps of 16 each.
+    assert store.rows[0]["steps"] == 200
+    table2.study(options(tmp_path), one)
+    assert "with LibAUC's loop" in page(tmp_path, "table2")
+
+
+@pytest.mark.data
+def test_the_command_writes_table1(tmp_path, capsys):
+    assert main(["table1", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]) == 0
+    text = (tmp_path / "table1.md").read_text()
+    assert "which the paper prints for Elephant" in text
+    assert "table1.md" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tabel2"], "did you mean 'table2'"),
+        (["table1", "--splits", "30"], "no --splits with the study table1"),
+        (["table2", "--protocol", "loo"], "protocol splits or cv"),
+        (["table2", "--protocol", "cv", "--margin", "0.1"], "no --margin"),
+        (["table2", "--jobs", "0"], "jobs >= 1"),
+    ],
+)
+def test_a_mistake_is_one_message_and_leaves_nothing(tmp_path, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+    assert main([*words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_of_the_package_says_where_the_studies_are(capsys):
+    assert midam(["paper", "table2", "--quick"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "run `python -m studies NAME`" in said
