@@ -14,11 +14,11 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from midam.data import catalog
-from midam.data.sources.files import open_file
+from midam.data.sets import catalog
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.images import read_pixels
-from midam.data.sources.pyramids import open_pyramid
+from midam.data.sources.openslide_pyramid import open_pyramid
+from midam.data.sources.probe import open_file
 from midam.report.figures import BLUE, new_figure, save_figure
 
 ROOT = Path(os.environ["MIDAM_DATA"])

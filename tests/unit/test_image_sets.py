@@ -10,10 +10,11 @@ from PIL import Image
 
 from midam.compare.baselines import BASELINES
 from midam.compare.image_statistics import colour_statistics, voxel_counts
-from midam.data import _checks, catalog
+from midam.data import validate
 from midam.data.bags import Bags
-from midam.data.image_sets import IMAGE_SETS, listing_digest
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
+from midam.data.sets import catalog
+from midam.data.sets.images import IMAGE_SETS, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, write_store
@@ -263,7 +264,7 @@ class OneByOne(Rows):
 
 def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     bags = image_bags()
-    monkeypatch.setattr(_checks, "_CHUNK_BYTES", 2 * 48)
+    monkeypatch.setattr(validate, "_CHUNK_BYTES", 2 * 48)
     rows = OneByOne(bags.instances)
     found = colour_statistics(bags.replace(instances=rows), np.array([7, 0]))
     assert rows.most == 2

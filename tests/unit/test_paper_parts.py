@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, ConfigError
 from midam.paper import generalization, instances, registry
 from midam.paper.clusters import mean_interval, predictive_interval, split_means
@@ -244,7 +244,7 @@ def test_every_method_of_the_paper_has_a_figure_for_every_set():
 
 @pytest.mark.data
 def test_published_folds_go_with_the_order_of_the_file(data_root):
-    from midam.data import catalog
+    from midam.data.sets import catalog
 
     loaded = catalog.load("fox")
     bags, folds = published_folds("fox", loaded)

@@ -15,8 +15,8 @@ import pytest
 import torch
 import zarr
 
-from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import OPENERS, probe, probe_files
+from midam.data.sources.file_set import FileRows, FileSet
+from midam.data.sources.probe import OPENERS, probe, probe_files
 from midam.errors import BagDataError, DataNotFoundError, MidamError
 
 N, D = 37, 6
@@ -255,7 +255,7 @@ def test_a_missing_package_is_named(tmp_path):
     # A real interpreter in which the packages cannot be imported.
     program = (
         "import sys; sys.modules['h5py'] = sys.modules['zarr'] = None\n"
-        "from pathlib import Path\nfrom midam.data.sources.files import probe\nfrom midam.errors import MidamError\n"
+        "from pathlib import Path\nfrom midam.data.sources.probe import probe\nfrom midam.errors import MidamError\n"
         "for path in map(Path, sys.argv[1:]):\n"
         "    path.touch()\n"
         "    try: probe(path)\n"
@@ -336,7 +336,7 @@ def test_files_that_are_held_in_memory_are_bounded(tmp_path, monkeypatch, suffix
             np.savez(path, features(number))
         else:
             torch.save(torch.from_numpy(features(number)), path, _use_new_zipfile_serialization=False)
-    monkeypatch.setattr("midam.data.sources.filerows._HELD_BYTES", 2 * features().nbytes)
+    monkeypatch.setattr("midam.data.sources.file_set._HELD_BYTES", 2 * features().nbytes)
     rows = FileRows(FileSet.probed(paths))
     assert len(rows[:]) == 4 * N
     assert rows.files.num_open == 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from midam.data.sources import read_bags
-from midam.data.sources.names import NameIndex, strip_suffix
+from midam.data.sources.file_names import NameIndex, strip_suffix
 from midam.data.splits import check_disjoint
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, LeakageError

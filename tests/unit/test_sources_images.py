@@ -11,10 +11,10 @@ import tifffile
 from PIL import Image
 
 from midam.data.sources import read_bags
-from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.file_set import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.images import grid, read_pixels
+from midam.data.sources.probe import open_file, probe, probe_files
 from midam.data.sources.tissue import covered, otsu, saturation, tissue_mask
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
@@ -238,7 +238,7 @@ def test_decoded_images_are_let_go_at_a_bound(folder, monkeypatch):
     rows = FileRows(FileSet.probed(sorted((folder / "images").iterdir()), EIGHT))
     expected = rows.take(np.arange(36))
     assert rows.files.num_open == 6
-    monkeypatch.setattr("midam.data.sources.filerows._HELD_BYTES", 2 * 20 * 27 * 3)
+    monkeypatch.setattr("midam.data.sources.file_set._HELD_BYTES", 2 * 20 * 27 * 3)
     np.testing.assert_array_equal(rows.take(np.arange(36)), expected)
     assert rows.files.num_open == 2
 

@@ -10,10 +10,10 @@ import tifffile
 from PIL import Image
 
 from midam.data.sources import read_bags
-from midam.data.sources.files import open_file, probe, probe_files
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.pyramids import is_pyramid, open_pyramid
-from midam.data.sources.tifflevels import tiff_pyramid
+from midam.data.sources.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.probe import open_file, probe, probe_files
+from midam.data.sources.tiff_pyramid import tiff_pyramid
 from midam.errors import BagDataError
 
 ALL = ImageOptions(patch_size=32, tissue=0)
@@ -251,7 +251,7 @@ def test_an_ome_tiff_of_channels_is_no_slide(tmp_path):
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("size", [100, 160, 700])
 def test_a_thumbnail_is_read_by_parts(tmp_path, monkeypatch, levels, size):
-    monkeypatch.setattr("midam.data.sources.levels._BLOCK", 128)
+    monkeypatch.setattr("midam.data.sources.pyramid._BLOCK", 128)
     array = scene(640)[:, :600]
     read = []
     slide = open_pyramid(write_ome(tmp_path / "a.ome.tif", array, levels=levels))

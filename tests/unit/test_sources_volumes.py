@@ -11,8 +11,8 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from midam.data.sources import read_bags
 from midam.data.sources.dicom import read_series
-from midam.data.sources.files import open_file, probe, probe_files
 from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.probe import open_file, probe, probe_files
 from midam.data.sources.resampling import resized
 from midam.errors import BagDataError
 from midam.runs.fit import fit_run

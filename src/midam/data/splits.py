@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from midam.data._checks import SPLITS, str_array
+from midam.data.validate import SPLITS, str_array
 from midam.errors import BagDataError, ConfigError, LeakageError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.images import IMAGE_SUFFIXES, read_pixels
-from midam.data.sources.pyramids import is_pyramid, open_pyramid
+from midam.data.sources.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.slides import SLIDE_SUFFIXES
 from midam.errors import MidamError
 

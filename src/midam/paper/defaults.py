@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.paper.defaults_page import MEMBERS, averaged_section, candidates_section, judged_section
 from midam.paper.defaults_trials import BASE, CANDIDATES, DECIDED, TREES, Areas, Group, complete, settings_of
 from midam.paper.options import StudyOptions

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.paper.clusters import Estimate, mean_interval, paired_interval
 from midam.paper.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
 from midam.paper.drawing import Band, Panel, plot_panels, plot_points, save_figure

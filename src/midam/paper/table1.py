@@ -2,8 +2,8 @@
 
 import time
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from midam.paper.options import StudyOptions
 from midam.paper.page import table, write_page

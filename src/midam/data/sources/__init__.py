@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from midam.data import catalog
 from midam.data.bags import Bags
-from midam.data.rows import ReadsName
-from midam.data.sources.files import OnFile
+from midam.data.on_disk import ReadsName
+from midam.data.sets import catalog
+from midam.data.sources.file_names import first_names
 from midam.data.sources.folder import read_folder, read_manifest
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.labels import LabelTable, MissingName, read_labels
-from midam.data.sources.names import first_names
+from midam.data.sources.instance_table import read_table
+from midam.data.sources.label_table import LabelTable, MissingName, read_labels
 from midam.data.sources.npz import read_npz
-from midam.data.sources.splitfile import read_splits
-from midam.data.sources.table import read_table
+from midam.data.sources.probe import OnFile
+from midam.data.sources.split_table import read_splits
 from midam.data.store import is_store, open_store
 from midam.errors import ConfigError, DataNotFoundError
 
@@ -55,27 +55,27 @@ def read_bags(
     Parameters
     ----------
     path_or_name : str or Path
-        A catalogue name (`midam.data.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
+        A catalogue name (`midam.data.sets.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
         file for each bag, of features or an image, slide or volume (`midam.data.sources.folder.read_folder`); a
         manifest, which is a ``.csv`` or ``.tsv`` file with a column ``path``
         (`midam.data.sources.folder.read_manifest`); or an ``.npz``, ``.csv``, ``.tsv`` or ``.parquet`` file of
         instances.
     bag_column, label_column, group_column, split_column
-        Columns of a table of instances (`midam.data.sources.table.read_table`), of a manifest, or of the label table,
+        Columns of a table of instances, of a manifest, or of the label table,
         where the column that names the files is found if none is given.
     coord_columns, ignore_columns
         Columns of a table of instances.
     labels, slides, positive, missing
-        Label table of a folder, or other labels for a store; see `midam.data.sources.labels.LabelTable`.
+        Label table of a folder, or other labels for a store; see `midam.data.sources.label_table.LabelTable`.
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
     split_file, fold
-        Table of splits for any data; see `midam.data.sources.splitfile.read_splits`. Bags that it does not name are
+        Table of splits for any data; see `midam.data.sources.split_table.read_splits`. Bags that it does not name are
         left out, with a warning.
     images : ImageOptions
         How images, slides and volumes are cut into instances; `midam.data.sources.imageoptions`.
     reads : {"auto", "mmap", "pread"}
-        How a store is read; see `midam.data.rows.RowFile`.
+        How a store is read; see `midam.data.on_disk.RowFile`.
     require_labels : bool, default True
         Refuse data without labels. False, as for prediction, also ignores column names that do not apply.
     on_file : callable, optional

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.columns import OpenFile
+from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.names import first_names
+from midam.data.sources.open_file import OpenFile
 from midam.data.sources.orientation import along
 from midam.data.sources.volumes import Volume, open_volume
 from midam.errors import BagDataError, MidamError

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import OnFile, kinds_of
-from midam.data.sources.finding import find_files, warn_of_left_alone
+from midam.data.sources.file_names import bag_names, first_names
+from midam.data.sources.file_set import FileRows, FileSet
+from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.labels import LabelTable, read_labels
-from midam.data.sources.names import bag_names, first_names
-from midam.data.sources.nametable import (
+from midam.data.sources.label_table import LabelTable, read_labels
+from midam.data.sources.probe import OnFile, kinds_of
+from midam.data.sources.table_columns import (
     PATIENT_COLUMNS,
     binary_labels,
     find_column,
@@ -41,7 +41,7 @@ def read_folder(
     Parameters
     ----------
     folder : str or Path
-        See `midam.data.sources.finding.find_files`; bags by slide are named by `midam.data.sources.names.bag_names`.
+        Bags by slide are named by `midam.data.sources.file_names.bag_names`.
     table : LabelTable, optional
         Labels, patients, splits; files that it does not name are left out, with a warning. Without one all files of
         the format are read, and what is of no known format is warned of.
@@ -121,7 +121,7 @@ def read_manifest(
 
     A row is a file; several rows of one bag are several files of it, in the order of the rows. Paths are relative to
     the manifest's folder. Without a column group, that of the patient is the group, as in label tables. Parameters and
-    errors as of `read_folder` and `midam.data.sources.labels.LabelTable`.
+    errors as of `read_folder` and `midam.data.sources.label_table.LabelTable`.
     """
     path, where = Path(path), str(path)
     frame = read_names_table(path)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from midam.data.sources.columns import COORDS, DatasetColumn, OpenFile, pick_features, plain_attributes
+from midam.data.sources.open_file import COORDS, DatasetColumn, OpenFile, pick_features, plain_attributes
 from midam.errors import BagDataError, MidamError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.columns import ArrayColumn, Column, OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.lazy import Lazy, LazyColumn
+from midam.data.sources.open_file import ArrayColumn, Column, OpenFile
 from midam.data.sources.tissue import covered, tissue_mask
 from midam.errors import BagDataError, MidamError
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.columns import Column
+from midam.data.sources.open_file import Column
 
 T = TypeVar("T")
 

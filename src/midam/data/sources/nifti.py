@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.columns import OpenFile
+from midam.data.sources.file_names import file_suffix
 from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.names import file_suffix
+from midam.data.sources.open_file import OpenFile
 from midam.data.sources.orientation import along
 from midam.data.sources.volumes import Volume, open_volume
 from midam.errors import BagDataError, MidamError

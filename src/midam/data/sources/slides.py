@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.columns import ArrayColumn, Column, OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.images import grid, need_pillow, open_image
 from midam.data.sources.lazy import Lazy, LazyColumn
-from midam.data.sources.levels import Pyramid
-from midam.data.sources.pyramids import is_pyramid, open_pyramid
+from midam.data.sources.open_file import ArrayColumn, Column, OpenFile
+from midam.data.sources.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.pyramid import Pyramid
 from midam.data.sources.tissue import covered, tissue_mask
 from midam.errors import BagDataError
 

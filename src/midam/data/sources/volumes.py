@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.columns import ArrayColumn, Column, OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.lazy import Lazy, LazyColumn
+from midam.data.sources.open_file import ArrayColumn, Column, OpenFile
 from midam.data.sources.resampling import Resampling
 from midam.errors import BagDataError
 

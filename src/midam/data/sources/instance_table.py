@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.data._checks import str_array
 from midam.data.bags import Bags
-from midam.data.sources.nametable import PATIENT_COLUMNS
+from midam.data.sources.table_columns import PATIENT_COLUMNS
+from midam.data.validate import str_array
 from midam.errors import BagDataError, DataNotFoundError, MidamError
 
 _SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.levels import Pyramid, damaged, magnification_of
-from midam.data.sources.tifflevels import tiff_facts, tiff_pyramid
+from midam.data.sources.pyramid import Pyramid, damaged, magnification_of
+from midam.data.sources.tiff_pyramid import tiff_facts, tiff_pyramid
 from midam.errors import BagDataError, MidamError
 
 _LARGE = 1 << 28  # pixels, from which a TIFF without levels is read in parts all the same

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.unix_compress import decompress
+from midam.data.sets.unix_compress import decompress
 from midam.errors import BagDataError, DataNotFoundError
 
 Progress = Callable[[int, int | None], None]

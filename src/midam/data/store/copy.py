@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data._checks import row_chunks
 from midam.data.bags import Bags, content_hash
-from midam.data.rows import Rows
-from midam.data.store_format import RowFacts
-from midam.data.store_journal import Journal, WrittenBag
+from midam.data.on_disk import Rows
+from midam.data.store.format import RowFacts
+from midam.data.store.plan import Journal, WrittenBag
+from midam.data.validate import row_chunks
 from midam.errors import BagDataError
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ class Entry:
     member : str
         Regular expression that finds the table in the archive.
     form : {"", "musk", "svm"}
-        Format of the table, see `midam.data.fetch.parse_archive`.
+        Format of the table, see `midam.data.sets.download.parse_archive`.
     digest : str
-        `midam.data.content.content_digest` of the bags.
+        `midam.data.sets.canonical.content_digest` of the bags.
     reached : bool
         Whether ``url`` was reached when the digest was computed. False: the digest comes from a copy of the data.
     """

@@ -11,7 +11,7 @@ import numpy as np
 
 from midam.data.bags import Bags, bag_digests
 from midam.data.locked_lines import LockedLines
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
 from midam.errors import StoreError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.data.sources.names import NameIndex
+from midam.data.sources.file_names import NameIndex
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.fetch import Progress, download
-from midam.data.image_layouts import READERS
-from midam.data.sources.files import OnFile
+from midam.data.sets.download import Progress, download
+from midam.data.sets.layouts import READERS
 from midam.data.sources.imageoptions import ImageOptions, Kind, refuse_unused
+from midam.data.sources.probe import OnFile
 from midam.errors import BagDataError, DataNotFoundError
 
 _ZENODO = "https://zenodo.org/records/10519652/files"
@@ -230,7 +230,7 @@ def listing_digest(bags: Bags) -> str:
 
 
 def fetch_set(entry: ImageSet, folder: Path, *, url: str | None, timeout: float, progress: Progress | None) -> Path:
-    """Fetch the only file of a set into a folder, verified; parameters and errors as of `midam.data.catalog.fetch`."""
+    """Fetch the only file of a set into a folder, verified; errors as of `midam.data.sets.catalog.fetch`."""
     if entry.archive is None:
         raise DataNotFoundError(how_to_get(entry))
     target = folder / Path(entry.archive).name

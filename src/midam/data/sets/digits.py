@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from midam.data._checks import SPLITS
 from midam.data.bags import Bags
+from midam.data.validate import SPLITS
 
 _SEED = 2023
 _BAGS = {"train": 200, "val": 60, "test": 100}

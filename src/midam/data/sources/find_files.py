@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midam.data.sources.dicom import is_dicom_folder
-from midam.data.sources.files import OPENERS, SUFFIXES
+from midam.data.sources.file_names import FEATURE_FOLDERS, file_suffix, first_names
 from midam.data.sources.images import IMAGE_SUFFIXES
-from midam.data.sources.names import FEATURE_FOLDERS, file_suffix, first_names
 from midam.data.sources.nifti import NIFTI_SUFFIXES
+from midam.data.sources.probe import OPENERS, SUFFIXES
 from midam.data.sources.slides import SLIDE_SUFFIXES
 from midam.errors import BagDataError
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
 from midam.errors import BagDataError
 
 SPLITS = ("train", "val", "test")

@@ -3,7 +3,7 @@
 ``digits`` is drawn from digits that scikit-learn carries. The five classical sets are looked for in ``$MIDAM_DATA``,
 then in the cache, and are otherwise fetched from their public homes. Wherever a set comes from, its content is
 verified, and its bags and instances are put into one canonical order, so that a seed gives the same result everywhere.
-The image sets of the paper are those of `midam.data.image_sets`.
+The image sets of the paper are those of `midam.data.sets.images`.
 """
 
 import difflib
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.classical_sets import CLASSICAL, Entry
-from midam.data.content import canonical
-from midam.data.digits import digit_bags
-from midam.data.fetch import Progress, download, parse_archive
-from midam.data.image_sets import IMAGE_SETS, ImageSet, fetch_set, find_set, how_to_get, public_fields, read_set
-from midam.data.sources.files import OnFile
+from midam.data.sets.canonical import canonical
+from midam.data.sets.digits import digit_bags
+from midam.data.sets.download import Progress, download, parse_archive
+from midam.data.sets.images import IMAGE_SETS, ImageSet, fetch_set, find_set, how_to_get, public_fields, read_set
+from midam.data.sets.tabular import CLASSICAL, Entry
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
+from midam.data.sources.probe import OnFile
 from midam.errors import ConfigError, DataNotFoundError
 
 CATALOG: dict[str, Entry | ImageSet] = {entry.name: entry for entry in (*CLASSICAL, *IMAGE_SETS)}
@@ -52,7 +52,7 @@ def is_name(text: str) -> bool:
 
 
 def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
-    """Describe an entry: the fields of `Entry` or `midam.data.image_sets.ImageSet`, and where it lies here.
+    """Describe an entry: the fields of `Entry` or `midam.data.sets.images.ImageSet`, and where it lies here.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def load(
     cache : str or Path, optional
         Cache folder. Default: `cache_folder`.
     progress : callable, optional
-        See `midam.data.fetch.download`.
+        See `midam.data.sets.download.download`.
     images : ImageOptions
         How the images of an image set are cut.
     on_file : callable, optional
@@ -164,7 +164,7 @@ def fetch(
     timeout : float, default 60
         Seconds without an answer.
     progress : callable, optional
-        See `midam.data.fetch.download`.
+        See `midam.data.sets.download.download`.
 
     Returns
     -------

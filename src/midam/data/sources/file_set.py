@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.rows import Rows
-from midam.data.sources.columns import Column, OpenFile
-from midam.data.sources.files import FileFacts, OnFile, open_file, probe_files
+from midam.data.on_disk import Rows
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.open_file import Column, OpenFile
+from midam.data.sources.probe import FileFacts, OnFile, open_file, probe_files
 from midam.errors import BagDataError
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
@@ -33,7 +33,7 @@ class FileSet:
     paths : sequence of Path
         The files.
     facts : sequence of FileFacts
-        What each holds, see `midam.data.sources.files.probe_files`.
+        What each holds, see `midam.data.sources.probe.probe_files`.
     options : ImageOptions
         How images, slides and volumes are cut.
 
@@ -56,7 +56,7 @@ class FileSet:
     def probed(
         cls, paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
     ) -> "FileSet":
-        """Probe files and put them together; parameters and errors as of `midam.data.sources.files.probe_files`."""
+        """Probe files and put them together; parameters and errors as of `midam.data.sources.probe.probe_files`."""
         facts = probe_files(paths, options, on_file=on_file)
         _warn_of_doubts(paths, facts)
         return cls(paths, facts, options)

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.data.sources.names import NameIndex, first_names
-from midam.data.sources.nametable import (
+from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.table_columns import (
     PATIENT_COLUMNS,
     binary_labels,
     find_column,

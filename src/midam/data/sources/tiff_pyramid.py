@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.levels import Pyramid, damaged, magnification_of
+from midam.data.sources.pyramid import Pyramid, damaged, magnification_of
 from midam.errors import BagDataError, MidamError
 
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometres in an inch and a centimetre, the units of TIFF

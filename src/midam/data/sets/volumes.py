@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.resampling import Resampling
 from midam.data.sources.volumes import kept_slices

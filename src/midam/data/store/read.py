@@ -19,17 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data._checks import row_chunks
 from midam.data.bags import Bags, content_hash
-from midam.data.rows import ReadsName, RowFile, Rows
-from midam.data.store_format import DESCRIPTION, RowFacts, read_description, read_json, read_table
-from midam.data.store_write import write_store
+from midam.data.on_disk import ReadsName, RowFile, Rows
+from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
+from midam.data.validate import row_chunks
 from midam.errors import BagDataError, DataNotFoundError
 
 if TYPE_CHECKING:
     from hashlib import _Hash
-
-__all__ = ["DamagedBag", "is_store", "open_store", "verify_store", "write_store"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     path : str or Path
         The folder.
     reads : {"auto", "mmap", "pread"}
-        How instances are read; see `midam.data.rows.RowFile`.
+        How instances are read; see `midam.data.on_disk.RowFile`.
 
     Returns
     -------
@@ -84,6 +81,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     Examples
     --------
     >>> import tempfile
+    >>> from midam.data.store import write_store
     >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))[1]
     array([[3., 4.],
@@ -118,6 +116,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
     Examples
     --------
     >>> import tempfile
+    >>> from midam.data.store import write_store
     >>> bags = Bags.from_list([[[1.0]], [[2.0]]])
     >>> verify_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     []

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.files import OnFile
+from midam.data.sets.volumes import bags_of_volumes
+from midam.data.sources.file_names import first_names
 from midam.data.sources.folder import assemble, read_manifest
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.names import first_names
-from midam.data.sources.nametable import read_names_table, require_columns
-from midam.data.sources.volumearray import bags_of_volumes
+from midam.data.sources.probe import OnFile
+from midam.data.sources.table_columns import read_names_table, require_columns
 from midam.errors import BagDataError
 
 Reader = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.data._checks import SPLITS
-from midam.data.sources.names import NameIndex, first_names
-from midam.data.sources.nametable import find_file_column, read_names_table, split_names
+from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.table_columns import find_file_column, read_names_table, split_names
+from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.columns import OpenFile
 from midam.data.sources.dicom import open_dicom
+from midam.data.sources.file_names import file_suffix, first_names
 from midam.data.sources.hdf5 import open_hdf5, open_zarr
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Kind, Places
 from midam.data.sources.images import open_image
-from midam.data.sources.names import file_suffix, first_names
 from midam.data.sources.nifti import open_nifti
-from midam.data.sources.plain import open_csv, open_npy, open_npz, open_tensor
+from midam.data.sources.open_file import OpenFile
+from midam.data.sources.plain_files import open_csv, open_npy, open_npz, open_tensor
 from midam.data.sources.slides import SLIDE_SUFFIXES, open_slide, open_tiff
 from midam.errors import BagDataError, DataNotFoundError
 
@@ -63,7 +63,7 @@ class FileFacts:
     coords_dtype : numpy.dtype or None
         Of the places.
     attributes : dict
-        See `midam.data.sources.columns.OpenFile`.
+        See `midam.data.sources.open_file.OpenFile`.
     places : array of int64 [rows, C] or None
         Of the patches or slices of an image, slide or volume.
     """

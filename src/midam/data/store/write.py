@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.store_format import (
+from midam.data.store.copy import ImportProgress, RowFiles, write_rows
+from midam.data.store.format import (
     COORDS,
     DESCRIPTION,
     INSTANCES,
@@ -25,8 +26,7 @@ from midam.data.store_format import (
     table_bytes,
     write_file,
 )
-from midam.data.store_journal import Journal, WrittenBag, plan_digest
-from midam.data.store_rows import ImportProgress, RowFiles, write_rows
+from midam.data.store.plan import Journal, WrittenBag, plan_digest
 from midam.errors import BagDataError, RunStoppedError, StoreError
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

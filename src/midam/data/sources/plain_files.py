@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.data.sources.columns import COORDS, FEATURES, ArrayColumn, OpenFile, pick_features, squeezed
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
-from midam.data.sources.nametable import first_line
+from midam.data.sources.open_file import COORDS, FEATURES, ArrayColumn, OpenFile, pick_features, squeezed
+from midam.data.sources.table_columns import first_line
 from midam.data.sources.volumes import open_array
 from midam.errors import BagDataError
 
