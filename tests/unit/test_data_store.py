@@ -12,7 +12,7 @@ import pytest
 
 from midam.data.bags import Bags, bag_digests
 from midam.data.on_disk import RowFile
-from midam.data.sources.file_set import FileRows, FileSet
+from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows

@@ -134,9 +134,9 @@ def test_adrenal_keeps_its_splits_and_drops_empty_slices(home, monkeypatch):
     assert whole.instance_shape == (1, 4, 4, 4)
     assert whole.sizes.tolist() == [1] * 12
     assert whole.coords is None
-    with pytest.raises(ConfigError, match="--patch-size"):
+    with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags("adrenal", images=ImageOptions(patch_size=16))
-    with pytest.raises(ConfigError, match="--spacing"):
+    with pytest.raises(ConfigError, match="`spacing`"):
         read_bags("adrenal", images=ImageOptions(spacing=1.0))
 
 
@@ -219,7 +219,7 @@ def test_what_is_not_here_says_how_to_get_it(home):
                 with pytest.raises(DataNotFoundError) as caught:
                     act(entry.name)
                 assert entry.obtain in str(caught.value)
-    with pytest.raises(ConfigError, match="--patch-size"):
+    with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags("digits", images=ImageOptions(patch_size=16))
 
 

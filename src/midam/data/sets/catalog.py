@@ -21,7 +21,7 @@ from midam.data.sets.images import IMAGE_SETS, ImageSet, fetch_set, find_set, ho
 from midam.data.sets.tabular import CLASSICAL, Entry
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
-from midam.data.sources.probe import OnFile
+from midam.data.sources.reader import OnFile
 from midam.errors import ConfigError, DataNotFoundError
 
 CATALOG: dict[str, Entry | ImageSet] = {entry.name: entry for entry in (*CLASSICAL, *IMAGE_SETS)}
@@ -135,7 +135,7 @@ def load(
         if path is None:
             raise DataNotFoundError(how_to_get(entry))
         return read_set(entry, name, path, images, on_file=on_file)
-    refuse_unused(images, ("features",), where=name)
+    refuse_unused(images, (), what="features", where=name)
     if entry.url is None:
         return digit_bags()
     if path is None:

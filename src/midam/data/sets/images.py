@@ -16,8 +16,8 @@ from typing import Any
 from midam.data.bags import Bags
 from midam.data.sets.download import Progress, download
 from midam.data.sets.layouts import READERS
-from midam.data.sources.imageoptions import ImageOptions, Kind, refuse_unused
-from midam.data.sources.probe import OnFile
+from midam.data.sources.imageoptions import PATCHES, VOLUMES, ImageOptions, refuse_unused
+from midam.data.sources.reader import OnFile
 from midam.errors import BagDataError, DataNotFoundError
 
 _ZENODO = "https://zenodo.org/records/10519652/files"
@@ -36,7 +36,7 @@ class ImageSet:
     features : str
         Shape of an instance.
     kind : str
-        Settings that apply, see `midam.data.sources.imageoptions.refuse_unused`.
+        What its files are: images, arrays or volumes.
     url : str or None
         Where it is described; None: it is private.
     obtain : str
@@ -63,7 +63,7 @@ class ImageSet:
     positives: int
     instances: int
     features: str
-    kind: Kind
+    kind: str
     url: str | None
     obtain: str
     places: tuple[str, ...]
@@ -208,7 +208,7 @@ def read_set(entry: ImageSet, name: str, path: Path, options: ImageOptions, *, o
     UserWarning
         If the files of a set of which several versions are known are of another size or choice.
     """
-    refuse_unused(options, (entry.kind,), where=name)
+    refuse_unused(options, PATCHES if entry.kind == "images" else VOLUMES, what=entry.kind, where=name)
     part = name.partition(":")[2] or entry.part
     if path.is_file():
         _verify(entry, path, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())

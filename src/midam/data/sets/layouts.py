@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sets.volumes import bags_of_volumes
+from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import first_names
-from midam.data.sources.folder import assemble, read_manifest
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.probe import OnFile
+from midam.data.sources.manifest import ManifestReader
+from midam.data.sources.reader import OnFile, Request
 from midam.data.sources.table_columns import read_names_table, require_columns
 from midam.errors import BagDataError
 
@@ -49,7 +50,8 @@ def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnF
             f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); the set itself "
             "does not say which images show one tile, and a test on other versions of training tiles is none."
         )
-    return read_manifest(table, bag_column="bag_id", group_column="group", options=options, on_file=on_file)
+    request = Request(table, bag_column="bag_id", group_column="group", images=options, on_file=on_file)
+    return ManifestReader().read(request)
 
 
 def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
@@ -83,7 +85,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     if not tables:
         raise BagDataError(f"Expected a table UCSF-PDGM-metadata_v2.csv, got none (in {path}); put it there.")
     frame, where = read_names_table(tables[-1]), str(tables[-1])
-    require_columns(frame, ["ID", _GRADE], where)
+    require_columns(frame, [("", "ID"), ("", _GRADE)], where)
     grades = {
         _patient(str(name)): _GRADES[str(grade)]
         for name, grade in zip(frame["ID"], frame[_GRADE])

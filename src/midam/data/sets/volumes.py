@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
+from midam.data.sources.formats.resampling import Resampling
+from midam.data.sources.formats.volumes import kept_slices
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.resampling import Resampling
-from midam.data.sources.volumes import kept_slices
 from midam.errors import ConfigError
 
 
@@ -106,7 +106,7 @@ def bags_of_volumes(
     (array([4, 4]), (1, 3, 3))
     """
     if options.spacing is not None:
-        raise ConfigError(f"Expected no --spacing with arrays, whose spacing is unknown, got some for {source}.")
+        raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")
     axis = 1 + (options.axis or 0)
     places = []
     for number, volume in enumerate(volumes):

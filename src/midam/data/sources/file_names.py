@@ -3,25 +3,11 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
+from midam.data.sources.reader import file_suffix, known_suffixes
 from midam.errors import BagDataError
 
-_SUFFIXES = (
-    *(".h5", ".hdf5", ".pt", ".npy", ".npz", ".zarr", ".csv"),
-    *(".svs", ".ome.tiff", ".ome.tif", ".tiff", ".tif", ".ndpi", ".mrxs", ".scn", ".bif", ".czi", ".vms", ".vmu"),
-    *(".dcm", ".nii.gz", ".nii", ".png", ".jpeg", ".jpg"),
-)
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".czi", ".dcm")  # beside those of the readers
 FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
-
-
-def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of NIfTI that is compressed, both.
-
-    Examples
-    --------
-    >>> file_suffix(Path("a.B.PNG")), file_suffix(Path("scan.nii.gz"))
-    ('.png', '.nii.gz')
-    """
-    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
 
 
 def file_name(path: Path) -> str:
@@ -71,7 +57,7 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     return full
 
 
-def strip_suffix(name: str) -> str:
+def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
     """Remove the suffixes of features and slides; dots that belong to a name stay.
 
     Examples
@@ -79,10 +65,10 @@ def strip_suffix(name: str) -> str:
     >>> strip_suffix("TCGA-A1.0B9F.svs"), strip_suffix("a.svs.h5"), strip_suffix("b.1")
     ('TCGA-A1.0B9F', 'a', 'b.1')
     """
-    lowered = name.lower()
-    for suffix in _SUFFIXES:
-        if lowered.endswith(suffix) and len(name) > len(suffix):
-            return strip_suffix(name[: -len(suffix)])
+    suffixes = suffixes or _suffixes()
+    for suffix in suffixes:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return strip_suffix(name[: -len(suffix)], suffixes)
     return name
 
 
@@ -95,6 +81,8 @@ class NameIndex:
     ----------
     names : sequence of str
         Names of the files, without suffix; see `bag_names`.
+    suffixes : iterable of str
+        Their suffixes, beside those of the known formats.
 
     Examples
     --------
@@ -105,11 +93,12 @@ class NameIndex:
     1
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
         self.names = list(names)
+        self._suffixes = _suffixes(suffixes)
         self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]
         for position, name in enumerate(self.names):
-            for level, key in zip(self._levels, _keys(name)):
+            for level, key in zip(self._levels, self._keys(name)):
                 level.setdefault(key, []).append(position)
 
     def find(self, name: str) -> int | None:
@@ -136,14 +125,21 @@ class NameIndex:
     def count(self, values: Iterable[str]) -> int:
         """Count the values that name a file."""
         known = [level.keys() for level in self._levels]
-        return sum(any(key in keys for keys, key in zip(known, _keys(value))) for value in values)
+        return sum(any(key in keys for keys, key in zip(known, self._keys(value))) for value in values)
 
     def _candidates(self, name: str) -> list[int]:
         """Files of that name in the form that is nearest to the exact one."""
-        for level, key in zip(self._levels, _keys(name)):
+        for level, key in zip(self._levels, self._keys(name)):
             if key in level:
                 return level[key]
         return []
+
+    def _keys(self, name: str) -> tuple[str, ...]:
+        """Forms of a name, the exact one first."""
+        path = PurePosixPath(name.strip().replace("\\", "/"))
+        plain = strip_suffix(path.name, self._suffixes)
+        near = f"{path.parent.name}/{plain}"
+        return name.strip(), near, near.casefold(), plain, plain.casefold()
 
 
 def first_names(names: Sequence[str], *, limit: int = 5) -> str:
@@ -152,9 +148,6 @@ def first_names(names: Sequence[str], *, limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-def _keys(name: str) -> tuple[str, ...]:
-    """Forms of a name, the exact one first."""
-    path = PurePosixPath(name.strip().replace("\\", "/"))
-    plain = strip_suffix(path.name)
-    near = f"{path.parent.name}/{plain}"
-    return name.strip(), near, near.casefold(), plain, plain.casefold()
+def _suffixes(own: Iterable[str] = ()) -> list[str]:
+    """Suffixes of features, images and slides, long ones first."""
+    return sorted({*own, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)

@@ -5,30 +5,22 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from midam.data.sources.dicom import is_dicom_folder
-from midam.data.sources.file_names import FEATURE_FOLDERS, file_suffix, first_names
-from midam.data.sources.images import IMAGE_SUFFIXES
-from midam.data.sources.nifti import NIFTI_SUFFIXES
-from midam.data.sources.probe import OPENERS, SUFFIXES
-from midam.data.sources.slides import SLIDE_SUFFIXES
+from midam.data.sources.file_names import FEATURE_FOLDERS, first_names
+from midam.data.sources.formats.dicom import is_dicom_folder
+from midam.data.sources.reader import FileReader, file_readers, known_suffixes
 from midam.errors import BagDataError
 
-_SERIES = ("DICOM series",)
-_KINDS = (
-    *((".h5", ".hdf5"), (".pt",), (".zarr",), (".npy",), (".npz",), SLIDE_SUFFIXES, IMAGE_SUFFIXES, NIFTI_SUFFIXES),
-    *(_SERIES, (".csv",)),
-)
 # Tables, notes and settings, which nobody takes for data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED = 3
 _SEARCHED = 1000  # folders that are looked into for files that lie too deep
 
 
-def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[Path]:
+def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
     """Files of one format in a folder, by name; a DICOM series is a folder itself.
 
     They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
-    (one a class, as DSMIL has them). Where there are several formats, HDF5 comes first.
+    (one a class, as DSMIL has them). Where there are several formats, the first of `midam.registry.READERS` is read.
 
     Parameters
     ----------
@@ -36,6 +28,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[
         The folder.
     leave : sequence of path
         Tables that are no features.
+    reader : str, optional
+        The only format to look for.
 
     Raises
     ------
@@ -49,10 +43,14 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
-    here = _by_kind([folder], tables)
+    readers = file_readers(reader)
+    here = _by_family([folder], tables, readers)
     if not here:
         known = [
-            path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern)) if _by_kind([path], tables)
+            path
+            for pattern in FEATURE_FOLDERS
+            for path in sorted(folder.glob(pattern))
+            if _by_family([path], tables, readers)
         ]
         features = [path for path in known if path.name.startswith("features_")]
         if len(features) > 1:
@@ -60,19 +58,20 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = ()) -> list[
                 f"Expected one folder of features, got {first_names([path.name for path in features])} (in {folder}); "
                 "name one of them."
             )
-        below = known or sorted(path for path in folder.iterdir() if path.is_dir() and path.suffix not in OPENERS)
-        here = _by_kind(below, tables)
+        below = known or sorted(path for path in folder.iterdir() if path.is_dir())
+        here = _by_family(below, tables, readers)
     if not here:
         raise _nothing(folder)
+    first = here[0][0]
     # A CSV beside features of another format is a table of labels or splits.
-    taken, *others = [suffixes[0] for suffixes in here if suffixes == next(iter(here)) or suffixes != (".csv",)]
+    others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
     if others:
         warnings.warn(
-            f"{folder} holds {' and '.join([taken, *others])} files: the {taken} files are read",
+            f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read",
             UserWarning,
             stacklevel=4,
         )
-    return next(iter(here.values()))
+    return here[0][1]
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
@@ -80,24 +79,18 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
 
     `find_files` speaks of other formats. What bears the name of a file that is read belongs to it, as with MRXS.
 
-    Parameters
-    ----------
-    folder : Path
-        The data.
-    taken : sequence of Path
-        Files, or folders of series, that are read.
-
     Warns
     -----
     UserWarning
         Once, with their number and the first names.
     """
+    known = file_readers()
     own, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(home.match(form) for home in homes for form in FEATURE_FOLDERS):
         homes.add(folder)
     beside = sorted(path for home in homes for path in home.iterdir() if path not in own | homes)
     beside = [path for path in beside if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
-    alone = [path for path in beside if path.with_suffix("") not in named and not _is_known(path)]
+    alone = [path for path in beside if path.with_suffix("") not in named and not _is_known(path, known)]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
@@ -123,35 +116,38 @@ def _nothing(folder: Path) -> BagDataError:
             "columns bag, path, label, where path is a file or the folder of a series"
         )
     return BagDataError(
-        f"Expected feature files, images, slides or volumes ({', '.join(SUFFIXES)}), got "
+        f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
         f"{first_names(inside) or 'an empty folder'} (in {folder}); {advice}."
     )
 
 
 def _deep_file(folder: Path) -> Path | None:
     """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
+    known = file_readers()
     for number, (here, folders, files) in enumerate(os.walk(folder)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inside = [Path(here, name) for name in [*folders, *sorted(files)]]
-        found = next((path for path in inside if _is_known(path)), None)
+        found = next((path for path in inside if _is_known(path, known)), None)
         if found is not None or number == _SEARCHED:
             return found
     return None
 
 
-def _by_kind(folders: Sequence[Path], leave: set[Path]) -> dict[tuple[str, ...], list[Path]]:
-    """Files of each format in these folders, the preferred format first."""
+def _by_family(
+    folders: Sequence[Path], leave: set[Path], readers: Sequence[FileReader]
+) -> list[tuple[FileReader, list[Path]]]:
+    """Files of each format, or family of formats, in these folders, the preferred one first."""
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
     inside = [path for path in inside if not path.name.startswith(".") and path.resolve() not in leave]
-    found = {kind: [path for path in inside if _is_kind(path, kind)] for kind in _KINDS}
-    return {kind: paths for kind, paths in found.items() if paths}
+    families: dict[str, tuple[FileReader, list[Path]]] = {}
+    for reader in readers:
+        families.setdefault(reader.family or type(reader).__name__, (reader, []))
+    for path in inside:
+        taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
+        if taking is not None:
+            families[taking.family or type(taking).__name__][1].append(path)
+    return [(reader, paths) for reader, paths in families.values() if paths]
 
 
-def _is_known(path: Path) -> bool:
-    return any(_is_kind(path, kind) for kind in _KINDS)
-
-
-def _is_kind(path: Path, kind: tuple[str, ...]) -> bool:
-    if kind is _SERIES:
-        return file_suffix(path) not in SUFFIXES and is_dicom_folder(path)
-    return file_suffix(path) in kind and (not path.is_dir() or kind == (".zarr",))
+def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
+    return any(reader.takes(path) for reader in readers)

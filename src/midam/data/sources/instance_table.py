@@ -1,115 +1,80 @@
 """Bags in a table: one row an instance, one column the bag, one the label, the rest features."""
 
 import csv
-import difflib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.table_columns import PATIENT_COLUMNS
+from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request
+from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, has_labels, require_columns
 from midam.data.validate import str_array
-from midam.errors import BagDataError, DataNotFoundError, MidamError
+from midam.errors import BagDataError, DataNotFoundError, given
 
-_SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+if TYPE_CHECKING:
+    import pandas as pd
+
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
-def read_table(
-    path: str | Path,
-    *,
-    bag_column: str = "bag",
-    label_column: str = "label",
-    group_column: str | None = None,
-    split_column: str | None = None,
-    coord_columns: Sequence[str] = (),
-    ignore_columns: Sequence[str] = (),
-    require_labels: bool = True,
-) -> Bags:
-    r"""Read bags from a CSV, TSV or Parquet table with one row for each instance.
+class TableReader(BagReader):
+    """A CSV, TSV or Parquet table with one row for each instance; a CSV starts with column names.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file; its suffix (``.csv``, ``.tsv``, ``.parquet``) tells the format. A CSV file starts with column names.
-    bag_column : str, default "bag"
-        Names the bag of each row. Bags stand in the order of their first rows, which need not be adjacent.
-    label_column : str, default "label"
-        0 or 1, the same in all rows of a bag.
-    group_column, split_column : str, optional
-        The same in all rows of a bag. Splits are train, val (valid, validation) and test, in upper or lower case.
-    coord_columns : sequence of str, default ()
-        Numeric columns with the place of an instance; no features.
-    ignore_columns : sequence of str, default ()
-        Columns to leave out. Every other column is a feature and must be numeric and finite.
-    require_labels : bool, default True
-        Refuse a table without the label column. False, as for prediction, lets every column but the bag's be absent.
-
-    Returns
-    -------
-    Bags
-        The bags, checked. Features are float32 where the file holds nothing wider, else float64.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file.
-    BagDataError
-        If the table does not fit; the message names file, line, column and bag.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "bags.csv"
-    >>> _ = path.write_text("bag,label,size\na,1,0.5\na,1,0.7\nb,0,0.1\n")
-    >>> read_table(path).ids.tolist()
-    ['a', 'b']
+    Bags stand in the order of their first rows, which need not be adjacent; label, group and split are the same in all
+    rows of a bag. Every column that is not named is a feature, numeric and finite: float32 where the file holds nothing
+    wider, else float64.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-    names = [name for name in (bag_column, group_column, split_column) if name is not None]
-    table = _Table(path, _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path, names))
-    if not require_labels:
-        here = set(table.frame.columns)
-        group_column, split_column = (name if name in here else None for name in (group_column, split_column))
-        coord_columns = [name for name in coord_columns if name in here]
-        ignore_columns = [name for name in ignore_columns if name in here]
-    has_labels = require_labels or label_column in table.frame.columns
-    names = [name for name in (bag_column, group_column, split_column) if name is not None]
-    table.require([*names, *([label_column] if has_labels else []), *coord_columns, *ignore_columns])
-    codes, ids = table.bags(bag_column)
-    labels = table.labels(label_column, codes, ids) if has_labels else None
-    if labels is not None and not require_labels and pd.isna(labels).all():
-        labels = None
-    special = {*names, label_column, *coord_columns, *ignore_columns}
-    features = [str(name) for name in table.frame.columns if name not in special]
-    if not features:
-        raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
-    instances = table.numbers(features, codes, ids)
-    table.warn_of_patients(features, codes)
-    return Bags.from_arrays(
-        instances,
-        codes,
-        labels,
-        ids=ids,
-        groups=None if group_column is None else table.constant(group_column, codes, ids),
-        splits=None if split_column is None else table.splits(split_column, codes, ids),
-        coords=table.numbers(list(coord_columns), codes, ids) if coord_columns else None,
-        feature_names=features,
-        source=str(path),
-    )
+
+    what = "a table of instances"
+    suffixes = (".csv", ".tsv", ".parquet")
+    parameters = (*COLUMNS, "coord_columns", "ignore_columns", *SPLITS)
+
+    def read(self, request: Request) -> Bags:
+        """Read the table; without `require_labels` every column but the bag's may be absent."""
+        path = request.path
+        if not path.is_file():
+            raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+        bag, label, group, split = (getattr(request, name) for name in COLUMNS)
+        texts = [name for name in (bag, group, split) if name is not None]
+        table = _Table(path, _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path, texts))
+        coords, ignored = list(request.coord_columns), list(request.ignore_columns)
+        if not request.require_labels:
+            here = set(table.frame.columns)
+            group, split = (name if name in here else None for name in (group, split))
+            coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
+        label = label if has_labels(table.frame, request) else None
+        named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
+        require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], str(path))
+        codes, ids = table.bags(bag)
+        labels = None if label is None else table.labels(label, codes, ids)
+        special = {bag, group, split, request.label_column, *coords, *ignored}
+        features = [str(name) for name in table.frame.columns if name not in special]
+        if not features:
+            raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
+        instances = table.numbers(features, codes, ids)
+        table.warn_of_patients(features, codes)
+        return Bags.from_arrays(
+            instances,
+            codes,
+            labels,
+            ids=ids,
+            groups=None if group is None else table.constant(group, codes, ids),
+            splits=None if split is None else table.splits(split, codes, ids),
+            coords=table.numbers(coords, codes, ids) if coords else None,
+            feature_names=features,
+            source=str(path),
+        )
 
 
 class _Table:
     """A data frame that knows its file; its index counts the lines from ``offset``."""
 
-    def __init__(self, path: Path, frame: pd.DataFrame) -> None:
+    def __init__(self, path: Path, frame: "pd.DataFrame") -> None:
         self.path = path
         self.frame = frame
         self._unit, self._offset = ("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2)
@@ -117,17 +82,6 @@ class _Table:
     def line(self, row: int) -> str:
         """Name a row as the file counts it, from 1."""
         return f"{self._unit} {int(self.frame.index[row]) + self._offset}"
-
-    def require(self, columns: Sequence[str]) -> None:
-        """Refuse a table without these columns."""
-        present = [str(name) for name in self.frame.columns]
-        for column in columns:
-            if column not in present:
-                near = difflib.get_close_matches(column, present, n=3) or present[:8]
-                raise BagDataError(
-                    f"Expected a column {column!r}, got none (in {self.path}); near or first columns: "
-                    f"{', '.join(near)}; name the right one."
-                )
 
     def bags(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
         """Bag number of each row, and the names of the bags."""
@@ -139,6 +93,8 @@ class _Table:
                 f"Expected a bag in each row, got none (in {self.path}, {self.line(missing[0])}, column {column}); "
                 "name the bag."
             )
+        import pandas as pd  # noqa: PLC0415
+
         codes, names = pd.factorize(self.frame[column].astype(str))
         return codes.astype(np.int64), np.asarray(names, dtype=np.str_)
 
@@ -159,6 +115,8 @@ class _Table:
 
     def labels(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
         """Label of each bag as a number; NaN where it is missing."""
+        import pandas as pd  # noqa: PLC0415
+
         values = self.frame[column]
         numbers = pd.to_numeric(values, errors="coerce")
         rows = np.flatnonzero(numbers.isna() & ~values.isna())
@@ -173,7 +131,7 @@ class _Table:
 
     def splits(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[np.str_]:
         """Split of each bag under its canonical name."""
-        names = self.frame[column].astype(str).str.strip().str.lower().map(_SPLIT_NAMES)
+        names = self.frame[column].astype(str).str.strip().str.lower().map(SPLIT_NAMES)
         unknown = np.flatnonzero(names.isna())
         if len(unknown):
             row = int(unknown[0])
@@ -186,15 +144,17 @@ class _Table:
 
     def numbers(self, columns: list[str], codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite."""
+        import pandas as pd  # noqa: PLC0415
+
         for column in columns:
             values = self.frame[column]
             if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
                 row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
-                other = f"name it with --groups {column} (group_column)" if _of_patients(column) else "correct it"
+                other = f"name it with {given(group_column=column)}" if _of_patients(column) else "correct it"
                 raise BagDataError(
                     f"Expected numbers in column {column}, got {str(values.iloc[row])!r} (in {self.path}, "
                     f"{self.line(row)}, bag {ids[codes[row]]}); {other}, or leave the column out with "
-                    f"--ignore {column} (ignore_columns)."
+                    f"{given(ignore_columns=[column])}."
                 )
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
         array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
@@ -212,8 +172,9 @@ class _Table:
         for column in features:
             if _of_patients(column) and (self.frame[column].groupby(codes).nunique() <= 1).all():
                 warnings.warn(
-                    f"column {column} is read as a feature (in {self.path}): if it names patients, give --groups "
-                    f"{column}, so that no patient is in two splits, or leave it out with --ignore {column}",
+                    f"column {column} is read as a feature (in {self.path}): if it names patients, give "
+                    f"{given(group_column=column)}, so that no patient is in two splits, or leave it out with "
+                    f"{given(ignore_columns=[column])}",
                     UserWarning,
                     stacklevel=5,
                 )
@@ -223,29 +184,26 @@ def _of_patients(column: str) -> bool:
     return column.lower() in PATIENT_COLUMNS
 
 
-def _read_text(path: Path, names: list[str]) -> pd.DataFrame:
+def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
     """Read CSV or TSV; bags, groups and splits stay text, so that the bag 007 keeps its zeros."""
+    import pandas as pd  # noqa: PLC0415
+
     separator = _SEPARATORS[path.suffix.lower()]
-    try:
+    what = "a table with a header line and as many fields in each line"
+    # pandas only warns of rows that are longer than the header, and cuts them.
+    with (
+        sound(what, path, ValueError, pd.errors.ParserWarning, OSError, advice="correct the file"),
+        warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
+    ):
         _check_header(path, separator)
-        with warnings.catch_warnings():
-            # pandas only warns of rows that are longer than the header, and cuts them.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path,
-                sep=separator,
-                dtype=dict.fromkeys(names, str),
-                index_col=False,
-                skip_blank_lines=False,  # keeps the row number in step with the line number
-                low_memory=False,
-            )
-    except (ValueError, pd.errors.ParserWarning, OSError) as error:
-        if isinstance(error, MidamError):
-            raise
-        raise BagDataError(
-            f"Expected a table with a header line and as many fields in each line, got: {str(error).strip()} "
-            f"(in {path}); correct the file."
-        ) from error
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            dtype=dict.fromkeys(names, str),
+            index_col=False,
+            skip_blank_lines=False,  # keeps the row number in step with the line number
+            low_memory=False,
+        )
     return frame.dropna(how="all")
 
 
@@ -265,12 +223,9 @@ def _check_header(path: Path, separator: str) -> None:
             )
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
-    try:
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import pandas as pd  # noqa: PLC0415
+
+    need("pyarrow", "Parquet", path, extra="parquet")
+    with sound("a Parquet file", path, ValueError, OSError, advice="write the file anew"):
         return pd.read_parquet(path).reset_index(drop=True)
-    except ImportError as error:
-        raise MidamError(
-            f"Expected the package pyarrow to read Parquet, got none (in {path}); install midam[parquet]."
-        ) from error
-    except (ValueError, OSError) as error:
-        raise BagDataError(f"Expected a Parquet file, got: {error} (in {path}); write the file anew.") from error

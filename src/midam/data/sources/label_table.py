@@ -1,77 +1,36 @@
 """Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them."""
 
-import dataclasses
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.reader import Request
 from midam.data.sources.table_columns import (
     PATIENT_COLUMNS,
     binary_labels,
     find_column,
     find_file_column,
+    has_labels,
     read_names_table,
     require_columns,
     split_names,
 )
-from midam.errors import BagDataError
+from midam.errors import BagDataError, given
 
-MissingName = Literal["error", "skip"]
-
-
-@dataclass(frozen=True)
-class LabelTable:
-    """How to read a label table.
-
-    Attributes
-    ----------
-    path : str or Path
-        CSV or TSV with column names.
-    slides : str or Path, optional
-        Second table, of patients and their files, where the first one is of patients (STAMP).
-    file_column : str, optional
-        Column that names the files; default: the one that does.
-    label_column : str
-        Column of the label.
-    positive : str, optional
-        Value that is label 1, every other is 0; default: the labels are 0 and 1.
-    group_column : str, optional
-        Column of the group; default: that of the patient, where there is one.
-    split_column : str, optional
-        Column of the split.
-    missing : {"error", "skip"}
-        What to do about rows whose file is missing.
-    """
-
-    path: str | Path
-    slides: str | Path | None = None
-    file_column: str | None = None
-    label_column: str = "label"
-    positive: str | None = None
-    group_column: str | None = None
-    split_column: str | None = None
-    missing: MissingName = "error"
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """What a table says of the files that it names.
 
-    Attributes
-    ----------
-    index : array of int64 [n]
-        Positions of these files, ascending.
-    labels : array of int64 [n] or None
-        0 or 1.
-    patients, groups, splits : array of str [n] or None
-        As the table says.
+    `index` are their positions, ascending; labels are 0 or 1; what the table does not say is None.
     """
 
     index: NDArray[np.int64]
@@ -81,19 +40,8 @@ class Labelled:
     splits: NDArray[np.str_] | None
 
 
-def read_labels(table: LabelTable, names: Sequence[str], *, source: str, require_labels: bool = True) -> Labelled:
-    r"""Read what a label table says of files.
-
-    Parameters
-    ----------
-    table : LabelTable
-        Which table, and which of its columns.
-    names : sequence of str
-        Names of the files, without suffix.
-    source : str
-        Where the files are, for messages.
-    require_labels : bool, default True
-        Refuse a table without the label column. False, as for prediction, lets every column that was named be absent.
+def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
+    r"""Read what the label table of a request says of files, by their names without suffix.
 
     Raises
     ------
@@ -112,89 +60,84 @@ def read_labels(table: LabelTable, names: Sequence[str], *, source: str, require
 
     Examples
     --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "labels.csv"
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.csv"
     >>> _ = path.write_text("case_id,slide_id,label\np1,a,tumor\np2,b,normal\n")
-    >>> read_labels(LabelTable(path, positive="tumor"), ["a", "b"], source="h5_files").labels
+    >>> read_labels(Request("h5_files", labels=path, positive="tumor"), ["a", "b"]).labels
     array([1, 0])
     """
-    frame = read_names_table(table.path)
-    if table.slides is not None:
-        frame = _join(frame, table)
-    where = str(table.path)
-    files = NameIndex(names)
-    if not require_labels:
-        table = _present(table, frame)
-    column = find_file_column(frame, files, table.file_column, avoid=table.label_column, where=where, source=source)
-    labelled = require_labels or (table.label_column in frame.columns and not frame[table.label_column].isna().all())
-    if labelled:
-        require_columns(frame, [table.label_column], where, hint="name it with --label-column")
-        empty = frame[table.label_column].isna()
+    frame, where = read_names_table(str(request.labels)), str(request.labels)
+    if request.slides is not None:
+        frame = _join(frame, request)
+    files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
+    if not request.require_labels:
+        request = _present(request, frame)
+        file_column = file_column if file_column in frame.columns else None
+    label, group, split = request.label_column, request.group_column, request.split_column
+    column = find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
+    labeled = has_labels(frame, request)
+    if labeled:
+        require_columns(frame, [("label_column", label)], where)
+        empty = frame[label].isna()
         if empty.any():
-            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {table.label_column} and are left out (in {where})")
+            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, table, source)
-    require_columns(frame, [c for c in (table.group_column, table.split_column) if c is not None], where)
+    frame = _matched(frame, files, column, request)
+    require_columns(frame, [("group_column", group), ("split_column", split)], where)
     patient = find_column(frame, PATIENT_COLUMNS)
-    group = table.group_column or (None if patient == column else patient)
-    if patient is None or (table.group_column is not None and frame[patient].isna().any()):
-        patient = table.group_column
+    groups = group or (None if patient == column else patient)
+    if patient is None or (group is not None and frame[patient].isna().any()):
+        patient = group
 
     def values(name: str | None) -> NDArray[np.str_] | None:
         return None if name is None else _filled(frame, name, column, where)
 
-    splits = values(table.split_column)
-    return Labelled(
+    splits = values(split)
+    return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
-        labels=binary_labels(frame, table.label_column, table.positive, where=where) if labelled else None,
+        labels=binary_labels(frame, label, request.positive, where=where) if labeled else None,
         patients=values(patient),
-        groups=values(group),
+        groups=values(groups),
         splits=None if splits is None else split_names(splits, where),
     )
 
 
-def _present(table: LabelTable, frame: pd.DataFrame) -> LabelTable:
+def _present(request: Request, frame: "pd.DataFrame") -> Request:
     """Leave out the columns that are absent."""
-
-    def present(name: str | None) -> str | None:
-        return name if name in frame.columns else None
-
-    return dataclasses.replace(
-        table,
-        file_column=present(table.file_column),
-        group_column=present(table.group_column),
-        split_column=present(table.split_column),
-    )
+    columns = (request.group_column, request.split_column)
+    group, split = (name if name in frame.columns else None for name in columns)
+    return replace(request, group_column=group, split_column=split)
 
 
-def _join(patients: pd.DataFrame, table: LabelTable) -> pd.DataFrame:
+def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """Add the files of a slide table to a table of patients; patients without files stay, without a name."""
-    slides = read_names_table(table.slides or "")
+    slides = read_names_table(str(request.slides))
     keys = [find_column(frame, PATIENT_COLUMNS) for frame in (patients, slides)]
-    for key, path in zip(keys, (table.path, table.slides)):
+    for key, path in zip(keys, (request.labels, request.slides)):
         if key is None:
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    _refuse_conflicts(patients, str(keys[0]), table.label_column, str(table.path))
+    _refuse_conflicts(patients, str(keys[0]), request.label_column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]
     return patients.merge(slides[extra], on=str(keys[0]), how="left")
 
 
-def _matched(frame: pd.DataFrame, files: NameIndex, column: str, table: LabelTable, source: str) -> pd.DataFrame:
+def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request) -> "pd.DataFrame":
     """Rows of the table that name a file, one a file, in the order of the files; `_file` is its position."""
-    where, patient = str(table.path), find_column(frame, PATIENT_COLUMNS)
-    found = [None if pd.isna(value) else files.find(value) for value in frame[column]]
+    where, patient = str(request.labels), find_column(frame, PATIENT_COLUMNS)
+    found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in found])
     lost = frame[frame["_file"] < 0]
     if len(lost):
         names = lost[column].fillna(lost[patient] if patient else "(empty)").fillna("(empty)").tolist()
-        if table.missing == "error":
+        if request.missing == "error":
             raise BagDataError(
                 f"Expected a file for each row, got none for {len(lost)} of {len(frame)}: {first_names(names)} (in "
-                f"{source}, table {where}); add the files, or leave such rows out with --missing skip."
+                f"{request.source}, table {where}); add the files, or leave such rows out with "
+                f"{given(missing='skip')}."
             )
         _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
         frame = frame[frame["_file"] >= 0]
@@ -205,13 +148,13 @@ def _matched(frame: pd.DataFrame, files: NameIndex, column: str, table: LabelTab
     if extra:
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"
-        _warn(f"{count} have no label and are left out: {first_names(names)} (in {source})")
-    for name in (table.label_column, table.group_column, table.split_column, patient):
+        _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
+    for name in (request.label_column, request.group_column, request.split_column, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
 
 
-def _refuse_aliases(frame: pd.DataFrame, files: NameIndex, column: str, where: str) -> None:
+def _refuse_aliases(frame: "pd.DataFrame", files: NameIndex, column: str, where: str) -> None:
     """Refuse rows of different names that hit one file: all but one mean another that is missing."""
     counts = frame.groupby("_file", sort=False)[column].nunique()
     for position in counts.index[counts > 1][:1]:
@@ -223,7 +166,7 @@ def _refuse_aliases(frame: pd.DataFrame, files: NameIndex, column: str, where: s
 
 
 def _refuse_conflicts(
-    frame: pd.DataFrame, key: str, column: str | None, where: str, *, shown: str | None = None
+    frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
 ) -> None:
     """Refuse several values of a column under one key."""
     if column is None or column not in frame.columns:
@@ -239,7 +182,7 @@ def _refuse_conflicts(
         )
 
 
-def _filled(frame: pd.DataFrame, name: str, shown: str, where: str) -> NDArray[np.str_]:
+def _filled(frame: "pd.DataFrame", name: str, shown: str, where: str) -> NDArray[np.str_]:
     gaps = frame[frame[name].isna()]
     if len(gaps):
         raise BagDataError(

@@ -1,8 +1,8 @@
-"""Files of instances, one or several a bag: which formats there are, and what a file holds."""
+"""What files of instances hold, each and together."""
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,38 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.dicom import open_dicom
-from midam.data.sources.file_names import file_suffix, first_names
-from midam.data.sources.hdf5 import open_hdf5, open_zarr
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Kind, Places
-from midam.data.sources.images import open_image
-from midam.data.sources.nifti import open_nifti
-from midam.data.sources.open_file import OpenFile
-from midam.data.sources.plain_files import open_csv, open_npy, open_npz, open_tensor
-from midam.data.sources.slides import SLIDE_SUFFIXES, open_slide, open_tiff
-from midam.errors import BagDataError, DataNotFoundError
+from midam.data.sources.file_names import first_names
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.data.sources.reader import OnFile, file_reader
+from midam.errors import BagDataError, DataNotFoundError, given
 
-OnFile = Callable[[int, int], None]
-
-OPENERS: dict[str, Callable[[Path], OpenFile]] = {
-    ".h5": open_hdf5,
-    ".hdf5": open_hdf5,
-    ".pt": open_tensor,
-    ".zarr": open_zarr,
-    ".npy": open_npy,
-    ".npz": open_npz,
-    ".csv": open_csv,
-}
-# Those of files that are cut into instances.
-IMAGE_OPENERS: dict[str, Callable[[Path, ImageOptions, Places | None], OpenFile]] = {
-    ".npy": open_npy,
-    ".npz": open_npz,
-    **dict.fromkeys((".png", ".jpg", ".jpeg"), open_image),
-    **dict.fromkeys((".tif", ".tiff"), open_tiff),
-    **dict.fromkeys(SLIDE_SUFFIXES, open_slide),
-    **dict.fromkeys((".nii", ".nii.gz"), open_nifti),
-}
-SUFFIXES = tuple(dict.fromkeys((*OPENERS, *IMAGE_OPENERS)))
 _LISTED = 10  # files at fault that a message names
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
@@ -63,7 +37,8 @@ class FileFacts:
     coords_dtype : numpy.dtype or None
         Of the places.
     attributes : dict
-        See `midam.data.sources.open_file.OpenFile`.
+    cut : str
+        See `midam.data.sources.formats.open_file.OpenFile`.
     places : array of int64 [rows, C] or None
         Of the patches or slices of an image, slide or volume.
     """
@@ -74,61 +49,24 @@ class FileFacts:
     coords_width: int | None
     coords_dtype: np.dtype[Any] | None
     attributes: Mapping[str, Mapping[str, Any]]
+    cut: str = ""
     places: Places | None = None
 
 
-def open_file(path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None) -> OpenFile:
-    """Open a file of instances, or the folder of a DICOM series; its suffix tells the format.
+def open_file(
+    path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None, *, reader: str | None = None
+) -> OpenFile:
+    """Open a file of instances, or the folder of a DICOM series, with the reader of its format.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    options : ImageOptions
-        How images, slides and volumes are cut.
-    places : array of int64 [n, C], optional
-        The places that an earlier opening found, so that tissue and empty slices are not looked for again.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file.
-    BagDataError
-        If the suffix is unknown or the file cannot be used.
+    Parameters and errors as of `midam.data.sources.reader.FileReader.open`; `reader` names the only reader to ask.
     """
-    suffix = file_suffix(path)
-    if suffix not in SUFFIXES and not path.is_dir():
-        raise BagDataError(
-            f"Expected a file of instances ({', '.join(SUFFIXES)}), got another suffix (in {path}); convert the file."
-        )
+    found = file_reader(path, reader)
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-    if suffix in IMAGE_OPENERS:
-        return IMAGE_OPENERS[suffix](path, options, places)
-    return OPENERS[suffix](path) if suffix in OPENERS else open_dicom(path, options, places)
+    return found.open(path, options, places)
 
 
-def kinds_of(path: Path) -> tuple[Kind, ...]:
-    """What a file may hold, by its suffix; a TIFF is an image or a slide.
-
-    Examples
-    --------
-    >>> kinds_of(Path("scan.nii.gz")), kinds_of(Path("a.tif"))
-    (('volumes',), ('images', 'slides'))
-    """
-    suffix = file_suffix(path)
-    if suffix in (".npy", ".npz"):
-        return ("arrays",)
-    if suffix in OPENERS:
-        return ("features",)
-    if suffix in SLIDE_SUFFIXES:
-        return ("slides",)
-    if suffix in (".tif", ".tiff"):
-        return ("images", "slides")
-    return ("images",) if suffix in (".png", ".jpg", ".jpeg") else ("volumes",)
-
-
-def probe(path: Path, options: ImageOptions = DEFAULTS) -> FileFacts:
+def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
     """Open a file and say what it holds; the features are read only where the format knows no other way.
 
     Images and volumes are read as a whole, so that a damaged one is found now.
@@ -146,7 +84,7 @@ def probe(path: Path, options: ImageOptions = DEFAULTS) -> FileFacts:
     >>> probe(path).rows, probe(path).instance_shape
     (5, (3,))
     """
-    opened = open_file(path, options)
+    opened = open_file(path, options, reader=reader)
     try:
         features, coords = opened.features, opened.coords
         if len(features.shape) < 2 or features.dtype.kind not in "biuf":
@@ -166,34 +104,30 @@ def probe(path: Path, options: ImageOptions = DEFAULTS) -> FileFacts:
                 f"Expected coordinates [{features.shape[0]}, 2], one row for each instance, got {coords.dtype} "
                 f"{list(coords.shape)} (in {path}); extract the slide anew."
             )
-        if "slides" in kinds_of(path):
-            features.read(features.shape[0] - 1, features.shape[0])  # a copy that broke off lacks its end
+        if opened.cut == "patches":
+            features[features.shape[0] - 1 :]  # a copy of a slide that broke off lacks its end
         return FileFacts(
             rows=features.shape[0],
             instance_shape=features.shape[1:],
-            dtype=features.dtype,
+            dtype=features.dtype.newbyteorder("="),
             coords_width=None if coords is None else coords.shape[1],
-            coords_dtype=None if coords is None else coords.dtype,
+            coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
             attributes=opened.attributes,
-            places=None if coords is None or kinds_of(path) == ("features",) else coords.read(0, coords.shape[0]),
+            cut=opened.cut,
+            places=None if coords is None or not opened.cut else coords[:],
         )
     finally:
         opened.close()
 
 
 def probe_files(
-    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
+    paths: Sequence[Path],
+    options: ImageOptions = DEFAULTS,
+    *,
+    reader: str | None = None,
+    on_file: OnFile | None = None,
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files.
-    options : ImageOptions
-        How images, slides and volumes are cut.
-    on_file : callable, optional
-        Called with the number of files that are done and the number of all, after each.
 
     Raises
     ------
@@ -204,7 +138,7 @@ def probe_files(
     facts: list[FileFacts] = []
     wrong: list[BagDataError] = []
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
-        futures = [pool.submit(probe, path, options) for path in paths]
+        futures = [pool.submit(probe, path, options, reader=reader) for path in paths]
         try:
             for number, future in enumerate(futures, start=1):
                 try:
@@ -231,7 +165,7 @@ def probe_files(
 def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     _refuse_mixed(paths, facts)
     kinds: tuple[tuple[str, list[Any], str], ...] = (
-        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(paths[0])),
+        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts[0])),
         ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
         ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
     )
@@ -245,15 +179,13 @@ def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
                 f"Expected {what} {values[first]} as in {paths[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
     scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
-    if len(scales) > 1 and "slides" in kinds_of(paths[0]):
+    if len(scales) > 1 and facts[0].cut == "patches":
         _warn_of_scales(facts)
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     """Patches of slides have a magnification and are of tissue alone, those of images neither."""
-    patches = [
-        place for place, fact in enumerate(facts) if fact.attributes.get("features", {}).get("kind") == "patches"
-    ]
+    patches = [place for place, fact in enumerate(facts) if fact.cut == "patches"]
     slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
     images = [place for place in patches if place not in set(slides)]
     if slides and images:
@@ -270,16 +202,14 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
         return
     scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
     warnings.warn(
-        f"slides of several magnifications ({first_names(scales)}) are read at level 0: give --magnification to read "
+        f"slides of several magnifications ({first_names(scales)}) are read at level 0: give `magnification` to read "
         "them at one",
         UserWarning,
         stacklevel=6,
     )
 
 
-def _same_shape(path: Path) -> str:
-    if kinds_of(path)[0] in ("volumes", "arrays"):
-        return "resize them, such as with --slice-size 64, or --volume-size with --volume"
-    return (
-        "use features of one encoder" if kinds_of(path) == ("features",) else "convert the images to colour, or to grey"
-    )
+def _same_shape(fact: FileFacts) -> str:
+    if fact.cut in ("slices", "volume"):
+        return f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
+    return "convert the images to color, or to gray" if fact.cut else "use features of one encoder"

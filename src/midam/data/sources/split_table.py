@@ -3,15 +3,18 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.table_columns import find_file_column, read_names_table, split_names
 from midam.data.validate import SPLITS
-from midam.errors import BagDataError, ConfigError, DataNotFoundError
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
@@ -71,7 +74,7 @@ def read_splits(
     bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(
-            f"Expected no --fold with a table without columns fold_0, fold_1, ..., got {fold} (in {where})."
+            f"Expected no `fold` with a table without columns fold_0, fold_1, ..., got {fold} (in {where})."
         )
     if {"train", "test"} <= lowered.keys() or {"train", "val"} <= lowered.keys():
         pairs = _clam_pairs(frame, {name: lowered[name] for name in SPLITS if name in lowered}, where)
@@ -91,7 +94,7 @@ def _table_of(path: Path, fold: int | None) -> Path:
     if path.is_dir():
         names = first_names(sorted(p.name for p in path.glob("splits_*.csv")), limit=10) or "none"
         if fold is None:
-            raise ConfigError(f"Expected --fold with a folder of splits, got none; choose one of {names} (in {path}).")
+            raise ConfigError(f"Expected `fold` with a folder of splits, got none; choose one of {names} (in {path}).")
         for name in (f"splits_{fold}.csv", f"splits_{fold}_bool.csv"):
             if (path / name).is_file():
                 return path / name
@@ -101,7 +104,7 @@ def _table_of(path: Path, fold: int | None) -> Path:
     number = _numbered(path)
     if number and fold is not None and int(number) != fold:
         raise ConfigError(
-            f"Expected fold {number} with {path.name}, got --fold {fold}; name the folder, or leave it out."
+            f"Expected fold {number} with {path.name}, got {given(fold=fold)}; name the folder, or leave it out."
         )
     return path
 
@@ -111,7 +114,7 @@ def _numbered(path: Path) -> str | None:
     return None if found is None else found[1]
 
 
-def _clam_pairs(frame: pd.DataFrame, columns: dict[str, str], where: str) -> list[tuple[str, str]]:
+def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> list[tuple[str, str]]:
     """Names and splits of CLAM's table: a column a split, with names, or with truth values beside an index of names."""
     values = {value.lower() for column in columns.values() for value in frame[column].dropna()}
     if not values <= _TRUE.keys():
@@ -136,7 +139,7 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
     if folds:
         if fold not in folds:
             raise ConfigError(
-                f"Expected --fold as one of {', '.join(map(str, folds))}, got {fold} (in {where}); choose a fold."
+                f"Expected `fold` as one of {', '.join(map(str, folds))}, got {fold} (in {where}); choose a fold."
             )
         return lowered[f"fold_{fold}"]
     if "split" not in lowered:
@@ -148,7 +151,7 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
 
 
 def _name_column(
-    frame: pd.DataFrame, bags: NameIndex, patients: NameIndex | None, column: str, *, where: str, source: str
+    frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, *, where: str, source: str
 ) -> str:
     """Column of the names: of bags, or of patients if more of these are found."""
     counts: dict[str, int] = {}
@@ -194,6 +197,6 @@ def _spread(
     if (unknown and not skip_missing) or not splits:
         raise BagDataError(
             f"Expected names of bags of {source}, got {len(unknown)} unknown: {first_names(unknown)} (in {where}); "
-            "correct the table, or leave such names out with --missing skip."
+            f"correct the table, or leave such names out with {given(missing='skip')}."
         )
     return splits

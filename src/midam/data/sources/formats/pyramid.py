@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from midam.errors import BagDataError
 
-_TEN_FOLD = 10.0  # magnification times micrometres a pixel
-_COARSE = 10.0  # micrometres a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
+_TEN_FOLD = 10.0  # magnification times micrometers a pixel
+_COARSE = 10.0  # micrometers a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
 _BLOCK = 2048  # pixels of a level that a thumbnail reads at a time, each way
 
 
@@ -70,8 +70,8 @@ class Pyramid:
         return np.asarray(Image.fromarray(found).resize(asked, Image.Resampling.BICUBIC, box=seen))
 
 
-def magnification_of(power: Any, micrometres: Any) -> float | None:
-    """Magnification of level 0: as the scanner says, or 10 / micrometres a pixel; None where neither is known.
+def magnification_of(power: Any, micrometers: Any) -> float | None:
+    """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known.
 
     Examples
     --------
@@ -81,11 +81,11 @@ def magnification_of(power: Any, micrometres: Any) -> float | None:
     try:
         if power is not None and float(power) > 0:
             return float(power)
-        return _TEN_FOLD / float(micrometres) if micrometres is not None and 0 < float(micrometres) < _COARSE else None
+        return _TEN_FOLD / float(micrometers) if micrometers is not None and 0 < float(micrometers) < _COARSE else None
     except ValueError:
         return None
 
 
-def damaged(path: Path, reason: str) -> BagDataError:
+def damaged(path: Path, reason: object) -> BagDataError:
     """Error of a slide that cannot be read."""
     return BagDataError(f"Expected a whole slide, got: {reason} (in {path}); copy or convert the file anew.")

@@ -4,8 +4,7 @@ import os
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
+from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.open_file import Column, OpenFile
-from midam.data.sources.probe import FileFacts, OnFile, open_file, probe_files
+from midam.data.sources.probe import FileFacts, open_file, probe_files
+from midam.data.sources.reader import OnFile
 from midam.errors import BagDataError
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
@@ -36,38 +36,52 @@ class FileSet:
         What each holds, see `midam.data.sources.probe.probe_files`.
     options : ImageOptions
         How images, slides and volumes are cut.
+    reader : str, optional
+        The only reader to open them with.
 
     Attributes
     ----------
-    paths, facts, options
+    paths, facts, options, reader
         The parameters.
     offsets : array of int64, shape [files + 1]
         Rows before each file, and in all.
     """
 
-    def __init__(self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions = DEFAULTS) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        facts: Sequence[FileFacts],
+        options: ImageOptions = DEFAULTS,
+        reader: str | None = None,
+    ) -> None:
         self.paths = list(paths)
         self.facts = list(facts)
         self.options = options
+        self.reader = reader
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
         self._forget()
 
     @classmethod
     def probed(
-        cls, paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, on_file: OnFile | None = None
+        cls,
+        paths: Sequence[Path],
+        options: ImageOptions = DEFAULTS,
+        *,
+        reader: str | None = None,
+        on_file: OnFile | None = None,
     ) -> "FileSet":
-        """Probe files and put them together; parameters and errors as of `midam.data.sources.probe.probe_files`."""
-        facts = probe_files(paths, options, on_file=on_file)
+        """Probe files and put them together; errors as of `midam.data.sources.probe.probe_files`."""
+        facts = probe_files(paths, options, reader=reader, on_file=on_file)
         _warn_of_doubts(paths, facts)
-        return cls(paths, facts, options)
+        return cls(paths, facts, options, reader)
 
     @property
     def num_open(self) -> int:
         """Files that this process holds open."""
         return len(self._open) if self._process == os.getpid() else 0
 
-    def read(self, number: int, column: str, take: Callable[[Column], NDArray[Any]]) -> NDArray[Any]:
-        """Read from the column "features" or "coords" of one file.
+    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows of the column "features" or "coords" of one file.
 
         Raises
         ------
@@ -80,8 +94,8 @@ class FileSet:
             with self._lock:
                 opened = self._opened(number)
                 if opened.serial:
-                    return take(getattr(opened, column))
-            return take(getattr(opened, column))
+                    return np.asarray(getattr(opened, column)[index])
+            return np.asarray(getattr(opened, column)[index])
         except (OSError, RuntimeError, ValueError) as error:
             if isinstance(error, BagDataError):
                 raise
@@ -100,12 +114,14 @@ class FileSet:
             self._handles = self._held = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileSet, (self.paths, self.facts, self.options)
+        return FileSet, (self.paths, self.facts, self.options, self.reader)
 
     def _opened(self, number: int) -> OpenFile:
         opened = self._open.get(number)
         if opened is None:
-            opened = self._open[number] = open_file(self.paths[number], self.options, self.facts[number].places)
+            opened = self._open[number] = open_file(
+                self.paths[number], self.options, self.facts[number].places, reader=self.reader
+            )
             self._count(opened, 1)
         self._open.move_to_end(number)
         while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
@@ -134,16 +150,13 @@ class FileSet:
 
 def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     """Say once of how many scans something may be wrong, and what of the first."""
-    doubts = [(path, str(said["doubt"])) for path, fact in zip(paths, facts) if "doubt" in (said := _said(fact))]
+    said = [fact.attributes.get("file", {}) for fact in facts]
+    doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
     if doubts:
         first, doubt = doubts[0]
         warnings.warn(
             f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", UserWarning, stacklevel=5
         )
-
-
-def _said(fact: FileFacts) -> Mapping[str, Any]:
-    return fact.attributes.get("file", {})
 
 
 class FileRows(Rows):
@@ -191,37 +204,31 @@ class FileRows(Rows):
 
     @property
     def plan(self) -> str:
-        """The column, and how the files are cut."""
-        return repr((self.column, self.files.options))
+        """The column, and how the files are read."""
+        return repr((self.column, self.files.options, self.files.reader))
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""
         rows, back = np.unique(positions, return_inverse=True)
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
         offsets = self.files.offsets
-        bounds = np.searchsorted(rows, offsets)
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            begin, end = int(bounds[number]), int(bounds[number + 1])
-            inside = rows[begin:end] - offsets[number]
-            part = self.files.read(number, self.column, methodcaller("gather", inside))
-            self._check(part, inside, number)
-            found[begin:end] = part
-        return found[back]
+        return self._read(np.searchsorted(rows, offsets), lambda begin, end, at: rows[begin:end] - at)[back]
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1."""
-        found = np.empty((high - low, *self.shape[1:]), self.dtype)
-        offsets = self.files.offsets
-        number = int(np.searchsorted(offsets, low, side="right")) - 1
-        done = low
-        while done < high:
-            first = done - int(offsets[number])
-            last = min(high, int(offsets[number + 1])) - int(offsets[number])
-            part = self.files.read(number, self.column, methodcaller("read", first, last))
-            self._check(part, np.arange(first, last), number)
-            found[done - low : done - low + last - first] = part
-            done += last - first
-            number += 1
+        bounds = np.clip(self.files.offsets, low, high) - low
+        return self._read(bounds, lambda begin, end, at: slice(low + begin - at, low + end - at))
+
+    def _read(
+        self, bounds: NDArray[np.int64], index_of: Callable[[int, int, int], slice | NDArray[np.int64]]
+    ) -> NDArray[Any]:
+        """Rows of all files; those of a file are bounds[i] to bounds[i + 1], and `index_of` says which of its own."""
+        found = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            begin, end = int(bounds[number]), int(bounds[number + 1])
+            index = index_of(begin, end, int(self.files.offsets[number]))
+            part = self.files.read(number, self.column, index)
+            self._check(part, index, end - begin, self.files.paths[number])
+            found[begin:end] = part
         return found
 
     def close(self) -> None:
@@ -231,17 +238,15 @@ class FileRows(Rows):
     def __reduce__(self) -> tuple[Any, ...]:
         return FileRows, (self.files, self.column)
 
-    def _check(self, part: NDArray[Any], rows: NDArray[np.int64], number: int) -> None:
-        path = self.files.paths[number]
-        if len(part) != len(rows):
-            raise BagDataError(
-                f"Expected {len(rows)} rows, got {len(part)} (in {path}); the file has changed, begin anew."
-            )
+    def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, path: Path) -> None:
+        if len(part) != count:
+            raise BagDataError(f"Expected {count} rows, got {len(part)} (in {path}); the file has changed, begin anew.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
         good = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
         if not good.all():
+            row = int(np.argmin(good)) + index.start if isinstance(index, slice) else int(index[np.argmin(good)])
             raise BagDataError(
-                f"Expected finite numbers, got NaN or infinity in row {int(rows[np.argmin(good)])} (in {path}); "
-                "extract the file anew, or leave it out."
+                f"Expected finite numbers, got NaN or infinity in row {row} (in {path}); extract the file anew, or "
+                "leave it out."
             )

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
+from midam.data.sources.formats.resampling import Resampling
 from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.lazy import Lazy, LazyColumn
-from midam.data.sources.open_file import ArrayColumn, Column, OpenFile
-from midam.data.sources.resampling import Resampling
 from midam.errors import BagDataError
 
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
@@ -19,18 +18,10 @@ _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empt
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume that is read.
+    """A volume [D, H, W] that is read, sliced along its first axis.
 
-    Attributes
-    ----------
-    data : array [D, H, W]
-        Intensities, slices along the first axis; in memory or memory-mapped.
-    spacing : tuple of 3 float or None
-        Millimetres from voxel to voxel along these axes; None where the file does not say.
-    small : bool
-        Whether uint8 stays uint8. Not where files of one set differ in type, as scans do.
-    doubt : str
-        What may be wrong with it; empty if nothing.
+    `spacing` are the millimeters between voxels, None where the file does not say; `small` says whether uint8 stays
+    uint8 (not where files of one set differ in type, as scans do), and `doubt` what may be wrong with it.
     """
 
     data: NDArray[Any]
@@ -48,34 +39,21 @@ def open_volume(
     said: dict[str, Any],
     places: Places | None = None,
 ) -> OpenFile:
-    """Open a volume as its slices [n, 1, H, W], or as one instance [1, 1, D, H, W]; it is read when that is asked for.
+    """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    Arrays of uint8 or bool stay uint8 unless they are windowed; all else becomes float32.
+    It is read when that is asked for, sliced along its first axis. Arrays of uint8 or bool stay uint8 unless they are
+    windowed; all else becomes float32.
 
     Parameters
     ----------
-    path : Path
-        The file or folder, for messages.
-    options : ImageOptions
-        What is made of it.
+    path, options, places
+        See `midam.data.sources.reader.FileReader.open`; places are numbers of slices [n, 1].
     read : callable
-        Reads the volume, sliced along its first axis.
+        Reads the volume.
     held : int
         Bytes that it takes in memory.
     said : dict
         What the file says of itself; once it is read, `doubt` is what may be wrong with it.
-    places : array of int64 [n, 1], optional
-        Numbers of the slices that are instances, where they are known.
-
-    Returns
-    -------
-    OpenFile
-        `coords` [n, 1] are the numbers of the slices in the volume, int64; whole volumes have none.
-
-    Raises
-    ------
-    BagDataError
-        When it is read: if it holds NaN or infinity, or shows nothing.
     """
     said = dict(said)
 
@@ -87,9 +65,14 @@ def open_volume(
 
     cut = Lazy(made)
     coords = None if options.volume else LazyColumn(lambda: cut()[1])
-    kind = {"kind": "volume" if options.volume else "slices"}
+    kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
     return OpenFile(
-        LazyColumn(lambda: cut()[0]), coords, attributes={"features": kind, "file": said}, held=held, handle=False
+        LazyColumn(lambda: cut()[0]),
+        coords,
+        cut=kind,
+        attributes={"features": {"kind": kind}, "file": said},
+        held=held,
+        handle=False,
     )
 
 
@@ -105,7 +88,7 @@ def open_array(
 def cut_volume(
     volume: Volume, options: ImageOptions, *, where: str, places: Places | None = None
 ) -> tuple[Column, Column]:
-    """Instances of a volume, and the numbers of its slices; parameters and errors as of `open_volume`."""
+    """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
     data = volume.data
     if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
         raise BagDataError(
@@ -114,7 +97,7 @@ def cut_volume(
         )
     if options.spacing is not None and volume.spacing is None:
         raise BagDataError(
-            f"Expected a volume that says its spacing, got an array (in {where}); leave out --spacing, or convert it "
+            f"Expected a volume that says its spacing, got an array (in {where}); leave out `spacing`, or convert it "
             "to NIfTI."
         )
     least = 0.0
@@ -122,8 +105,8 @@ def cut_volume(
         kept, least = kept_slices(data, options, where=where)
         places = kept[:, None]
     plan = Resampling.of(options, volume.spacing, least=least, small=volume.small)
-    column: Column = _Whole(data, plan) if options.volume else Slices(data, places[:, 0], plan)
-    return column, ArrayColumn(places)
+    column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
+    return column, places
 
 
 def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
@@ -154,7 +137,7 @@ def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tup
     if options.window is not None:
         dark, bright = options.window
         low, high = (np.clip((ends - dark) / (bright - dark), 0, 1) for ends in (low, high))
-        seen, advice = f" after the window {dark:g},{bright:g}", "choose another --window, or leave it out"
+        seen, advice = f" after the window {dark:g},{bright:g}", "choose another `window`, or leave it out"
     span = float(high.max() - low.min())
     kept = np.flatnonzero(high - low > _FAINT * span)
     if options.volume or not options.drop_empty:
@@ -165,18 +148,8 @@ def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tup
     return kept, least
 
 
-class Slices:
-    """Slices of a volume, resampled when they are read.
-
-    Parameters
-    ----------
-    data : array [D, H, W]
-        The volume.
-    kept : array of int64 [n]
-        Numbers of its slices that are instances.
-    plan : Resampling
-        Which leaves the first axis as it is.
-    """
+class _Slices:
+    """Slices of a volume [D, H, W], resampled when they are read; `kept` are their numbers."""
 
     def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
         self._data, self._kept, self._plan = data, kept, plan
@@ -184,13 +157,8 @@ class Slices:
         self.shape = (len(kept), 1, height, width)
         self.dtype = plan.dtype(data.dtype)
 
-    def read(self, low: int, high: int) -> NDArray[Any]:
-        """Copy the slices low, ..., high - 1."""
-        return self.gather(np.arange(low, high))
-
-    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Copy the slices [m]."""
-        return self._plan(self._data[self._kept[rows]])[:, None]
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self._plan(self._data[self._kept[index]])[:, None]
 
 
 class _Whole:
@@ -201,10 +169,6 @@ class _Whole:
         self.shape = (1, 1, *plan.shape((data.shape[0], data.shape[1], data.shape[2])))
         self.dtype = plan.dtype(data.dtype)
 
-    def read(self, low: int, high: int) -> NDArray[Any]:
-        """Copy the volume."""
-        return self.gather(np.arange(low, high))
-
-    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Copy the volume, or nothing."""
-        return self._plan(self._data)[None, None] if len(rows) else np.empty((0, *self.shape[1:]), self.dtype)
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        asked = len(np.arange(1)[index])
+        return self._plan(self._data)[None, None] if asked else np.empty((0, *self.shape[1:]), self.dtype)

@@ -1,7 +1,6 @@
 """Slides as pyramids of levels: through OpenSlide, or tifffile for TIFFs that OpenSlide does not know in full."""
 
 import functools
-import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.pyramid import Pyramid, damaged, magnification_of
-from midam.data.sources.tiff_pyramid import tiff_facts, tiff_pyramid
-from midam.errors import BagDataError, MidamError
+from midam.data.sources.formats.images import DAMAGE
+from midam.data.sources.formats.open_file import need
+from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.data.sources.formats.tiff_pyramid import tiff_facts, tiff_pyramid
+from midam.errors import BagDataError
 
 _LARGE = 1 << 28  # pixels, from which a TIFF without levels is read in parts all the same
 _LEVELS = 330  # the tag of TIFF for images inside an image, where OME-TIFFs keep their levels
@@ -31,7 +32,7 @@ def is_pyramid(path: Path) -> bool:
                 return bool(image.width * image.height > _LARGE)
     except Image.DecompressionBombError:
         return True
-    except (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error):
+    except DAMAGE:
         return False  # the reader of images says what is wrong
     try:
         slide = open_pyramid(path)
@@ -51,12 +52,7 @@ def open_pyramid(path: Path) -> Pyramid:
     MidamError
         If the packages are missing.
     """
-    try:
-        import openslide  # noqa: PLC0415
-    except ImportError as error:
-        raise MidamError(
-            f"Expected the package openslide to read slides, got none (in {path}); install midam[wsi]."
-        ) from error
+    openslide = need("openslide", "slides", path, extra="wsi")
     if not path.is_file():
         raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
     try:
@@ -66,7 +62,7 @@ def open_pyramid(path: Path) -> Pyramid:
         raise damaged(path, str(error)) from error
     if slide is None:
         return tiff_pyramid(path)
-    micrometres: str | float | None = slide.properties.get(openslide.PROPERTY_NAME_MPP_X)
+    micrometers: str | float | None = slide.properties.get(openslide.PROPERTY_NAME_MPP_X)
     if maker == _PLAIN and slide.level_count == 1:
         facts = tiff_facts(path)
         if facts.levels > 1 and not facts.coded:
@@ -78,11 +74,11 @@ def open_pyramid(path: Path) -> Pyramid:
                 UserWarning,
                 stacklevel=1,
             )
-        micrometres = facts.micrometres
-    return _of_openslide(slide, path, micrometres=micrometres)
+        micrometers = facts.micrometers
+    return _of_openslide(slide, path, micrometers=micrometers)
 
 
-def _of_openslide(slide: Any, path: Path, *, micrometres: str | float | None) -> Pyramid:
+def _of_openslide(slide: Any, path: Path, *, micrometers: str | float | None) -> Pyramid:
     import openslide  # noqa: PLC0415
 
     slide.set_cache(_tile_cache())
@@ -97,7 +93,7 @@ def _of_openslide(slide: Any, path: Path, *, micrometres: str | float | None) ->
     return Pyramid(
         tuple(slide.level_dimensions),
         tuple(slide.level_downsamples),
-        magnification_of(slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometres),
+        magnification_of(slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers),
         region,
     )
 

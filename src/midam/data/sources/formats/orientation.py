@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.volumes import Volume
+from midam.data.sources.formats.volumes import Volume
 from midam.errors import BagDataError
 
 # Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
@@ -18,16 +18,7 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Axes
     that stand aslant in the patient count as the nearest ones; nothing is interpolated.
 
-    Parameters
-    ----------
-    data : array [I, J, K]
-        Intensities.
-    affine : array of float64 [4, 4]
-        From voxel numbers to millimetres to the right, the front and the head (RAS+).
-    axis : {0, 1, 2}
-        Sagittal, coronal or axial slices.
-    where : str
-        The file, for messages.
+    `affine` [4, 4] leads from voxel numbers to millimeters to the right, the front and the head (RAS+).
 
     Raises
     ------

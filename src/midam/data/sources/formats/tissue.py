@@ -1,27 +1,22 @@
-"""Where an image shows tissue: saturated colour, told from the pale ground by Otsu's threshold."""
+"""Where an image shows tissue: saturated color, told from the pale ground by Otsu's threshold."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.imageoptions import Places
+from midam.errors import BagDataError
+
 _MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its own stain
-# Of 255. Saturation is a ratio, so that the noise of a black border passes for colour. CLAM takes patches for black
+# Of 255. Saturation is a ratio, so that the noise of a black border passes for color. CLAM takes patches for black
 # whose mean red, green and blue are all below 40.
 _BLACK = 40
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Saturation of colours, as of HSV: 255 (max - min) / max.
-
-    Parameters
-    ----------
-    pixels : array of uint8 [3, H, W]
-        Red, green, blue.
-
-    Returns
-    -------
-    array of uint8 [H, W]
+    """Saturation [H, W] of colors [3, H, W], as of HSV: 255 (max - min) / max.
 
     Examples
     --------
@@ -51,9 +46,9 @@ def otsu(values: NDArray[np.uint8]) -> int:
 
 
 def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where colours [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less.
+    """Where colors [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less.
 
-    Pixels without a colour of 40 or more are black: they are no tissue, and Otsu's threshold is that of the others.
+    Pixels without a color of 40 or more are black: they are no tissue, and Otsu's threshold is that of the others.
 
     Examples
     --------
@@ -66,20 +61,7 @@ def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDArray[np.float64]:
-    """Part of each square that a mask covers.
-
-    Parameters
-    ----------
-    mask : array of bool [H, W]
-        The mask.
-    corners : array [n, 2]
-        x and y of the squares' top left corners, in pixels of the mask.
-    side : float
-        Of a square, in pixels of the mask; less than one pixel counts as one.
-
-    Returns
-    -------
-    array of float64 [n], in [0, 1]
+    """Part of each square that a mask [H, W] covers; its top left corner (x, y) and its side are in pixels of the mask.
 
     Examples
     --------
@@ -94,3 +76,29 @@ def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDAr
     inside = sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]
     found: NDArray[np.float64] = inside / ((x1 - x0) * (y1 - y0))
     return found
+
+
+def on_tissue(
+    places: Places,
+    pixels: NDArray[np.uint8],
+    *,
+    side: float,
+    share: float,
+    zoom: float = 1.0,
+    what: str,
+    path: Path,
+) -> Places:
+    """Squares that are tissue to this share at least; `zoom` leads from their pixels to those that are looked at.
+
+    Raises
+    ------
+    BagDataError
+        If there is none.
+    """
+    kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
+    if not len(kept):
+        raise BagDataError(
+            f"Expected a patch that is tissue to {share:g}, got none of {len(places)} (in {path}); lower `tissue`, or "
+            f"leave the {what} out."
+        )
+    return kept

@@ -3,40 +3,29 @@
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.pyramid import Pyramid, damaged, magnification_of
-from midam.errors import BagDataError, MidamError
+from midam.data.sources.formats.open_file import need
+from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.errors import BagDataError
 
-_INCHES = {2: 25400.0, 3: 10000.0}  # micrometres in an inch and a centimetre, the units of TIFF
-# Micrometres in the units of OME-XML, in which both signs for micro are met.
+_INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
+# Micrometers in the units of OME-XML, in which both signs for micro are met.
 _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
 _CACHE = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches beside each other share them
 _ROWS = 64
 _DAMAGE = (OSError, ValueError, KeyError, IndexError, TypeError, struct.error)
 
 
-@dataclass(frozen=True)
-class TiffFacts:
-    """What the header of a TIFF says.
-
-    Attributes
-    ----------
-    levels : int
-        Of its first image.
-    micrometres : float or None
-        A pixel of level 0.
-    coded : bool
-        Whether it is compressed in a way that this installation cannot read.
-    """
+class TiffFacts(NamedTuple):
+    """Number of levels, micrometers a pixel of level 0 where known, and whether this installation cannot decode it."""
 
     levels: int
-    micrometres: float | None
+    micrometers: float | None
     coded: bool
 
 
@@ -47,17 +36,15 @@ def tiff_facts(path: Path) -> TiffFacts:
     ------
     BagDataError
         If it is damaged, or an OME-TIFF of anything but red, green and blue.
-    MidamError
-        If a package is missing.
     """
     file, tifffile = _opened(path)
     with file:
         try:
             series, page = file.series[0], file.pages[0]
             if file.is_ome:
-                _require_colour(series, path)
+                _require_color(series, path)
             return TiffFacts(
-                len(series.levels), _micrometres(file), page.compression not in tifffile.TIFF.DECOMPRESSORS
+                len(series.levels), _micrometers(file), page.compression not in tifffile.TIFF.DECOMPRESSORS
             )
         except _DAMAGE as error:
             raise _named(path, error) from error
@@ -70,9 +57,9 @@ def tiff_pyramid(path: Path) -> Pyramid:
         import zarr  # noqa: PLC0415
 
         series = file.series[0]
-        _require_colour(series, path)
+        _require_color(series, path)
         levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
-        micrometres = _micrometres(file)
+        micrometers = _micrometers(file)
     except _DAMAGE as error:
         file.close()
         raise _named(path, error) from error
@@ -81,7 +68,7 @@ def tiff_pyramid(path: Path) -> Pyramid:
     return Pyramid(
         sizes,
         tuple(sizes[0][0] / width for width, _ in sizes),
-        magnification_of(None, micrometres),
+        magnification_of(None, micrometers),
         _tiles(levels, sizes, planes=planes, path=path),
         serial=True,
         close=file.close,
@@ -90,20 +77,15 @@ def tiff_pyramid(path: Path) -> Pyramid:
 
 def _opened(path: Path) -> tuple[Any, Any]:
     """A TIFF, and the package that opened it."""
-    try:
-        import tifffile  # noqa: PLC0415
-        import zarr  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise MidamError(
-            f"Expected the packages tifffile and zarr to read this TIFF, got none (in {path}); install midam[wsi]."
-        ) from error
+    need("zarr", "this TIFF", path, extra="wsi")
+    tifffile = need("tifffile", "this TIFF", path, extra="wsi")
     try:
         return tifffile.TiffFile(path), tifffile
     except (tifffile.TiffFileError, OSError, ValueError) as error:
         raise damaged(path, str(error)) from error
 
 
-def _require_colour(series: Any, path: Path) -> None:
+def _require_color(series: Any, path: Path) -> None:
     if series.axes not in ("YXS", "SYX") or series.dtype != np.uint8 or 3 not in series.shape:
         raise BagDataError(
             f"Expected a slide of red, green and blue, got axes {series.axes} {list(series.shape)} of {series.dtype} "
@@ -149,8 +131,8 @@ def _part(array: Any, rows: slice, columns: slice, *, planes: bool, path: Path) 
     return np.ascontiguousarray(part.transpose(1, 2, 0) if planes else part)
 
 
-def _micrometres(file: Any) -> float | None:
-    """Micrometres a pixel of level 0: of the OME header, or of the tags."""
+def _micrometers(file: Any) -> float | None:
+    """Micrometers a pixel of level 0: of the OME header, or of the tags."""
     found = _of_ome(file.ome_metadata) if file.is_ome else None
     if found is not None:
         return found

@@ -15,20 +15,9 @@ from midam.data.sources.imageoptions import ImageOptions
 class Resampling:
     """From intensities as they are stored to those of an instance.
 
-    Attributes
-    ----------
-    window : tuple of 2 float or None
-        See `midam.data.sources.imageoptions.ImageOptions`.
-    zoom : tuple of 3 float
-        New pixels for an old one, along each axis.
-    size : tuple of 3 (int or None)
-        Sizes at the end; None leaves an axis as it is.
-    crop : bool
-        Whether `size` is met by cropping and padding rather than by resizing.
-    least : float
-        Stored intensity that padding has.
-    small : bool
-        Whether uint8 stays uint8 where there is no window.
+    `zoom` are new pixels for an old one along each axis, `size` the sizes at the end (None leaves an axis as it is),
+    met by cropping and padding where `crop` says so; what is padded has the stored intensity `least`. `small` says
+    whether uint8 stays uint8 where there is no window.
     """
 
     window: tuple[float, float] | None
@@ -113,7 +102,7 @@ def _bilinear(x: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 
 
 def _fitted(data: NDArray[np.float32], shape: tuple[int, int, int], ground: float) -> NDArray[np.float32]:
-    """Crop and pad about the centre; what is added is ground."""
+    """Crop and pad about the center; what is added is ground."""
     for axis, (old, new) in enumerate(zip(data.shape, shape)):
         if old > new:
             data = data.take(np.arange((old - new) // 2, (old - new) // 2 + new), axis=axis)

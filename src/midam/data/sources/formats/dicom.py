@@ -1,5 +1,6 @@
 """One DICOM series a folder, through pydicom."""
 
+import functools
 import heapq
 import os
 from collections import Counter
@@ -12,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import first_names
-from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.open_file import OpenFile
-from midam.data.sources.orientation import along
-from midam.data.sources.volumes import Volume, open_volume
-from midam.errors import BagDataError, MidamError
+from midam.data.sources.formats.open_file import OpenFile, need, sound
+from midam.data.sources.formats.orientation import along
+from midam.data.sources.formats.volumes import Volume, open_volume
+from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.errors import BagDataError
 
 _GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
 _SAME_MM = 1e-3
@@ -27,6 +29,32 @@ _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
 }
+
+
+class DicomReader(FileReader):
+    """The DICOM series in a folder as slices, or as a whole.
+
+    Slices are ordered by their position along the normal of the image plane, not by name or number. Slope and
+    intercept are applied, MONOCHROME1 is inverted, and intensities become float32. With `options.axis` the volume is
+    sliced along an axis of the patient (`midam.data.sources.formats.orientation.along`), else as it was acquired.
+    Several series, and slices that are missing, double or of different size or direction, are refused when it is read.
+    """
+
+    what = "DICOM series"
+    parameters = VOLUMES
+
+    def takes(self, path: Path) -> bool:
+        """Whether a folder holds DICOM files."""
+        return path.suffix != ".zarr" and is_dicom_folder(path)
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a series; needs the package pydicom."""
+        paths = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != "." and is_dicom(file))
+        first = _file(paths[0])
+        held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
+        said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
+        read = functools.partial(read_series, paths, options.axis)
+        return open_volume(path, options, read, held=held, said=said, places=places)
 
 
 def is_dicom_folder(folder: Path) -> bool:
@@ -47,32 +75,8 @@ def is_dicom(path: Path) -> bool:
         return file.read(_MAGIC + 4)[_MAGIC:] == b"DICM"
 
 
-def open_dicom(folder: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-    """Open the DICOM series in a folder as slices or as a whole; see `midam.data.sources.volumes.open_volume`.
-
-    Slices are ordered by their position along the normal of the image plane, not by name or number. Slope and
-    intercept are applied, MONOCHROME1 is inverted, and intensities become float32. With `options.axis` the volume is
-    sliced along an axis of the patient (`midam.data.sources.orientation.along`), else as it was acquired.
-
-    Raises
-    ------
-    MidamError
-        If the package pydicom is missing.
-    BagDataError
-        When it is read: if a file is damaged, the folder holds several series, slices are missing, double or of
-        different size or direction, or a file has several frames.
-    """
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "." and is_dicom(path))
-    if not paths:
-        raise BagDataError(f"Expected DICOM files, got none (in {folder}); name the folder of a series.")
-    first = _file(paths[0])
-    held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
-    said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
-    return open_volume(folder, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
-
-
 def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
-    """Read the files of one series, in any order; errors as of `open_dicom`."""
+    """Read the files of one series, in any order."""
     folder = str(paths[0].parent)
     files = [_file(path) for path in paths]
     _check_one_series(files, paths, folder)
@@ -94,16 +98,10 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
 
 
 def _file(path: Path) -> Any:
-    try:
-        import pydicom  # noqa: PLC0415
-    except ImportError as error:
-        raise MidamError(
-            f"Expected the package pydicom to read DICOM, got none (in {path}); install midam[medical]."
-        ) from error
-    try:
+    pydicom = need("pydicom", "DICOM", path, extra="medical")
+    damage = (OSError, EOFError, ValueError, KeyError, AttributeError, pydicom.errors.InvalidDicomError)
+    with sound("a whole DICOM file", path, *damage, advice="copy the series anew"):
         return pydicom.dcmread(path)
-    except (OSError, EOFError, ValueError, KeyError, AttributeError, pydicom.errors.InvalidDicomError) as error:
-        raise BagDataError(f"Expected a whole DICOM file, got: {error} (in {path}); copy the series anew.") from error
 
 
 def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) -> None:
@@ -118,9 +116,9 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
     for file, path in zip(files, paths):
         missing = [name for name, count in _NEEDED.items() if np.size(getattr(file, name, None) or ()) != count]
         if missing or int(getattr(file, "NumberOfFrames", None) or 1) > 1 or int(file.SamplesPerPixel) != 1:
-            got = f"no usable {missing[0]}" if missing else "several frames or colours"
+            got = f"no usable {missing[0]}" if missing else "several frames or colors"
             raise BagDataError(
-                f"Expected one grey slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
+                f"Expected one gray slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
                 "remove what is no slice."
             )
         for name in tuple(_NEEDED)[1:]:
@@ -139,7 +137,7 @@ def _directions(file: Any) -> tuple[NDArray[np.float64], tuple[NDArray[np.float6
 
 
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
-    """Millimetres between slices; refuses doubles and gaps. A single slice counts as 1 mm.
+    """Millimeters between slices; refuses doubles and gaps. A single slice counts as 1 mm.
 
     Gaps are compared with the narrowest one: in a short series those that miss a slice may be the most.
     """
@@ -193,13 +191,10 @@ def _number(file: Any, name: str) -> float:
 def _intensities(file: Any, path: Path) -> NDArray[np.float32]:
     from pydicom.pixels.processing import apply_rescale  # noqa: PLC0415
 
-    try:
+    damage = (RuntimeError, AttributeError, NotImplementedError, ValueError, KeyError, OSError)
+    advice = "copy the series anew, or install a decoder such as pylibjpeg"
+    with sound("pixels that pydicom can decode", path, *damage, advice=advice):
         stored = file.pixel_array
-    except (RuntimeError, AttributeError, NotImplementedError, ValueError, KeyError, OSError) as error:
-        raise BagDataError(
-            f"Expected pixels that pydicom can decode, got: {error} (in {path}); copy the series anew, or install a "
-            "decoder such as pylibjpeg."
-        ) from error
     if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
         top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
         stored = top - stored.astype(np.int64)
