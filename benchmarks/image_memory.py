@@ -32,10 +32,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.shared import RESULTS, AnonymousPeak, measured_on, memory_mib
 
-from midam.data import catalog
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches
 from midam.data.sampling import BagSampler
+from midam.data.sets import catalog
 from midam.functional.objectives import class_weights
 from midam.runs.folder import write_text
 from midam.train.config import FitConfig

@@ -53,7 +53,7 @@ from benchmarks.io_formats import (
 from benchmarks.shared import RESULTS, forget, measured_on, resident_share
 
 from midam.data.bags import Bags
-from midam.data.rows import ReadsName, RowFile
+from midam.data.on_disk import ReadsName, RowFile
 from midam.data.store import open_store, write_store
 from midam.report.figures import add_legend, new_figure
 from midam.train.config import FitConfig

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.data.rows import ReadsName, RowFile, Rows
+from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sampling import BagSampler
 from midam.data.store import open_store, write_store
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
 from midam.data.store import open_store, write_store
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import midam
-from midam.data.rows import physical_memory
-from midam.data.store_format import (
+from midam.data.on_disk import physical_memory
+from midam.data.store.format import (
     DESCRIPTION,
     INSTANCES,
     TABLE,

@@ -27,7 +27,7 @@ from joblib import Parallel, delayed
 import midam
 from midam.compare.peers import libauc_attention
 from midam.compare.statistics import corrected_interval
-from midam.data import catalog
+from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.metrics import auroc
 from midam.train.config import FitConfig, from_dict

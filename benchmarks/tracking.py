@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import midam
-from midam.data import catalog
 from midam.data.batch import InstanceReader, WholeBatch
+from midam.data.sets import catalog
 from midam.evaluate.stream import stream_bags
 from midam.train.config import FitConfig, from_dict
 from midam.train.trainer import Trainer

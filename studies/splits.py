@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from midam.data import catalog
 from midam.data.bags import Bags
-from midam.data.content import content_digest
+from midam.data.sets import catalog
+from midam.data.sets.canonical import content_digest
 from midam.data.sources.npz import read_npz
 from midam.data.splits import stratified_folds
 from midam.errors import BagDataError

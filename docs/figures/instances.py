@@ -14,11 +14,11 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from midam.data import catalog
-from midam.data.sources.files import open_file
+from midam.data.sets import catalog
+from midam.data.sources.formats.images import read_pixels
+from midam.data.sources.formats.openslide_pyramid import open_pyramid
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.images import read_pixels
-from midam.data.sources.pyramids import open_pyramid
+from midam.data.sources.probe import open_file
 from midam.report.figures import BLUE, new_figure, save_figure
 
 ROOT = Path(os.environ["MIDAM_DATA"])
@@ -52,7 +52,7 @@ def _draw_slide(axes: Axes) -> None:
     opened = open_file(SLIDE, ImageOptions(patch_size=64, magnification=10))
     said, n = opened.attributes["coords"], opened.coords.shape[0]
     axes.imshow(open_pyramid(SLIDE).thumbnail(1000), extent=(0, said["level0_width"], said["level0_height"], 0))
-    _outline(axes, opened.coords.read(0, n), said["patch_size_level0"])
+    _outline(axes, opened.coords[:n], said["patch_size_level0"])
     axes.set_title(f"a slide at 10x: {n} patches\nof 64x64 with tissue", fontsize=10)
 
 

@@ -79,3 +79,14 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
         return f"did you mean {' or '.join(repr(found) for found in near)}?"
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"known are {shown}." if shown else "there are none."
+
+
+def given(**parameters: object) -> str:
+    """Parameters and their values as messages write them; the command line shows them as its flags.
+
+    Examples
+    --------
+    >>> given(fold=3, labels="slides.csv")
+    "`fold=3`, `labels='slides.csv'`"
+    """
+    return ", ".join(f"`{name}={value!r}`" for name, value in parameters.items())

@@ -60,7 +60,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
-    >>> from midam.data import catalog
+    >>> from midam.data.sets import catalog
     >>> bags = catalog.load("digits")
     >>> train, test = bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
     >>> classifier = MIDAMClassifier(epochs=20).fit(train, train.labels)

@@ -118,6 +118,34 @@ class Registry:
         return thing
 
 
+READERS = Registry(
+    "reader",
+    {
+        # Kinds of input, asked from the last row to the first.
+        "folder": "midam.data.sources.folder.FolderReader",
+        "table": "midam.data.sources.instance_table.TableReader",
+        "manifest": "midam.data.sources.manifest.ManifestReader",
+        "archive": "midam.data.sources.npz.ArchiveReader",
+        "store": "midam.data.sources.stored.StoreReader",
+        "relabeled-store": "midam.data.sources.stored.RelabeledStoreReader",
+        "catalog": "midam.data.sources.catalog_set.CatalogReader",
+        # Formats of one bag's file; where a folder holds several, the first row is read.
+        "hdf5": "midam.data.sources.formats.hdf5.Hdf5Reader",
+        "tensor": "midam.data.sources.formats.tensors.TensorReader",
+        "zarr": "midam.data.sources.formats.zarr_arrays.ZarrReader",
+        "npy": "midam.data.sources.formats.npy.NpyReader",
+        "npz": "midam.data.sources.formats.npy.NpzReader",
+        "slide": "midam.data.sources.formats.slides.SlideReader",
+        "image": "midam.data.sources.formats.images.ImageReader",
+        "tiff": "midam.data.sources.formats.tiff.TiffReader",
+        "nifti": "midam.data.sources.formats.nifti.NiftiReader",
+        "dicom": "midam.data.sources.formats.dicom.DicomReader",
+        "csv": "midam.data.sources.formats.csv_features.CsvReader",
+    },
+    base="midam.data.sources.reader.Reader",
+)
+
+
 def import_path(path: str, *, kind: str) -> Any:
     """Import what a class path names.
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from studies.options import StudyOptions
 from studies.page import write_page
 from studies.store import Store

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from studies.drawing import Band, Panel, plot_panels
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import Band, Panel, plot_panels, plot_points, save_figure
 from studies.options import StudyOptions

@@ -2,8 +2,8 @@
 
 import time
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from studies.options import StudyOptions
 from studies.page import table, write_page

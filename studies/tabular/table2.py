@@ -8,8 +8,8 @@ rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, mo
 import dataclasses
 from collections.abc import Mapping
 
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import ConfigError
 from studies.options import StudyOptions
 from studies.page import duration, figure_path, write_page

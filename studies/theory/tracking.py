@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from midam.data import catalog
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
-from midam.data.digits import digit_bags
 from midam.data.sampling import BagSampler
+from midam.data.sets import catalog
+from midam.data.sets.digits import digit_bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.stream import stream_bags
 from midam.nn.scaling import Standardizer

@@ -13,8 +13,8 @@ import torch
 from tests.integration.commands import table
 
 from midam.cli import main
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import BagDataError
 
 

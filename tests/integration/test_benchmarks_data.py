@@ -11,7 +11,7 @@ from benchmarks import io_formats, large_bags, large_bags_training, memory, memo
 from benchmarks.shared import AnonymousPeak, forget, resident_share, sparse_store
 from sklearn.datasets import load_digits
 
-from midam.data.rows import RowFile
+from midam.data.on_disk import RowFile
 from midam.data.store import open_store
 from midam.train.config import FitConfig
 from studies.regime.bags import Counts, split_images

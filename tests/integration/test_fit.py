@@ -17,7 +17,7 @@ from tests.integration.commands import finish, rows, start, table
 
 import midam
 from midam.cli import main
-from midam.data import catalog
+from midam.data.sets import catalog
 from midam.evaluate.predict import predict
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run

@@ -13,7 +13,7 @@ import json, sys, threading, time
 from pathlib import Path
 import numpy as np
 from midam.data.bags import Bags
-from midam.data.rows import RowFile
+from midam.data.on_disk import RowFile
 from midam.evaluate.predict import predict
 from midam.runs.instances import write_instance_scores
 from midam.train.config import FitConfig

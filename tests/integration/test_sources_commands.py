@@ -134,12 +134,12 @@ def test_describe_and_compare_read_folders(study, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--labels", "LABELS"], "say which value is positive, such as --positive 'yes'"),
+        (["--labels", "LABELS"], "say which value is positive, such as --positive yes"),
         (["--labels", "LABELS", "--positive", "maybe"], "positive value 'maybe'"),
         (["--labels", "LABELS", "--positive", "yes", "--coords", "x"], "Expected no --coords with a folder"),
         (["--labels", "LABELS", "--positive", "yes", "--split-file", "SPLITS"], "Expected --fold with a folder"),
         (["--labels", "LABELS", "--positive", "yes", "--fold", "-1"], "Expected fold >= 0"),
-        ([], "Expected --labels FILE"),
+        ([], "Expected --labels with a folder"),
         (["--label", "x"], "did you mean 'labels'"),
     ],
 )

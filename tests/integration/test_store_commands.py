@@ -11,10 +11,10 @@ import pytest
 from tests.integration.commands import PATIENCE, _run, finish, start, table
 
 from midam.cli import main
-from midam.data import store_rows
 from midam.data.bags import Bags
-from midam.data.catalog import load
+from midam.data.sets.catalog import load
 from midam.data.sources.npz import write_npz
+from midam.data.store import copy as store_rows
 from midam.data.store import is_store, open_store, verify_store
 
 BAGS = 60

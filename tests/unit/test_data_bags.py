@@ -159,7 +159,7 @@ def test_bags_stay_inside_the_instances():
 
 
 def test_finite_scan_crosses_chunks_and_skips_foreign_rows(monkeypatch):
-    monkeypatch.setattr("midam.data._checks._CHUNK_BYTES", 32)  # two rows
+    monkeypatch.setattr("midam.data.validate._CHUNK_BYTES", 32)  # two rows
     values = np.ones((9, 2))
     values[4, 0] = np.inf
     bags = Bags(values, starts=[5, 3, 0], sizes=[4, 2, 3], ids=["x", "y", "z"])

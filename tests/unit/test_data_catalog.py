@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midam.data import catalog
 from midam.data.bags import Bags
-from midam.data.content import content_digest
+from midam.data.sets import catalog
+from midam.data.sets.canonical import content_digest
+from midam.data.sets.unix_compress import decompress
 from midam.data.sources import read_bags
 from midam.data.sources.npz import read_npz, write_npz
-from midam.data.unix_compress import decompress
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 CLASSICAL = ("musk1", "musk2", "elephant", "fox", "tiger")

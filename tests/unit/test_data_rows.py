@@ -9,7 +9,7 @@ import torch
 
 from midam.data.bags import Bags, bag_digests
 from midam.data.batch import InstanceReader
-from midam.data.rows import RowFile
+from midam.data.on_disk import RowFile
 from midam.errors import BagDataError
 
 

@@ -75,14 +75,14 @@ PATIENTS = "bag,label,Subject_ID,case,x\na,1,7,1,0.5\na,1,7,2,0.7\nb,0,7,1,0.1\n
 def test_patients_by_number_are_warned_of_as_features(table):
     path = table(PATIENTS)
     with pytest.warns(
-        UserWarning, match=r"column Subject_ID is read as a feature .*--groups Subject_ID.*--ignore"
+        UserWarning, match=r"column Subject_ID is read as a feature .*group_column='Subject_ID'.*ignore_columns="
     ) as caught:
         bags = read_bags(path)
     assert len(caught) == 1  # case differs within a bag, so that it names no patient of it
     assert bags.feature_names == ("Subject_ID", "case", "x")
     assert read_bags(path, group_column="Subject_ID").groups.tolist() == ["7", "7", "8"]
     assert read_bags(path, ignore_columns=["Subject_ID"]).groups is None
-    with pytest.raises(BagDataError, match=r"got 'p1' .*name it with --groups patient .*--ignore patient"):
+    with pytest.raises(BagDataError, match=r"got 'p1' .*with .group_column='patient'..*ignore_columns=.'patient'."):
         read_bags(table(), ignore_columns=["part"])
 
 
@@ -105,9 +105,13 @@ def test_unlabelled_tables_are_read_on_demand(table):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (TABLE, {"bag_column": "bags"}, "column 'bags', got none .in FILE.; near or first columns: bag"),
+        (
+            TABLE,
+            {"bag_column": "bags"},
+            "column 'bags' of `bag_column`, got none .in FILE.; .*did you mean 'bag'",
+        ),
         (TABLE, {"ignore_columns": ["patiens"]}, "column 'patiens'.*patient"),
-        (TABLE, {}, "numbers in column patient, got 'p1' .in FILE, line 2, bag 007.*--ignore patient"),
+        (TABLE, {}, "numbers in column patient, got 'p1' .in FILE, line 2, bag 007.*ignore_columns=.'patient'."),
         (
             TABLE.replace("p1,TRAIN", "p9,TRAIN"),
             COLUMNS,
@@ -235,7 +239,7 @@ def test_a_cut_npz_is_refused(tmp_path):
 
 
 def test_unknown_names_list_near_ones():
-    with pytest.raises(DataNotFoundError, match="got 'msuk1'; did you mean musk1"):
+    with pytest.raises(DataNotFoundError, match="got 'msuk1'; did you mean 'musk1'"):
         read_bags("msuk1")
     for name in ("absent.npz", "absent.csv"):
         with pytest.raises(DataNotFoundError, match=name):
@@ -243,5 +247,5 @@ def test_unknown_names_list_near_ones():
 
 
 def test_columns_of_what_is_no_table_are_refused():
-    with pytest.raises(ConfigError, match="got some for digits"):
+    with pytest.raises(ConfigError, match="got 'patient' for digits"):
         read_bags("digits", group_column="patient")

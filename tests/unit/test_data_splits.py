@@ -77,7 +77,7 @@ def test_bad_fractions_are_refused(fractions):
 
 def test_a_shared_group_is_refused_unless_permitted():
     splits, groups = ["train", "test", "test", "val"], ["p1", "p1", "p2", "p3"]
-    with pytest.raises(LeakageError, match=r"1 of 3 groups .*p1 in test and train.*--allow-leakage"):
+    with pytest.raises(LeakageError, match=r"1 of 3 groups .*p1 in test and train.*allow_leakage=True"):
         check_disjoint(splits, groups)
     check_disjoint(splits, groups, allow_leakage=True)
     check_disjoint(splits, ["p1", "p4", "p2", "p3"])

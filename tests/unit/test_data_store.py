@@ -10,14 +10,14 @@ import shutil
 import numpy as np
 import pytest
 
-from midam.data import store_rows
 from midam.data.bags import Bags, bag_digests
-from midam.data.rows import RowFile
-from midam.data.sources.filerows import FileRows, FileSet
+from midam.data.on_disk import RowFile
+from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
-from midam.data.store_journal import Journal, WrittenBag, _stamp
-from midam.data.store_write import require_free
+from midam.data.store import copy as store_rows
+from midam.data.store.plan import Journal, WrittenBag, _stamp
+from midam.data.store.write import require_free
 from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
 
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")

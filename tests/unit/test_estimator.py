@@ -6,8 +6,8 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from midam import MIDAMClassifier
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.metrics import auroc

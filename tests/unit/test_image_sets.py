@@ -10,10 +10,11 @@ from PIL import Image
 
 from midam.compare.baselines import BASELINES
 from midam.compare.image_statistics import colour_statistics, voxel_counts
-from midam.data import _checks, catalog
+from midam.data import validate
 from midam.data.bags import Bags
-from midam.data.image_sets import IMAGE_SETS, listing_digest
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
+from midam.data.sets import catalog
+from midam.data.sets.images import IMAGE_SETS, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, write_store
@@ -133,9 +134,9 @@ def test_adrenal_keeps_its_splits_and_drops_empty_slices(home, monkeypatch):
     assert whole.instance_shape == (1, 4, 4, 4)
     assert whole.sizes.tolist() == [1] * 12
     assert whole.coords is None
-    with pytest.raises(ConfigError, match="--patch-size"):
+    with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags("adrenal", images=ImageOptions(patch_size=16))
-    with pytest.raises(ConfigError, match="--spacing"):
+    with pytest.raises(ConfigError, match="`spacing`"):
         read_bags("adrenal", images=ImageOptions(spacing=1.0))
 
 
@@ -218,7 +219,7 @@ def test_what_is_not_here_says_how_to_get_it(home):
                 with pytest.raises(DataNotFoundError) as caught:
                     act(entry.name)
                 assert entry.obtain in str(caught.value)
-    with pytest.raises(ConfigError, match="--patch-size"):
+    with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags("digits", images=ImageOptions(patch_size=16))
 
 
@@ -263,7 +264,7 @@ class OneByOne(Rows):
 
 def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     bags = image_bags()
-    monkeypatch.setattr(_checks, "_CHUNK_BYTES", 2 * 48)
+    monkeypatch.setattr(validate, "_CHUNK_BYTES", 2 * 48)
     rows = OneByOne(bags.instances)
     found = colour_statistics(bags.replace(instances=rows), np.array([7, 0]))
     assert rows.most == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.rows import RowFile
+from midam.data.on_disk import RowFile
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.nn.ensemble import BagEnsemble

@@ -9,8 +9,8 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
+from midam.data.on_disk import RowFile
 from midam.data.prefetch import read_ahead
-from midam.data.rows import RowFile
 from midam.data.sampling import BagSampler
 
 

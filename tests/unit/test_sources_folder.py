@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from midam.data.sources import read_bags
-from midam.data.sources.names import NameIndex, strip_suffix
+from midam.data.sources.file_names import NameIndex, strip_suffix
 from midam.data.splits import check_disjoint
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, LeakageError
@@ -110,7 +110,7 @@ def test_stamp_tables(folder, table):
     np.testing.assert_array_equal(bags[0], np.concatenate([features(SLIDES[0]), features(SLIDES[1])]))
     assert len(bags.places(0)) == bags.sizes[0]
     assert bags.sources[0].count(".h5") == 2
-    with pytest.raises(BagDataError, match=r"none for 1 of 6: E .*--missing skip"):
+    with pytest.raises(BagDataError, match=r"none for 1 of 6: E .*missing='skip'"):
         read_bags(folder, **{**columns, "labels": table(clini.read_text() + "E,MSIH,9\n", "more.csv")})
 
 
@@ -183,7 +183,7 @@ def test_two_columns_that_name_different_files_are_refused(tmp_path, table):
     for number in range(3):
         np.save(tmp_path / "bags" / f"{number}.npy", features(str(number)))
     path = table("id,slide_number,file,label\n0,2,2.svs,1\n1,0,0.svs,0\n2,1,1.svs,0\n")
-    with pytest.raises(ConfigError, match=r"got 'id' and 'slide_number', which .*labels\.csv.*--bag-column"):
+    with pytest.raises(ConfigError, match=r"got 'id' and 'slide_number', which .*labels\.csv.*`bag_column`"):
         read_bags(tmp_path / "bags", labels=path)
     assert read_bags(tmp_path / "bags", labels=path, bag_column="file").labels.tolist() == [0, 0, 1]
     agree = table("file,slide_number,age,label\n2.svs,2,1,1\n0.svs,0,1,0\n1.svs,1,2,0\n")
@@ -219,20 +219,20 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
     bags = read_bags(folder, labels=renamed, positive="tumor")
     check(bags, groups=None)
     check(read_bags(folder, labels=renamed, positive="tumor", bag_column="image", group_column="who"))
-    with pytest.raises(BagDataError, match=r"column 'img', got none .*near or first columns: image"):
+    with pytest.raises(BagDataError, match=r"column 'img' of `bag_column`, got none .*did you mean 'image'"):
         read_bags(folder, labels=renamed, positive="tumor", bag_column="img")
-    with pytest.raises(BagDataError, match=r"names the files, such as 'TCGA.A-01'.*--bag-column.*--slides"):
+    with pytest.raises(BagDataError, match=r"names the files, such as 'TCGA.A-01'.*`bag_column`.*`slides`"):
         read_bags(folder, labels=table("id,label\nx,1\n"))
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (CLAM, {}, "labels 0 and 1 in column label, got normal, tumor .*--positive 'tumor'"),
+        (CLAM, {}, "labels 0 and 1 in column label, got normal, tumor .*positive='tumor'"),
         (CLAM, {"positive": "cancer"}, "positive value 'cancer' .*got normal, tumor"),
-        (CLAM, {"label_column": "grade", "positive": "1"}, "column 'grade', got none .*--label-column"),
+        (CLAM, {"label_column": "grade", "positive": "1"}, "column 'grade' of `label_column`, got none"),
         (CLAM, {"positive": "tumor", "group_column": "site"}, "column 'site'"),
-        (CLAM + "E,e,tumor\nF,f,tumor\n", {"positive": "tumor"}, "none for 2 of 7: e, f .*--missing skip"),
+        (CLAM + "E,e,tumor\nF,f,tumor\n", {"positive": "tumor"}, "none for 2 of 7: e, f .*missing='skip'"),
         (CLAM + "A,c,tumor\n", {"positive": "tumor"}, "one case_id for c, got C and A"),
         (CLAM + "C,c,normal\n", {"positive": "tumor"}, "one label for c, got tumor and normal"),
         (CLAM.replace("A,TCGA.A-02,tumor", "A,TCGA.A-02,normal"), {"positive": "tumor", "bag_by": "patient"},
@@ -267,7 +267,7 @@ def test_labels_without_a_file_are_skipped_on_demand(folder, table):
 
 
 def test_unlabelled_folders_are_read_on_demand(folder, table):
-    with pytest.raises(ConfigError, match="--labels FILE"):
+    with pytest.raises(ConfigError, match="`labels` with"):
         read_bags(folder)
     check(read_bags(folder, require_labels=False), labels=None, groups=None)
     bare = table("\n".join(line.rsplit(",", 1)[0] for line in CLAM.splitlines()))
@@ -340,18 +340,18 @@ def test_folds_of_a_folder_and_of_columns(folder, table, tmp_path):
     table(CLAM_SPLITS.replace("c,d", "d,c"), "splits/splits_1.csv")
     assert read_split(folder, table, tmp_path / "splits", fold=0).splits.tolist() == EXPECTED
     assert read_split(folder, table, tmp_path / "splits", fold=1).splits.tolist()[3:] == ["test", "val"]
-    with pytest.raises(ConfigError, match=r"--fold with a folder.*splits_0\.csv, splits_1\.csv"):
+    with pytest.raises(ConfigError, match=r"`fold` with a folder.*splits_0\.csv, splits_1\.csv"):
         read_split(folder, table, tmp_path / "splits")
     with pytest.raises(DataNotFoundError, match=r"splits_7\.csv, got splits_0\.csv"):
         read_split(folder, table, tmp_path / "splits", fold=7)
-    with pytest.raises(ConfigError, match=r"fold 1 with splits_1\.csv, got --fold 0"):
+    with pytest.raises(ConfigError, match=r"fold 1 with splits_1\.csv, got `fold=0`"):
         read_split(folder, table, tmp_path / "splits" / "splits_1.csv", fold=0)
     bench = table(BENCH, "k=all.tsv")
     assert read_split(folder, table, bench, fold=1).splits.tolist() == ["test", "test", "train", "train", "train"]
     for fold in (None, 5):
         with pytest.raises(ConfigError, match="one of 0, 1, got"):
             read_split(folder, table, bench, fold=fold)
-    with pytest.raises(ConfigError, match="no --fold with a table"):
+    with pytest.raises(ConfigError, match="no `fold` with a table"):
         read_split(folder, table, table(CLAM_SPLITS, "s.csv"), fold=0)
 
 
@@ -386,7 +386,7 @@ def test_splits_of_the_label_table(folder, table):
     text = "\n".join([lines[0] + ",part", *(f"{line},{split}" for line, split in zip(lines[1:], EXPECTED))])
     bags = read_bags(folder, labels=table(text), positive="tumor", split_column="part")
     assert bags.splits.tolist() == EXPECTED
-    with pytest.raises(ConfigError, match="--split or --split-file"):
+    with pytest.raises(ConfigError, match="`split_column` or `split_file`"):
         read_split(folder, table, table(CLAM_SPLITS, "s.csv"), split_column="part")
 
 
@@ -480,16 +480,16 @@ def test_settings_that_do_not_apply_are_refused(folder, table):
     labels = table(CLAM)
     tables = table("bag,label,x\na,1,0\n", "t.csv")
     for path, options, message in (
-        (folder, {"labels": labels, "positive": "tumor", "coord_columns": ["x"]}, "no --coords with a folder"),
-        (tables, {"labels": labels}, "no --labels with a table"),
-        (tables, {"bag_by": "patient"}, "no --bag-by with a table"),
-        ("digits", {"labels": labels}, "no --labels with a set of the catalogue"),
-        ("digits", {"fold": 1}, "--split-file with --fold"),
-        (folder, {"slides": labels}, "--labels with --slides"),
+        (folder, {"labels": labels, "positive": "tumor", "coord_columns": ["x"]}, "no `coord_columns` with a folder"),
+        (tables, {"labels": labels}, "no `labels` with a table"),
+        (tables, {"bag_by": "patient"}, "no `bag_by` with a table"),
+        ("digits", {"labels": labels}, "no `labels` with a set of the catalogue"),
+        ("digits", {"fold": 1}, "`split_file` with `fold`"),
+        (folder, {"slides": labels}, "`labels` with `slides`"),
     ):
         with pytest.raises(ConfigError, match=message):
             read_bags(path, **options)
-    with pytest.raises(ConfigError, match="no --labels with a table"):
+    with pytest.raises(ConfigError, match="no `labels` with a table"):
         read_bags(tables, labels=labels, require_labels=False)
     assert len(read_bags(tables, bag_by="patient", require_labels=False)) == 1
 
@@ -503,7 +503,7 @@ def test_a_store_takes_other_labels_and_splits(folder, table, tmp_path):
     check(bags, ids=[SLIDES[0], "c", "d"], labels=[1, 1, 0], groups=["z", "x", "y"])
     splits = read_bags(tmp_path / "store", split_file=table(CLAM_SPLITS, "s.csv"))
     assert splits.splits.tolist() == EXPECTED
-    with pytest.raises(ConfigError, match="no --positive with a store"):
+    with pytest.raises(ConfigError, match="no `positive` with a store"):
         read_bags(tmp_path / "store", positive="tumor")
     (tmp_path / "store" / "store.json").unlink()
     with pytest.raises(BagDataError, match="store"):

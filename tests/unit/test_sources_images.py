@@ -11,11 +11,11 @@ import tifffile
 from PIL import Image
 
 from midam.data.sources import read_bags
-from midam.data.sources.filerows import FileRows, FileSet
-from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.formats.images import grid, read_pixels
+from midam.data.sources.formats.tissue import covered, otsu, saturation, tissue_mask
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.images import grid, read_pixels
-from midam.data.sources.tissue import covered, otsu, saturation, tissue_mask
+from midam.data.sources.probe import open_file, probe, probe_files
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
 from midam.train.config import from_dict
@@ -65,9 +65,9 @@ def test_patches_and_their_places(tmp_path, suffix, stride):
     n = len(expected)
     assert opened.features.shape == (n, 3, 8, 8)
     assert opened.features.dtype == np.uint8
-    np.testing.assert_array_equal(opened.features.read(0, n), expected)
-    np.testing.assert_array_equal(opened.features.gather(np.array([1, n - 1])), expected[[1, n - 1]])
-    for (x, y), patch in zip(opened.coords.read(0, n), expected):
+    np.testing.assert_array_equal(opened.features[:n], expected)
+    np.testing.assert_array_equal(opened.features[np.array([1, n - 1])], expected[[1, n - 1]])
+    for (x, y), patch in zip(opened.coords[:n], expected):
         np.testing.assert_array_equal(array[y : y + 8, x : x + 8].transpose(2, 0, 1), patch)
     assert opened.attributes["coords"] == {
         "patch_size": 8,
@@ -108,7 +108,7 @@ def test_the_orientation_of_a_photograph_is_applied(tmp_path):
     exif = Image.Exif()
     exif[274] = 6
     opened = open_file(save(tmp_path / "a.png", array, exif=exif), EIGHT)
-    bright = opened.coords.read(0, 6)[opened.features.read(0, 6).reshape(6, -1).min(axis=1) == 255]
+    bright = opened.coords[:6][opened.features[:6].reshape(6, -1).min(axis=1) == 255]
     assert bright.tolist() == [[8, 0]]
     assert opened.attributes["coords"]["level0_width"] == 16
 
@@ -131,12 +131,12 @@ def test_only_patches_of_tissue_are_kept(tmp_path):
     array[:20, :20] = (180, 60, 140)
     path = save(tmp_path / "a.png", array)
     opened = open_file(path, ImageOptions(patch_size=10, tissue=0.5))
-    assert opened.coords.read(0, opened.coords.shape[0]).tolist() == [[0, 0], [10, 0], [0, 10], [10, 10]]
+    assert opened.coords[: opened.coords.shape[0]].tolist() == [[0, 0], [10, 0], [0, 10], [10, 10]]
     half = open_file(path, ImageOptions(patch_size=40, tissue=0.25))
     assert half.features.shape[0] == 1
-    with pytest.raises(BagDataError, match=r"none of 1 .*lower --tissue"):
+    with pytest.raises(BagDataError, match=r"none of 1 .*lower `tissue`"):
         probe(path, ImageOptions(patch_size=40, tissue=0.26))
-    with pytest.raises(BagDataError, match="leave out --tissue"):
+    with pytest.raises(BagDataError, match="leave out `tissue`"):
         probe(save(tmp_path / "grey.png", array[..., 0]), ImageOptions(patch_size=10, tissue=0.5))
 
 
@@ -217,7 +217,9 @@ def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monk
     expected = rows.take(np.arange(36))
     rows.close()
     decoded = []
-    monkeypatch.setattr("midam.data.sources.images.read_pixels", lambda path: decoded.append(path) or read_pixels(path))
+    monkeypatch.setattr(
+        "midam.data.sources.formats.images.read_pixels", lambda path: decoded.append(path) or read_pixels(path)
+    )
     found = {}
 
     def read(seed):
@@ -238,7 +240,7 @@ def test_decoded_images_are_let_go_at_a_bound(folder, monkeypatch):
     rows = FileRows(FileSet.probed(sorted((folder / "images").iterdir()), EIGHT))
     expected = rows.take(np.arange(36))
     assert rows.files.num_open == 6
-    monkeypatch.setattr("midam.data.sources.filerows._HELD_BYTES", 2 * 20 * 27 * 3)
+    monkeypatch.setattr("midam.data.sources.file_rows._HELD_BYTES", 2 * 20 * 27 * 3)
     np.testing.assert_array_equal(rows.take(np.arange(36)), expected)
     assert rows.files.num_open == 2
 
@@ -296,7 +298,7 @@ def test_colours_of_16_bits_are_refused_and_not_cut_to_8(folder):
     png_of_16_bits(images / "case.1.png", deep[..., :2], 4)  # grey and transparency
     with pytest.raises(BagDataError) as caught:
         read_bags(images, labels=folder / "labels.csv", images=EIGHT)
-    assert str(caught.value).count("Expected 8 bits of each colour, got 16") == 2
+    assert str(caught.value).count("Expected 8 bits of each color, got 16") == 2
     assert "case.0.png" in str(caught.value)
     assert "case.1.png" in str(caught.value)
     tiffs = {"strips": {}, "packed": {"compression": "zlib"}, "planes": {"planarconfig": "separate"}}
@@ -329,22 +331,22 @@ def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
 
 def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
-        ({"patch_size": 0}, "patch_size >= 1"),
-        ({"tissue": 1.5}, r"tissue in \[0, 1\]"),
-        ({"axis": 3}, "axis 0, 1 or 2"),
-        ({"window": [400, 0]}, "window as two ascending"),
-        ({"volume_size": [8, 8, 8]}, "--volume"),
-        ({"volume": True, "slice_size": 8}, "volume_size with whole volumes"),
+        ({"patch_size": 0}, "`patch_size` >= 1"),
+        ({"tissue": 1.5}, r"`tissue` in \[0, 1\]"),
+        ({"axis": 3}, "`axis` 0, 1 or 2"),
+        ({"window": [400, 0]}, "`window` as two ascending"),
+        ({"volume_size": [8, 8, 8]}, "volume=True"),
+        ({"volume": True, "slice_size": 8}, "`volume_size` with whole volumes"),
     ):
         with pytest.raises(ConfigError, match=words):
             from_dict(values)
     assert from_dict({"window": [0, 400]}).image_options() == ImageOptions(window=(0, 400))
     for data, labels in ((folder / "images", folder / "labels.csv"), ("digits", None)):
-        with pytest.raises(ConfigError, match="--window"):
+        with pytest.raises(ConfigError, match="`window`"):
             read_bags(data, labels=labels, images=ImageOptions(window=(0, 1)))
     np.save(folder / "features.npy", np.ones((3, 4)))
     write_store(read_bags("digits"), folder / "store")
-    with pytest.raises(ConfigError, match="--patch-size"):
+    with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags(folder / "store", images=EIGHT)
     assert len(read_bags(folder / "store", images=EIGHT, require_labels=False)) == 360
 

@@ -10,10 +10,10 @@ import tifffile
 from PIL import Image
 
 from midam.data.sources import read_bags
-from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.formats.tiff_pyramid import tiff_pyramid
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.pyramids import is_pyramid, open_pyramid
-from midam.data.sources.tifflevels import tiff_pyramid
+from midam.data.sources.probe import open_file, probe, probe_files
 from midam.errors import BagDataError
 
 ALL = ImageOptions(patch_size=32, tissue=0)
@@ -60,7 +60,7 @@ def test_patches_of_level_0_are_its_pixels(pyramids, reader):
     n = opened.features.shape[0]
     assert opened.features.shape == (256, 3, 32, 32)
     rows = np.array([0, 17, n - 1])
-    for (x, y), patch in zip(opened.coords.gather(rows), opened.features.gather(rows)):
+    for (x, y), patch in zip(opened.coords[rows], opened.features[rows]):
         np.testing.assert_array_equal(patch, array[y : y + 32, x : x + 32].transpose(2, 0, 1))
     opened.close()
 
@@ -76,8 +76,8 @@ def test_a_magnification_shows_the_same_place_smaller(pyramids, reader, magnific
     assert said["patch_size_level0"] == side
     assert said["target_magnification"] == magnification
     assert n == (512 // side) ** 2
-    assert opened.coords.read(0, 2).tolist()[1] == ([side, 0] if n > 1 else None)
-    for (x, y), patch in zip(opened.coords.read(0, n), opened.features.read(0, n)):
+    assert opened.coords[:2].tolist()[1] == ([side, 0] if n > 1 else None)
+    for (x, y), patch in zip(opened.coords[:n], opened.features[:n]):
         part = Image.fromarray(array[y : y + side, x : x + side]).resize((32, 32), Image.Resampling.BOX)
         # Where tissue ends, filters differ; inside, the scene is smooth.
         inner = slice(2, 30)
@@ -93,7 +93,7 @@ def test_half_the_slide_is_tissue(pyramids, reader):
     for options in (ImageOptions(), ImageOptions(tissue=0.9), ImageOptions(magnification=10)):
         opened = open_file(paths[reader], options)
         side = opened.attributes["coords"]["patch_size_level0"]
-        places = opened.coords.read(0, opened.coords.shape[0])
+        places = opened.coords[: opened.coords.shape[0]]
         assert len(places) == (256 // side) * (512 // side)
         assert places[:, 0].max() == 256 - side
         opened.close()
@@ -102,15 +102,15 @@ def test_half_the_slide_is_tissue(pyramids, reader):
 def test_a_patch_is_the_same_alone_and_in_a_run(pyramids):
     paths, _ = pyramids
     opened = open_file(paths["openslide"], ImageOptions(patch_size=24, tissue=0, magnification=7))
-    run = opened.features.read(0, opened.features.shape[0])
-    np.testing.assert_array_equal(opened.features.gather(np.array([5])), run[[5]])
+    run = opened.features[: opened.features.shape[0]]
+    np.testing.assert_array_equal(opened.features[np.array([5])], run[[5]])
     known = open_file(paths["openslide"], ImageOptions(patch_size=24, magnification=7), np.array([[33, 50]]))
     assert known.features.shape == (1, 3, 24, 24)
 
 
 def test_a_slide_without_the_magnification_says_what_it_has(pyramids, tmp_path):
     paths, array = pyramids
-    with pytest.raises(BagDataError, match=r"40x, got a slide of 20x, 10x, 5x .*leave out --magnification"):
+    with pytest.raises(BagDataError, match=r"40x, got a slide of 20x, 10x, 5x .*leave out `magnification`"):
         probe(paths["openslide"], ImageOptions(magnification=40))
     silent = write_pyramid(tmp_path / "silent.tif", array, micrometres=None)
     with pytest.raises(BagDataError, match=r"neither objective power .*silent.tif"):
@@ -121,7 +121,7 @@ def test_a_slide_without_the_magnification_says_what_it_has(pyramids, tmp_path):
 def test_slides_of_several_scanners_are_warned_of_unless_read_at_one_magnification(pyramids, tmp_path):
     paths, array = pyramids
     other = write_pyramid(tmp_path / "fine.tif", array, micrometres=0.25)
-    with pytest.warns(UserWarning, match=r"several magnifications \(20.0, 40.0\).*--magnification"):
+    with pytest.warns(UserWarning, match=r"several magnifications \(20.0, 40.0\).*`magnification`"):
         probe_files([paths["openslide"], other], ALL)
     assert len(probe_files([paths["openslide"], other], ImageOptions(tissue=0, magnification=10))) == 2
 
@@ -134,7 +134,7 @@ def test_unusable_slides_are_refused(pyramids, tmp_path):
     with pytest.raises(BagDataError, match="600x600 pixels, one patch, got 512x512"):
         probe(paths["tifffile"], ImageOptions(patch_size=600))
     blank = write_pyramid(tmp_path / "blank.tif", np.full_like(array, 244))
-    with pytest.raises(BagDataError, match="lower --tissue"):
+    with pytest.raises(BagDataError, match="lower `tissue`"):
         probe(blank, ImageOptions())
     whole = paths["openslide"].read_bytes()
     (tmp_path / "cut.svs").write_bytes(whole[: len(whole) // 3])
@@ -161,7 +161,7 @@ def test_a_magnification_of_a_plain_tiff_is_refused(tmp_path):
         read_bags(tmp_path, labels=tmp_path / "labels.csv", images=ImageOptions(tissue=0, magnification=5))
     for number, line in enumerate(str(caught.value).splitlines()[1:]):
         assert f"{number}.tif" in line
-        assert "leave out --magnification" in line
+        assert "leave out `magnification`" in line
 
 
 def test_slides_and_images_are_not_mixed(pyramids, tmp_path):
@@ -197,12 +197,12 @@ def test_levels_and_resolution_of_ome_tiffs_are_read(tmp_path, name, levels, siz
     assert slide.magnification == pytest.approx(20)
     slide.close()
     opened = open_file(path, ImageOptions(tissue=0, magnification=5))
-    for (x, y), patch in zip(opened.coords.read(0, 16), opened.features.read(0, 16)):
+    for (x, y), patch in zip(opened.coords[:16], opened.features[:16]):
         part = np.asarray(Image.fromarray(array[y : y + 128, x : x + 128]).reduce(4)).transpose(2, 0, 1)
         assert np.abs(patch.astype(int) - part)[:, 2:-2, 2:-2].mean() < 2
     opened.close()
     level0 = open_file(path, ALL)
-    np.testing.assert_array_equal(level0.features.read(20, 21)[0], array[32:64, 128:160].transpose(2, 0, 1))
+    np.testing.assert_array_equal(level0.features[20:21][0], array[32:64, 128:160].transpose(2, 0, 1))
     level0.close()
 
 
@@ -251,7 +251,7 @@ def test_an_ome_tiff_of_channels_is_no_slide(tmp_path):
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("size", [100, 160, 700])
 def test_a_thumbnail_is_read_by_parts(tmp_path, monkeypatch, levels, size):
-    monkeypatch.setattr("midam.data.sources.levels._BLOCK", 128)
+    monkeypatch.setattr("midam.data.sources.formats.pyramid._BLOCK", 128)
     array = scene(640)[:, :600]
     read = []
     slide = open_pyramid(write_ome(tmp_path / "a.ome.tif", array, levels=levels))
@@ -300,9 +300,9 @@ def test_a_real_slide(data_root):
     n = kept.features.shape[0]
     assert 0.3 < n / every.features.shape[0] < 0.4
     # What was left out is pale: it is brighter than what was kept by far.
-    inside = {tuple(place) for place in kept.coords.read(0, n).tolist()}
-    outside = [row for row, place in enumerate(every.coords.read(0, 6348).tolist()) if tuple(place) not in inside]
-    pale = every.features.gather(np.array(outside[::40])).mean()
-    assert pale > kept.features.gather(np.arange(0, n, 40)).mean() + 40
+    inside = {tuple(place) for place in kept.coords[:n].tolist()}
+    outside = [row for row, place in enumerate(every.coords[:6348].tolist()) if tuple(place) not in inside]
+    pale = every.features[np.array(outside[::40])].mean()
+    assert pale > kept.features[np.arange(0, n, 40)].mean() + 40
     coarse = open_file(path, ImageOptions(magnification=5))
     assert coarse.attributes["coords"]["patch_size_level0"] == 128

@@ -10,10 +10,10 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from midam.data.sources import read_bags
-from midam.data.sources.dicom import read_series
-from midam.data.sources.files import open_file, probe, probe_files
+from midam.data.sources.formats.dicom import read_series
+from midam.data.sources.formats.resampling import resized
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.resampling import resized
+from midam.data.sources.probe import open_file, probe, probe_files
 from midam.errors import BagDataError
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
@@ -67,12 +67,12 @@ def save_series(folder, data, *, names=None, spacing=SPACING, direction=((1, 0, 
 
 def features(path, **options):
     opened = open_file(path, ImageOptions(**options))
-    return opened.features.read(0, opened.features.shape[0])
+    return opened.features[: opened.features.shape[0]]
 
 
 def numbers(path, **options):
     opened = open_file(path, ImageOptions(**options))
-    return opened.coords.read(0, opened.coords.shape[0])[:, 0].tolist()
+    return opened.coords[: opened.coords.shape[0]][:, 0].tolist()
 
 
 @pytest.mark.parametrize("codes", ["RAS", "LPS", "SPR", "AIL", "IRP"])
@@ -164,7 +164,7 @@ def test_arrays_are_sliced_along_their_own_axes_and_empty_slices_dropped(tmp_pat
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found[:, 0], np.moveaxis(data, axis, 0)[kept])
     known = open_file(path, ImageOptions(axis=axis), np.array([[2]]))
-    np.testing.assert_array_equal(known.features.read(0, 1)[0, 0], np.moveaxis(data, axis, 0)[2])
+    np.testing.assert_array_equal(known.features[:1][0, 0], np.moveaxis(data, axis, 0)[2])
 
 
 def test_window_spacing_and_size(tmp_path):
@@ -191,9 +191,9 @@ def test_a_slice_is_the_same_alone_and_in_a_run(tmp_path):
     path = save_nifti(tmp_path / "a.nii.gz", body((30, 40, 20)))
     for options in ({"slice_size": 16}, {"spacing": 1.3, "slice_size": 16}, {"window": (0, 900), "slice_size": 48}):
         opened = open_file(path, ImageOptions(**options))
-        run = opened.features.read(0, 20)
+        run = opened.features[:20]
         for row in (0, 7, 19):
-            np.testing.assert_array_equal(opened.features.gather(np.array([row]))[0], run[row])
+            np.testing.assert_array_equal(opened.features[np.array([row])][0], run[row])
 
 
 def test_a_whole_volume_is_one_instance(tmp_path):
@@ -369,7 +369,7 @@ def test_slices_that_show_nothing_are_left_out_whatever_their_ground(tmp_path):
     # The commonest intensity may be the bright one.
     assert len(numbers(path, window=(-1000, -990))) == 20
     for options in ({}, {"volume": True}, {"drop_empty": False}):
-        with pytest.raises(BagDataError, match=r"after the window 500,900.*another --window"):
+        with pytest.raises(BagDataError, match=r"after the window 500,900.*another `window`"):
             probe(path, ImageOptions(window=(500, 900), **options))
     save_nifti(path, np.arange(6.0)[None, None] * np.ones((4, 5, 1)))
     with pytest.raises(BagDataError, match="one intensity in each slice"):
@@ -447,7 +447,7 @@ def test_unusable_volumes_are_all_named_before_training_starts(tmp_path):
 def test_volumes_that_do_not_fit_together_are_refused(tmp_path):
     one = save_nifti(tmp_path / "a.nii.gz", body())
     two = save_nifti(tmp_path / "b.nii.gz", body((8, 6, 7)))
-    with pytest.raises(BagDataError, match=r"b\.nii\.gz.*--slice-size"):
+    with pytest.raises(BagDataError, match=r"b\.nii\.gz.*`slice_size=64`"):
         probe_files([one, two])
     assert len(probe_files([one, two], ImageOptions(slice_size=8))) == 2
     four = nibabel.Nifti1Image(np.ones((4, 4, 4, 3)), np.eye(4))
@@ -462,7 +462,7 @@ def test_volumes_that_do_not_fit_together_are_refused(tmp_path):
     with pytest.raises(BagDataError, match=r"cut\.nii\.gz"):
         probe(tmp_path / "cut.nii.gz")
     np.save(tmp_path / "a.npy", np.ones((3, 4, 5)))
-    with pytest.raises(BagDataError, match="--spacing"):
+    with pytest.raises(BagDataError, match="`spacing`"):
         probe(tmp_path / "a.npy", ImageOptions(spacing=1.0))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
-from midam.data.rows import RowFile
+from midam.data.on_disk import RowFile
 from midam.errors import ConfigError
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials

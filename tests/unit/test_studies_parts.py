@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, ConfigError
 from midam.train.config import FitConfig
 from studies import registry
@@ -245,7 +245,7 @@ def test_every_method_of_the_paper_has_a_figure_for_every_set():
 
 @pytest.mark.data
 def test_published_folds_go_with_the_order_of_the_file(data_root):
-    from midam.data import catalog
+    from midam.data.sets import catalog
 
     loaded = catalog.load("fox")
     bags, folds = published_folds("fox", loaded)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from midam.data import catalog
+from midam.data.sets import catalog
 from midam.report import describe, terminal
 
 

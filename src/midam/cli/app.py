@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from midam import __version__
 from midam.cli import compare, data, evaluate, explain, fit, predict
+from midam.cli.flags import as_flags
 from midam.cli.parser import SETTINGS, Parser, normalise
 from midam.errors import ConfigError, MidamError, RunStoppedError
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(str(message))}")
+        console.print(f"[yellow]warning:[/] {escape(as_flags(str(message), SETTINGS))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,7 +101,7 @@ def parse(argv: Sequence[str]) -> Namespace:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(line.strip() for line in str(error).splitlines())
+    return as_flags(" ".join(line.strip() for line in str(error).splitlines()), SETTINGS)
 
 
 def _terminate(*_: object) -> NoReturn:

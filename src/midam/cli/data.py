@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import DATA, SETTINGS, Parser
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.data.store import is_store, open_store, verify_store, write_store
-from midam.data.store_write import require_free
+from midam.data.store.write import require_free
 from midam.errors import ConfigError, DataNotFoundError
 from midam.report.describe import describe_bags, format_bytes, stored_bytes
 from midam.report.sizes import plot_sizes

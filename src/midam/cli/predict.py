@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
-from midam.data import catalog
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import ConfigError, RunStoppedError
 from midam.report.terminal import BagProgress, stdout_console
 from midam.runs.apply import LoadedRun, load_run, predict_instances, predict_run, read_for

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.compare.folds import Positions
-from midam.data._checks import row_chunks
 from midam.data.bags import Bags
+from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 
 _STACKED = 2  # axes of an instance, channel and place, from which it is an image

@@ -96,7 +96,7 @@ def run_comparison(
 
     Examples
     --------
-    >>> from midam.data import catalog
+    >>> from midam.data.sets import catalog
     >>> bags = catalog.load("digits")
     >>> from midam.compare import repeated_folds
     >>> found = run_comparison(

@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data import _checks
-from midam.data._checks import SPLITS
-from midam.data.rows import Rows, row_positions
+from midam.data import validate
+from midam.data.on_disk import Rows, row_positions
+from midam.data.validate import SPLITS
 from midam.errors import BagDataError, OneClassError
 
 _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
@@ -28,7 +28,7 @@ class Bags:
 
     Parameters
     ----------
-    instances : numpy.ndarray, numpy.memmap or midam.data.rows.Rows, shape [M, ...]
+    instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
         Instances of all bags, any numeric dtype; in memory or on disk.
     starts : array of int, shape [N]
         Position of each bag's first instance.
@@ -114,21 +114,21 @@ class Bags:
         cut: Mapping[str, Any] | None = None,
         source: str = "memory",
     ) -> None:
-        sizes = _checks.int_array(sizes, "sizes", source)
-        ids = _checks.str_array(np.arange(len(sizes)) if ids is None else ids)
+        sizes = validate.int_array(sizes, "sizes", source)
+        ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids)
         vars(self).update(
             instances=instances,
-            starts=_checks.int_array(starts, "starts", source),
+            starts=validate.int_array(starts, "starts", source),
             sizes=sizes,
             ids=ids,
-            labels=None if labels is None else _checks.label_array(labels, ids, source),
-            groups=None if groups is None else _checks.group_array(groups, ids, source),
-            splits=None if splits is None else _checks.str_array(splits),
+            labels=None if labels is None else validate.label_array(labels, ids, source),
+            groups=None if groups is None else validate.group_array(groups, ids, source),
+            splits=None if splits is None else validate.str_array(splits),
             coords=coords,
-            digests=None if digests is None else _checks.str_array(digests),
+            digests=None if digests is None else validate.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
-            sources=None if sources is None else _checks.text_array(sources),
-            attributes=None if attributes is None else _checks.text_array(attributes),
+            sources=None if sources is None else validate.text_array(sources),
+            attributes=None if attributes is None else validate.text_array(attributes),
             cut=None if cut is None else dict(cut),
             source=source,
         )
@@ -185,15 +185,15 @@ class Bags:
         """
         # np.asarray would turn a memory map into a plain array.
         X = np.asanyarray(X)
-        numbers = _checks.int_array(bag, "bag numbers", source)
+        numbers = validate.int_array(bag, "bag numbers", source)
         if X.ndim == 0 or len(X) != len(numbers):
             raise BagDataError(
                 f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
                 f"(in {source}); give both the same length."
             )
-        names = None if ids is None else _checks.str_array(ids)
+        names = None if ids is None else validate.str_array(ids)
         expected = 0 if y is None else len(np.atleast_1d(np.asarray(y)))
-        sizes = _checks.count_instances(numbers, expected, names, source)
+        sizes = validate.count_instances(numbers, expected, names, source)
         coords = None if coords is None else np.asanyarray(coords)
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
@@ -258,8 +258,8 @@ class Bags:
         array([1, 2])
         """
         parts = [np.asarray(a) for a in arrays]
-        names = _checks.str_array(np.arange(len(parts)) if ids is None else ids)
-        instances = _checks.concatenate(parts, names, "instances", source)
+        names = validate.str_array(np.arange(len(parts)) if ids is None else ids)
+        instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
         places = None
         if coords is not None:
@@ -269,7 +269,7 @@ class Bags:
                     f"Expected coordinates for each instance of each bag, got other lengths (in {source}); "
                     "give one row of coordinates for each instance."
                 )
-            places = _checks.concatenate(rows, names, "coordinates", source)
+            places = validate.concatenate(rows, names, "coordinates", source)
         bags = cls(
             instances,
             starts=np.cumsum(sizes) - sizes,
@@ -449,17 +449,17 @@ class Bags:
         --------
         >>> Bags.from_list([[[1.0]], [[2.0]]]).check()
         """
-        _checks.check_instances(self.instances, self.coords, self.source)
-        _checks.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
+        validate.check_instances(self.instances, self.coords, self.source)
+        validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
         if self.groups is not None:
-            _checks.check_length(self.groups, self.ids, "group", self.source)
+            validate.check_length(self.groups, self.ids, "group", self.source)
         for name, array in (("source", self.sources), ("digest", self.digests), ("attribute", self.attributes)):
             if array is not None:
-                _checks.check_length(array, self.ids, name, self.source)
+                validate.check_length(array, self.ids, name, self.source)
         if self.splits is not None:
-            _checks.check_splits(self.splits, self.ids, self.source)
+            validate.check_splits(self.splits, self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":
-            _checks.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
+            validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, sizes, labels, dtype, shape and the content of each bag, as hexadecimal digits.
@@ -498,7 +498,7 @@ def bag_digests(bags: Bags) -> list[str]:
     found = []
     for start, size in zip(bags.starts, bags.sizes):
         digest = content_hash(bags.instances.dtype, bags.instance_shape)
-        for first, last in _checks.row_chunks(bags.instances, np.array([start]), np.array([size])):
+        for first, last in validate.row_chunks(bags.instances, np.array([start]), np.array([size])):
             digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
         found.append(digest.hexdigest())
     vars(bags)["digests"] = np.array(found)

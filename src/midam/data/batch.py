@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.data._checks import row_chunks
 from midam.data.bags import Bags
+from midam.data.on_disk import Rows, on_disk
 from midam.data.prefetch import read_ahead
-from midam.data.rows import Rows, on_disk
 from midam.data.sampling import BagSampler
+from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
 

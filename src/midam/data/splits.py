@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from midam.data._checks import SPLITS, str_array
-from midam.errors import BagDataError, ConfigError, LeakageError
+from midam.data.validate import SPLITS, str_array
+from midam.errors import BagDataError, ConfigError, LeakageError, given
 
 
 def split_bags(
@@ -144,7 +144,7 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
         examples = "; ".join(f"{name} in {' and '.join(pairs[1, pairs[0] == name])}" for name in shared[:3])
         raise LeakageError(
             f"Expected each group in one split, got {len(shared)} of {len(names)} groups in several ({examples}); "
-            "split by group, or permit it by name with --allow-leakage (allow_leakage=True)."
+            f"split by group, or permit it by name with {given(allow_leakage=True)}."
         )
 
 

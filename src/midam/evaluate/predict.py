@@ -11,7 +11,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, usual_chunk
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
 from midam.nn.ensemble import BagEnsemble, scorers_of

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.images import IMAGE_SUFFIXES, read_pixels
-from midam.data.sources.pyramids import is_pyramid, open_pyramid
-from midam.data.sources.slides import SLIDE_SUFFIXES
+from midam.data.sources.formats.images import ImageReader, read_pixels
+from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.formats.slides import SlideReader
+from midam.data.sources.formats.tiff import TiffReader
 from midam.errors import MidamError
 
 MAX_SIDE = 1600
@@ -38,12 +39,12 @@ def read_backdrop(path: Path) -> Backdrop | None:
     What should be there and cannot be drawn is warned of, by name.
     """
     suffix = path.suffix.lower()
-    if suffix not in (*IMAGE_SUFFIXES, *SLIDE_SUFFIXES):
+    if suffix not in (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes):
         return None
     reason = "it is not there any more"
     if path.exists():
         try:
-            slide = suffix in SLIDE_SUFFIXES or (suffix in (".tif", ".tiff") and is_pyramid(path))
+            slide = suffix in SlideReader.suffixes or (suffix in TiffReader.suffixes and is_pyramid(path))
             return _thumbnail(path) if slide else _shrunk(as_rgb(read_pixels(path)))
         except MidamError as error:
             reason = str(error)

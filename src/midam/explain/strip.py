@@ -11,8 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.filerows import FileRows
-from midam.data.sources.names import file_name
+from midam.data.sources.file_names import file_name
+from midam.data.sources.file_rows import FileRows
 from midam.explain.bars import mark_uniform
 from midam.explain.places import files_of
 from midam.explain.scores import Explanation

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data import catalog
-from midam.data._checks import SPLITS, row_chunks
 from midam.data.bags import Bags, bag_digests
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
+from midam.data.sets import catalog
 from midam.data.splits import check_disjoint
+from midam.data.validate import SPLITS, row_chunks
 from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.ranking import auroc

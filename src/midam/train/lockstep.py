@@ -19,7 +19,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, EpochPlan
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from midam.data.bags import Bags
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.nn.scaling import Standardizer
 
 _MAX_INSTANCES = 200_000

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader
-from midam.data.rows import on_disk
+from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc

@@ -1,9 +1,9 @@
 """How images, slides and volumes are cut into instances: the settings that their readers share."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +11,9 @@ from numpy.typing import NDArray
 from midam.errors import ConfigError
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
-Kind = Literal["features", "arrays", "images", "slides", "volumes"]
-
-_PATCHES = ("patch_size", "stride", "tissue")
-_VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")
-_APPLY: dict[Kind, tuple[str, ...]] = {
-    "features": (),
-    "arrays": _VOLUMES,
-    "images": _PATCHES,
-    "slides": (*_PATCHES, "magnification"),
-    "volumes": _VOLUMES,
-}
+# The settings that apply to images (and slides), and to volumes.
+PATCHES = ("patch_size", "stride", "tissue")
+VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,9 @@ class ImageOptions:
             "volume_size", lambda value: len(value) == 3 and min(value) >= 1, "as three sizes, such as [32, 64, 64]"
         )
         if self.volume and self.slice_size is not None:
-            raise ConfigError("Expected volume_size with whole volumes, got slice_size; leave one of the two out.")
+            raise ConfigError("Expected `volume_size` with whole volumes, got `slice_size`; leave one of the two out.")
         if self.volume_size is not None and not self.volume:
-            raise ConfigError("Expected --volume with --volume-size, got slices; add --volume.")
+            raise ConfigError("Expected `volume=True` with `volume_size`, got slices; add it.")
 
     @property
     def step(self) -> int:
@@ -111,21 +103,21 @@ class ImageOptions:
         >>> ImageOptions(patch_size=64, magnification=5).cut("patches")
         {'patch_size': 64, 'stride': 64, 'magnification': 5, 'tissue': None}
         """
-        names = (*_PATCHES[:2], "magnification", "tissue") if kind == "patches" else _VOLUMES
+        names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
         found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     def _require(self, name: str, fits: Callable[[Any], bool], text: str) -> None:
         value = getattr(self, name)
         if value is not None and not fits(value):
-            raise ConfigError(f"Expected {name} {text}, got {value}; choose another value.")
+            raise ConfigError(f"Expected `{name}` {text}, got {value}; choose another value.")
 
 
 DEFAULTS = ImageOptions()
 
 
-def refuse_unused(options: ImageOptions, kinds: Iterable[Kind], *, where: str) -> None:
-    """Refuse settings that do not apply to any of these kinds of files.
+def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str, where: str) -> None:
+    """Refuse settings that do not apply to data of this kind.
 
     Raises
     ------
@@ -134,13 +126,9 @@ def refuse_unused(options: ImageOptions, kinds: Iterable[Kind], *, where: str) -
 
     Examples
     --------
-    >>> refuse_unused(ImageOptions(window=(0, 1)), ["volumes"], where="scans")
+    >>> refuse_unused(ImageOptions(window=(0, 1)), VOLUMES, what="volumes", where="scans")
     """
-    kinds = set(kinds)
-    allowed = {name for kind in kinds for name in _APPLY[kind]}
     for setting in fields(options):
-        if setting.name not in allowed and getattr(options, setting.name) != setting.default:
-            what = f" with {' and '.join(sorted(kinds))}" if kinds else ""
-            raise ConfigError(
-                f"Expected no --{setting.name.replace('_', '-')}{what}, got some for {where}; leave it out."
-            )
+        value = getattr(options, setting.name)
+        if setting.name not in allowed and value != setting.default:
+            raise ConfigError(f"Expected no `{setting.name}` with {what}, got {value!r} for {where}; leave it out.")

@@ -1,7 +1,6 @@
 """Bags in a NumPy archive: ``X`` [instances, ...], ``bag`` [instances], ``y`` [bags]; never unpickled."""
 
-import os
-import tempfile
+import io
 import zipfile
 import zlib
 from pathlib import Path
@@ -11,9 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.reader import SPLITS, BagReader, Request
 from midam.errors import BagDataError, DataNotFoundError
+from midam.files import write_bytes
 
 _KEYS = ("X", "bag", "y", "ids", "group", "split", "coords")
+
+
+class ArchiveReader(BagReader):
+    """An npz file of all bags."""
+
+    what = "an npz file, whose groups and splits are its keys group and split"
+    suffixes = (".npz",)
+    parameters = SPLITS
+
+    def read(self, request: Request) -> Bags:
+        """Read the file."""
+        return read_npz(request.path, require_labels=request.require_labels)
 
 
 def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
@@ -81,7 +94,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     bags : Bags
         Bags to write, instances in bag order.
     path : str or Path
-        The file; its folder must exist.
+        The file.
 
     Examples
     --------
@@ -104,14 +117,9 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
     }
     present = {key: value for key, value in arrays.items() if value is not None}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **present)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **present)
+    write_bytes(path, buffer.getbuffer())
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:

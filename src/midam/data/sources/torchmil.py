@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.rows import Rows
+from midam.data.on_disk import Rows
 from midam.errors import BagDataError
 
 

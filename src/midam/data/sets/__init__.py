@@ -1,0 +1,1 @@
+"""The built-in data sets: what they hold, where they lie, how they are fetched and verified."""

@@ -1,0 +1,245 @@
+"""The built-in data sets: `names`, `describe`, `load`, `fetch`.
+
+``digits`` is drawn from digits that scikit-learn carries. The five classical sets are looked for in ``$MIDAM_DATA``,
+then in the cache, and are otherwise fetched from their public homes. Wherever a set comes from, its content is
+verified, and its bags and instances are put into one canonical order, so that a seed gives the same result everywhere.
+The image sets of the paper are those of `midam.data.sets.images`.
+"""
+
+import difflib
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from midam.data.bags import Bags
+from midam.data.sets.canonical import canonical
+from midam.data.sets.digits import digit_bags
+from midam.data.sets.download import Progress, download, parse_archive
+from midam.data.sets.images import IMAGE_SETS, ImageSet, fetch_set, find_set, how_to_get, public_fields, read_set
+from midam.data.sets.tabular import CLASSICAL, Entry
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
+from midam.data.sources.npz import read_npz, write_npz
+from midam.data.sources.reader import OnFile
+from midam.errors import ConfigError, DataNotFoundError
+
+CATALOG: dict[str, Entry | ImageSet] = {entry.name: entry for entry in (*CLASSICAL, *IMAGE_SETS)}
+
+
+def names() -> list[str]:
+    """Names of the catalogue.
+
+    Examples
+    --------
+    >>> names()
+    ['digits', 'musk1', 'musk2', 'elephant', 'fox', 'tiger', 'breast', 'colon', 'adrenal', 'pdgm', 'oct']
+    """
+    return list(CATALOG)
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a name of the catalogue, perhaps with a part as in ``pdgm:T1``.
+
+    Examples
+    --------
+    >>> is_name("musk1"), is_name("pdgm:T1"), is_name("musk1:T1"), is_name("c:/data")
+    (True, True, False, False)
+    """
+    name, colon, _ = text.partition(":")
+    entry = CATALOG.get(name)
+    return entry is not None and (not colon or (isinstance(entry, ImageSet) and entry.part is not None))
+
+
+def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
+    """Describe an entry: the fields of `Entry` or `midam.data.sets.images.ImageSet`, and where it lies here.
+
+    Parameters
+    ----------
+    name : str
+        Catalogue name.
+    cache : str or Path, optional
+        Cache folder. Default: `cache_folder`.
+
+    Returns
+    -------
+    dict
+        The fields, and ``location``: a path, ``"bundled"``, or None if the set would have to be fetched.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such entry.
+
+    Examples
+    --------
+    >>> describe("digits")["location"]
+    'bundled'
+    """
+    entry = _entry(name)
+    found = _find(name, cache)
+    if isinstance(entry, ImageSet):
+        return {**public_fields(entry), "location": None if found is None else str(found)}
+    location = "bundled" if entry.url is None else None if found is None else str(found)
+    return {**asdict(entry), "location": location}
+
+
+def load(
+    name: str,
+    *,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+    images: ImageOptions = DEFAULTS,
+    on_file: OnFile | None = None,
+) -> Bags:
+    """Load a data set: from ``$MIDAM_DATA``, from the cache, or from its public home.
+
+    Parameters
+    ----------
+    name : str
+        Catalogue name.
+    cache : str or Path, optional
+        Cache folder. Default: `cache_folder`.
+    progress : callable, optional
+        See `midam.data.sets.download.download`.
+    images : ImageOptions
+        How the images of an image set are cut.
+    on_file : callable, optional
+        Called with the number of image files that have been looked at and the number of all.
+
+    Returns
+    -------
+    Bags
+        Verified bags, float32, in canonical order, with ids such as ``musk1-0007``; of an image set, bags named by
+        their files.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the set has to be fetched and its home does not answer; the message says what to do.
+    BagDataError
+        If the content is not what it should be.
+    ConfigError
+        If there is no such entry.
+
+    Examples
+    --------
+    >>> load("digits").ids[0]
+    np.str_('train-0000')
+    """
+    entry = _entry(name)
+    path = _find(name, cache)
+    if isinstance(entry, ImageSet):
+        if path is None and entry.archive is not None:
+            path = fetch(name, cache=cache, progress=progress)
+        if path is None:
+            raise DataNotFoundError(how_to_get(entry))
+        return read_set(entry, name, path, images, on_file=on_file)
+    refuse_unused(images, (), what="features", where=name)
+    if entry.url is None:
+        return digit_bags()
+    if path is None:
+        path = fetch(name, cache=cache, progress=progress)
+    return canonical(read_npz(path), name=name, digest=entry.digest)
+
+
+def fetch(
+    name: str,
+    *,
+    cache: str | Path | None = None,
+    url: str | None = None,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+) -> Path:
+    """Fetch a data set from its public home into the cache, verified.
+
+    Parameters
+    ----------
+    name : str
+        Catalogue name.
+    cache : str or Path, optional
+        Cache folder. Default: `cache_folder`.
+    url : str, optional
+        Another address of the same archive, for instance ``file:///downloads/archive.zip``.
+    timeout : float, default 60
+        Seconds without an answer.
+    progress : callable, optional
+        See `midam.data.sets.download.download`.
+
+    Returns
+    -------
+    Path
+        The file in the cache.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the address does not answer, or the cache cannot be written.
+    BagDataError
+        If the content is not what it should be. The cache is then left as it was.
+    ConfigError
+        If there is no such entry, or it needs no download.
+    """
+    entry = _entry(name)
+    if isinstance(entry, ImageSet):
+        return fetch_set(
+            entry, cache_folder() if cache is None else Path(cache), url=url, timeout=timeout, progress=progress
+        )
+    if entry.url is None:
+        raise ConfigError(f"Expected a set to download, got {name}, which is bundled; load it.")
+    folder = cache_folder() if cache is None else Path(cache)
+    target = folder / f"{name}.npz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
+            archive = Path(temporary) / "archive"
+            download(url or entry.url, archive, timeout=timeout, progress=progress)
+            bags = parse_archive(archive, member=entry.member, form=entry.form, features=entry.features)
+            write_npz(canonical(bags, name=name, digest=entry.digest), target)
+    except DataNotFoundError as error:
+        raise DataNotFoundError(
+            f"{error} To use {name} offline, set MIDAM_DATA to a folder that holds {name}.npz or tabular/{name}.npz "
+            f"(keys X, bag, y), or put the file at {target}."
+        ) from error
+    except OSError as error:
+        raise DataNotFoundError(
+            f"Expected a cache folder to write to, got {error} (in {folder}); set MIDAM_CACHE to another folder."
+        ) from error
+    return target
+
+
+def cache_folder() -> Path:
+    """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Examples
+    --------
+    >>> os.environ["MIDAM_CACHE"] = "somewhere"
+    >>> cache_folder().name
+    'somewhere'
+    >>> del os.environ["MIDAM_CACHE"]
+    """
+    own = os.environ.get("MIDAM_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "midam"
+
+
+def _entry(name: str) -> Entry | ImageSet:
+    if not is_name(name):
+        near = difflib.get_close_matches(name, CATALOG, n=3, cutoff=0.5) or list(CATALOG)
+        raise ConfigError(f"Expected a catalogue name, got {name!r}; names in the catalogue: {', '.join(near)}.")
+    return CATALOG[name.partition(":")[0]]
+
+
+def _find(name: str, cache: str | Path | None) -> Path | None:
+    """Path of a set that lies here already."""
+    folder = cache_folder() if cache is None else Path(cache)
+    entry = _entry(name)
+    if isinstance(entry, ImageSet):
+        roots = [Path(data).expanduser()] if (data := os.environ.get("MIDAM_DATA")) else []
+        return find_set(entry, [*roots, folder])
+    places = [folder / f"{name}.npz"]
+    if data := os.environ.get("MIDAM_DATA"):
+        root = Path(data).expanduser()
+        places = [root / "tabular" / f"{name}.npz", root / f"{name}.npz", *places]
+    return next((place for place in places if place.is_file()), None)

@@ -1,0 +1,153 @@
+"""Fetching of public archives: download, parse, verify the content, then put it into the cache."""
+
+import gzip
+import http.client
+import io
+import re
+import tarfile
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.sets.unix_compress import decompress
+from midam.errors import BagDataError, DataNotFoundError
+
+Progress = Callable[[int, int | None], None]
+_CHUNK = 1 << 16
+
+
+def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
+    """Download a file.
+
+    Parameters
+    ----------
+    url : str
+        Address (http, https, file). Proxies of the environment are used.
+    path : Path
+        Where to write; the caller removes it.
+    timeout : float, default 60
+        Seconds without an answer.
+    progress : callable, optional
+        Called with the bytes so far and the bytes in all (None: unknown).
+
+    Raises
+    ------
+    DataNotFoundError
+        If the address does not answer, or not in full.
+    """
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": "midam"})
+        with urllib.request.urlopen(request, timeout=timeout) as answer, path.open("wb") as file:
+            length = answer.headers.get("Content-Length")
+            total = int(length) if length is not None and length.isdigit() else None
+            done = 0
+            while chunk := answer.read(_CHUNK):
+                done += file.write(chunk)
+                if progress is not None:
+                    progress(done, total)
+        if total is not None and done != total:
+            raise OSError(f"{done} of {total} bytes")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise DataNotFoundError(f"Expected an archive at {url}, got {error}; check the connection.") from error
+
+
+def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
+    """Read the bags of a public archive.
+
+    Parameters
+    ----------
+    path : Path
+        A zip or tar archive.
+    member : str
+        Regular expression that finds the member, case ignored. Members ``.Z`` and ``.gz`` are decompressed.
+    form : {"musk", "svm"}
+        ``"musk"``: ``molecule,conformation,f1,...,fD,class``. ``"svm"``: ``instance:bag:label i:value ...``, i from 1.
+    features : int
+        D, the width of an instance.
+
+    Returns
+    -------
+    Bags
+        The bags, float64. A bag is positive if an instance is.
+
+    Raises
+    ------
+    BagDataError
+        If the archive or the member does not have that form.
+    """
+    try:
+        text = _read_member(path, member).decode("ascii")
+        return (_parse_musk if form == "musk" else _parse_svm)(text, features, str(path))
+    except BagDataError:
+        raise
+    except (ValueError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise BagDataError(
+            f"Expected a {form} table in an archive, got: {error} (in {path}); fetch the archive again."
+        ) from error
+
+
+def _read_member(path: Path, pattern: str) -> bytes:
+    """Bytes of the first member that fits the pattern."""
+    finder = re.compile(pattern, re.IGNORECASE)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            name = next((n for n in names if finder.search(n)), None)
+            data = archive.read(name) if name is not None else b""
+    else:
+        with tarfile.open(path) as tar:
+            names = [info.name for info in tar if info.isfile()]
+            name = next((n for n in names if finder.search(n)), None)
+            file = tar.extractfile(name) if name is not None else None
+            data = file.read() if file is not None else b""
+    if name is None:
+        raise BagDataError(f"Expected a member like {pattern}, got {', '.join(names[:8])} (in {path}); fetch it again.")
+    if name.endswith(".Z"):
+        return decompress(data)
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def _parse_musk(text: str, features: int, source: str) -> Bags:
+    names, rows, positive = [], [], []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        fields = line.split(",")
+        if len(fields) != features + 3:
+            raise ValueError(f"{len(fields)} fields for {features + 3}")
+        names.append(fields[0])
+        rows.append(np.array(fields[2:-1], dtype=np.float64))
+        positive.append(float(fields[-1]) > 0)
+    return _gather(names, rows, positive, source)
+
+
+def _parse_svm(text: str, features: int, source: str) -> Bags:
+    names, rows, positive = [], [], []
+    for line in filter(None, map(str.strip, io.StringIO(text))):
+        if line.startswith("#"):
+            continue
+        head, *cells = line.split()
+        _, bag, label = head.split(":")
+        row = np.zeros(features)
+        for cell in cells:
+            index, value = cell.split(":")
+            if int(index) < 1:
+                raise ValueError(f"feature {index}")
+            row[int(index) - 1] = float(value)
+        names.append(bag)
+        rows.append(row)
+        positive.append(float(label) > 0)
+    return _gather(names, rows, positive, source)
+
+
+def _gather(names: list[str], rows: list[NDArray[np.float64]], positive: list[bool], source: str) -> Bags:
+    if not rows:
+        raise ValueError("an empty table")
+    ids, codes = np.unique(names, return_inverse=True)
+    labels = np.zeros(len(ids), dtype=np.int64)
+    np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
+    return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=source)

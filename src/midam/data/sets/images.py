@@ -1,0 +1,259 @@
+"""The image sets of the paper: where they lie, how to get them, and what they hold.
+
+Only ``adrenal`` has a public address of a single file. The others are downloaded by hand, or are private; a set is
+looked for in ``$MIDAM_DATA`` and in the cache, under the names of `ImageSet.places`.
+"""
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from midam.data.bags import Bags
+from midam.data.sets.download import Progress, download
+from midam.data.sets.layouts import READERS
+from midam.data.sources.imageoptions import PATCHES, VOLUMES, ImageOptions, refuse_unused
+from midam.data.sources.reader import OnFile
+from midam.errors import BagDataError, DataNotFoundError
+
+_ZENODO = "https://zenodo.org/records/10519652/files"
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """An image set of the catalogue.
+
+    Attributes
+    ----------
+    name, description, licence, citation : str
+        What it is, and to whom it is owed.
+    bags, positives, instances : int
+        Its numbers, with the settings as they are by default.
+    features : str
+        Shape of an instance.
+    kind : str
+        What its files are: images, arrays or volumes.
+    url : str or None
+        Where it is described; None: it is private.
+    obtain : str
+        How to get it, and where to put it.
+    places : tuple of str
+        Files or folders under ``$MIDAM_DATA`` where it is looked for.
+    digest : str
+        SHA-256 of the names, sizes, labels and groups of its files, or MD5 of its only file; empty: not known.
+    strict : bool
+        Whether another digest is an error, or a warning: copies of other size are known.
+    archive : str or None
+        Address of its only file.
+    part : str or None
+        What is read where the name says nothing, as in ``pdgm:FLAIR``; None: the set has no parts.
+    reached : bool
+        Whether `archive` was reached when the digest was noted.
+    """
+
+    name: str
+    description: str
+    licence: str
+    citation: str
+    bags: int
+    positives: int
+    instances: int
+    features: str
+    kind: str
+    url: str | None
+    obtain: str
+    places: tuple[str, ...]
+    digest: str = ""
+    strict: bool = True
+    archive: str | None = None
+    part: str | None = None
+    reached: bool = False
+
+
+IMAGE_SETS = (
+    ImageSet(
+        name="breast",
+        description="breast tissue (H&E), 58 images of 896x768 in patches; malignant or benign, grouped by microarray",
+        licence="research use",
+        citation="Gelasca, Byun, Obara, Manjunath: Evaluation and benchmark for biological image segmentation, ICIP "
+        "2008",
+        bags=58,
+        positives=26,
+        instances=58 * 672,
+        features="3x32x32",
+        kind="images",
+        url="https://bioimage.ucsb.edu/research/bio-segmentation",
+        obtain="download the UCSB breast cancer cell images and put the 58 files ytma*_ccd.tif into "
+        "MIDAM_DATA/ucsb_breast",
+        places=("ucsb_breast", "breast", "BreastCancerCell_dataset"),
+        digest="0a83ef060c0fb7b87b71f2f1b4eb532eba2a69f787744c242c07863a14e2f340",
+    ),
+    ImageSet(
+        name="colon",
+        description="colon tissue (H&E), tiles in patches; adenocarcinoma or benign, grouped by source tile",
+        licence="CC BY 4.0",
+        citation="Borkowski, Bui, Thomas, Wilson, DeLand, Mastorides: Lung and colon cancer histopathological image "
+        "dataset (LC25000), arXiv:1912.12142",
+        bags=1100,
+        positives=100,
+        instances=1100 * 49,
+        features="3x32x32",
+        kind="images",
+        url="https://github.com/tampapath/lung_colon_image_set",
+        obtain="download LC25000, choose 100 adenocarcinomas and 1000 benign tiles, and put them into "
+        "MIDAM_DATA/lc25000_colon with a labels.csv of the columns bag_id, path, label, group; the group is the tile "
+        "that an image was made of, for the set holds about twenty versions of each",
+        places=("lc25000_colon", "colon"),
+        digest="8282dd3652eda046dc89a98eb0aef2c405f3b5505a2e4d21935e785512ca5067",
+        strict=False,
+    ),
+    ImageSet(
+        name="adrenal",
+        description="AdrenalMNIST3D: shape masks of adrenal glands, 64x64x64, in slices; mass or normal, with splits",
+        licence="CC BY 4.0",
+        citation="Yang, Shi, Wei, Liu, Zhao, Ke, Pfister, Ni: MedMNIST v2, Scientific Data 10, 2023",
+        bags=1584,
+        positives=350,
+        instances=39878,
+        features="1x64x64",
+        kind="arrays",
+        url="https://medmnist.com",
+        obtain=f"download {_ZENODO}/adrenalmnist3d_64.npz and put it into MIDAM_DATA",
+        places=("adrenalmnist3d_64.npz", "volumes/adrenalmnist3d_64.npz"),
+        digest="17721accfe9fb005146a47d33bc54b2f",
+        archive=f"{_ZENODO}/adrenalmnist3d_64.npz",
+    ),
+    ImageSet(
+        name="pdgm",
+        description="UCSF-PDGM: MRI of gliomas in axial slices; WHO grade 4 or 2, grouped by patient; "
+        "pdgm:T1c names another sequence",
+        licence="CC BY 4.0",
+        citation="Calabrese et al.: The UCSF preoperative diffuse glioma MRI dataset, Radiology: AI 4, 2022",
+        bags=458,
+        positives=403,
+        instances=458 * 155,
+        features="1x240x240",
+        kind="volumes",
+        url="https://doi.org/10.7937/tcia.bdgf-8v37",
+        obtain="download it from The Cancer Imaging Archive and put its folders UCSF-PDGM-0004_nifti, ... and "
+        "UCSF-PDGM-metadata_v2.csv into MIDAM_DATA/pdgm",
+        places=("pdgm", "UCSF-PDGM-v3", "UCSF-PDGM"),
+        part="FLAIR",
+    ),
+    ImageSet(
+        name="oct",
+        description="OCT of the retina in slices, as arrays of your own; the paper's set is private",
+        licence="private",
+        citation="Zhu, Wang, Chen, Wu, Sonka, Yang: Provable multi-instance deep AUC maximization with stochastic "
+        "pooling, ICML 2023",
+        bags=2682,
+        positives=747,
+        instances=2682 * 31,
+        features="1x256x256",
+        kind="arrays",
+        url=None,
+        obtain="the paper's set is private; put your own into MIDAM_DATA/oct: volumes.npy [N, slices, rows, columns] "
+        "and labels.npy [N] of 0 and 1, and, where you have them, groups.npy and splits.npy of names",
+        places=("oct", "oct.npz"),
+    ),
+)
+
+
+def find_set(entry: ImageSet, roots: Sequence[Path]) -> Path | None:
+    """Where a set lies in these folders; None if in none."""
+    found = (root / place for root in roots for place in entry.places)
+    return next((place for place in found if place.exists()), None)
+
+
+def how_to_get(entry: ImageSet) -> str:
+    """What to do about a set that is not here."""
+    where = "" if entry.url is None else f" It is described at {entry.url} (licence: {entry.licence})."
+    return f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{where}"
+
+
+def public_fields(entry: ImageSet) -> dict[str, Any]:
+    """Fields of a set by name."""
+    return {field.name: getattr(entry, field.name) for field in fields(entry)}
+
+
+def read_set(entry: ImageSet, name: str, path: Path, options: ImageOptions, *, on_file: OnFile | None = None) -> Bags:
+    """Read a set that lies here, verified as far as its content is known.
+
+    Parameters
+    ----------
+    entry : ImageSet
+        The set.
+    name : str
+        Its name as it was given, perhaps with a part.
+    path : Path
+        Where it lies.
+    options : ImageOptions
+        How it is cut.
+    on_file : callable, optional
+        Called with the number of files that have been looked at and the number of all.
+
+    Raises
+    ------
+    BagDataError
+        If the content is not what it should be.
+    ConfigError
+        If a setting is given that does not apply.
+
+    Warns
+    -----
+    UserWarning
+        If the files of a set of which several versions are known are of another size or choice.
+    """
+    refuse_unused(options, PATCHES if entry.kind == "images" else VOLUMES, what=entry.kind, where=name)
+    part = name.partition(":")[2] or entry.part
+    if path.is_file():
+        _verify(entry, path, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
+    bags = READERS[entry.name](path, part, options, on_file)
+    if path.is_dir() and entry.digest:
+        _verify(entry, path, listing_digest(bags))
+    return bags.replace(source=name)
+
+
+def listing_digest(bags: Bags) -> str:
+    """SHA-256 of the names, labels, groups and file sizes of bags of one file each, whatever their order."""
+    labels, groups, sources = bags.require_labels(), bags.groups, bags.sources
+    lines = [
+        f"{bags.ids[i]} {labels[i]} {'' if groups is None else groups[i]} "
+        f"{0 if sources is None else os.stat(sources[i]).st_size}"
+        for i in range(len(bags))
+    ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def fetch_set(entry: ImageSet, folder: Path, *, url: str | None, timeout: float, progress: Progress | None) -> Path:
+    """Fetch the only file of a set into a folder, verified; errors as of `midam.data.sets.catalog.fetch`."""
+    if entry.archive is None:
+        raise DataNotFoundError(how_to_get(entry))
+    target = folder / Path(entry.archive).name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
+            file = Path(temporary) / target.name
+            download(url or f"{entry.archive}?download=1", file, timeout=timeout, progress=progress)
+            _verify(entry, file, hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest())
+            file.replace(target)
+    except DataNotFoundError as error:
+        raise DataNotFoundError(f"{error} To use {entry.name} offline, {entry.obtain}.") from error
+    except OSError as error:
+        raise DataNotFoundError(
+            f"Expected a cache folder to write to, got {error} (in {folder}); set MIDAM_CACHE to another folder."
+        ) from error
+    return target
+
+
+def _verify(entry: ImageSet, path: Path, found: str) -> None:
+    if found == entry.digest or not entry.digest:
+        return
+    text = f"the files of {entry.name} (digest {entry.digest[:12]}), got others (digest {found[:12]}) (in {path})"
+    if entry.strict:
+        raise BagDataError(f"Expected {text}; {entry.obtain}.")
+    warnings.warn(f"expected {text}: counts and results may differ from the published ones", UserWarning, stacklevel=5)

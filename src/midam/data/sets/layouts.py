@@ -1,0 +1,163 @@
+"""How the image sets of the paper lie on disk: names, labels and groups from their own folders and tables."""
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.sets.volumes import bags_of_volumes
+from midam.data.sources.assemble import assemble
+from midam.data.sources.file_names import first_names
+from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.manifest import ManifestReader
+from midam.data.sources.reader import OnFile, Request
+from midam.data.sources.table_columns import read_names_table, require_columns
+from midam.errors import BagDataError
+
+Reader = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
+
+_GRADE = "WHO CNS Grade"
+_GRADES = {"2": 0, "4": 1}
+
+
+def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+    """UCSB: ``ytma10_010704_benign1_ccd.tif``; the name holds the microarray and the label."""
+    pattern = re.compile(r"(ytma\d+_\d+)_(benign|malignant)\d+_ccd\.tiff?", re.IGNORECASE)
+    found = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
+    if not found:
+        raise BagDataError(f"Expected images such as ytma10_010704_benign1_ccd.tif, got none (in {path}).")
+    return assemble(
+        [file for file, _ in found],
+        [file.stem for file, _ in found],
+        labels=np.array([match[2].lower() == "malignant" for _, match in found], dtype=np.int64),
+        groups=np.array([match[1] for _, match in found]),
+        options=options,
+        source=str(path),
+        on_file=on_file,
+    )
+
+
+def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+    """LC25000, of which somebody has noted which images come from one tile, in ``labels.csv``."""
+    table = path / "labels.csv"
+    if not table.is_file():
+        raise BagDataError(
+            f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); the set itself "
+            "does not say which images show one tile, and a test on other versions of training tiles is none."
+        )
+    request = Request(table, bag_column="bag_id", group_column="group", images=options, on_file=on_file)
+    return ManifestReader().read(request)
+
+
+def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+    """MedMNIST: images and labels of each split in one npz."""
+    volumes, labels, splits = [], [], []
+    with np.load(path, allow_pickle=False) as archive:
+        for split in ("train", "val", "test"):
+            volumes.append(archive[f"{split}_images"])
+            labels.append(archive[f"{split}_labels"].reshape(-1))
+            splits += [split] * len(volumes[-1])
+    numbers = [
+        f"adrenal-{split}-{n:04d}" for split, part in zip(("train", "val", "test"), labels) for n in range(len(part))
+    ]
+    return bags_of_volumes(
+        np.concatenate(volumes),
+        ids=np.array(numbers),
+        labels=np.concatenate(labels).astype(np.int64),
+        splits=np.array(splits),
+        options=options,
+        source=str(path),
+    )
+
+
+def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
+    """UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, and grades in ``UCSF-PDGM-metadata*.csv``.
+
+    Patients of WHO grade 4 are positive, those of grade 2 negative, others are left out. Follow-ups, whose names end in
+    ``_FU...``, share the group of their patient. The table writes three digits where folders have four.
+    """
+    tables = sorted(path.glob("UCSF-PDGM-metadata*.csv"))
+    if not tables:
+        raise BagDataError(f"Expected a table UCSF-PDGM-metadata_v2.csv, got none (in {path}); put it there.")
+    frame, where = read_names_table(tables[-1]), str(tables[-1])
+    require_columns(frame, [("", "ID"), ("", _GRADE)], where)
+    grades = {
+        _patient(str(name)): _GRADES[str(grade)]
+        for name, grade in zip(frame["ID"], frame[_GRADE])
+        if str(grade) in _GRADES
+    }
+    folders = {_patient(folder.name): folder for folder in sorted(path.glob("UCSF-PDGM-*_nifti"))}
+    known = [key for key in folders if key in grades]
+    files = {key: folders[key] / f"{folders[key].name.removesuffix('_nifti')}_{part}.nii.gz" for key in known}
+    here = [key for key in known if files[key].is_file()]
+    if not here:
+        raise BagDataError(_no_sequence(path, part, [folders[key] for key in known]))
+    lost = [files[key].name for key in known if key not in here]
+    if lost:
+        warnings.warn(f"no file, hence left out: {first_names(lost)} (in {path})", UserWarning, stacklevel=6)
+    return assemble(
+        [files[key] for key in here],
+        [folders[key].name.removesuffix("_nifti") for key in here],
+        labels=np.array([grades[key] for key in here]),
+        groups=np.array([f"UCSF-PDGM-{key[0]:04d}" for key in here]),
+        options=options,
+        source=str(path),
+        on_file=on_file,
+    )
+
+
+def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+    """Volumes and labels as arrays: ``volumes.npy`` and ``labels.npy`` in a folder, or both in an npz."""
+    arrays: dict[str, Any] = {}
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    else:
+        for file in sorted(path.glob("*.npy")):
+            arrays[file.stem] = np.load(file, mmap_mode="r" if file.stem == "volumes" else None, allow_pickle=False)
+    if not {"volumes", "labels"} <= arrays.keys():
+        raise BagDataError(f"Expected arrays volumes and labels, got {', '.join(arrays) or 'none'} (in {path}).")
+    volumes: NDArray[Any] = arrays["volumes"]
+    if volumes.ndim != 4 or len(volumes) != len(arrays["labels"]):
+        raise BagDataError(
+            f"Expected volumes [N, slices, rows, columns] and labels [N], got {list(volumes.shape)} and "
+            f"{list(arrays['labels'].shape)} (in {path}); write them anew."
+        )
+    return bags_of_volumes(
+        volumes,
+        ids=np.array([f"oct-{number:04d}" for number in range(len(volumes))]),
+        labels=arrays["labels"].reshape(-1),
+        groups=arrays.get("groups"),
+        splits=arrays.get("splits"),
+        options=options,
+        source=str(path),
+    )
+
+
+READERS: dict[str, Reader] = {
+    "breast": read_breast,
+    "colon": read_colon,
+    "adrenal": read_adrenal,
+    "pdgm": read_pdgm,
+    "oct": read_oct,
+}
+
+
+def _patient(name: str) -> tuple[int, str]:
+    """Number of a patient, and which follow-up."""
+    match = re.match(r"UCSF-PDGM-(\d+)(?:_(FU\w*?))?(?:_nifti)?$", name.strip())
+    return (int(match[1]), match[2] or "") if match else (-1, name)
+
+
+def _no_sequence(path: Path, part: str | None, folders: list[Path]) -> str:
+    if not folders:
+        return f"Expected folders such as UCSF-PDGM-0004_nifti of patients of grade 2 and 4, got none (in {path})."
+    stem = folders[0].name.removesuffix("_nifti")
+    names = sorted(file.name[len(stem) + 1 :].removesuffix(".nii.gz") for file in folders[0].glob(f"{stem}_*.nii.gz"))
+    got = first_names(names, limit=20) or "none"
+    return f"Expected the sequence {part!r}, got {got} (in {path}); name one of them, as in pdgm:FLAIR."

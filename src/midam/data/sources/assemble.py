@@ -1,0 +1,94 @@
+"""Bags over files: which files are one bag, and what is known of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.bags import Bags
+from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.reader import OnFile
+from midam.errors import BagDataError
+
+
+def assemble(
+    paths: Sequence[Path],
+    bags: ArrayLike,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    groups: NDArray[np.str_] | None = None,
+    splits: NDArray[np.str_] | None = None,
+    options: ImageOptions = DEFAULTS,
+    source: str,
+    reader: str | None = None,
+    on_file: OnFile | None = None,
+) -> Bags:
+    """Bags over files; bag, label, group and split of each file are given, and agree within a bag.
+
+    Raises
+    ------
+    BagDataError
+        If they do not agree, or a file cannot be used.
+    """
+    names = np.asarray(bags, dtype=np.str_)
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[codes]  # bags in the order of their first files
+    order = np.argsort(rank, kind="stable")
+    opens = np.flatnonzero(np.append(True, np.diff(rank[order]) != 0))
+    paths = [paths[i] for i in order]
+
+    def of_bag(what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
+        if values is None:
+            return None
+        own: NDArray[Any] = values[order][opens]
+        wrong = np.flatnonzero(values[order] != own[rank[order]])
+        if len(wrong):
+            at = int(wrong[0])
+            raise BagDataError(
+                f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
+                f"{names[order][at]}, {paths[at].name}); correct the table."
+            )
+        return own
+
+    own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
+    files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
+    ends = np.append(opens[1:], len(paths))
+    return Bags(
+        FileRows(files),
+        starts=files.offsets[opens],
+        sizes=files.offsets[ends] - files.offsets[opens],
+        ids=names[order][opens],
+        labels=own_labels,
+        groups=own_groups,
+        splits=own_splits,
+        coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
+        sources=["; ".join(str(path) for path in paths[a:b]) for a, b in zip(opens, ends)],
+        attributes=_attributes(files, opens, ends),
+        cut=_cut(files),
+        source=source,
+    )
+
+
+def _attributes(files: FileSet, opens: NDArray[np.int64], ends: NDArray[np.int64]) -> list[str] | None:
+    if not any(fact.attributes for fact in files.facts):
+        return None
+    said = [{path.name: fact.attributes} for path, fact in zip(files.paths, files.facts)]
+    return [json.dumps({name: own for one in said[a:b] for name, own in one.items()}) for a, b in zip(opens, ends)]
+
+
+def _cut(files: FileSet) -> dict[str, Any] | None:
+    """How images, slides or volumes were cut; None of features."""
+    kind = files.facts[0].cut
+    if not kind:
+        return None
+    found = files.options.cut(kind)
+    if kind == "patches":
+        # What was read, not what was asked for: level 0 has a magnification too, and an image has none.
+        read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
+        only = read_at.pop() if len(read_at) == 1 else None
+        found["magnification"] = float(only) if isinstance(only, float | int) else None
+    return found

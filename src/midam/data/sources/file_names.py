@@ -1,0 +1,153 @@
+"""Match the names that tables use for slides with the names of files."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from midam.data.sources.reader import file_suffix, known_suffixes
+from midam.errors import BagDataError
+
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".czi", ".dcm")  # beside those of the readers
+FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
+
+
+def file_name(path: Path) -> str:
+    """Name of a file without suffix, or of a folder.
+
+    Examples
+    --------
+    >>> file_name(Path("scan.1.nii.gz"))
+    'scan.1'
+    """
+    return (
+        path.name
+        if path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
+        else path.name[: -len(file_suffix(path))]
+    )
+
+
+def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
+    """Names of the files in a folder, one for each: without folder, or all with their folder where names repeat.
+
+    Raises
+    ------
+    BagDataError
+        If two files have one name in one folder, or in two folders that hold features of the same slides.
+
+    Examples
+    --------
+    >>> bag_names([Path("d/x/0.csv"), Path("d/y/1.csv")], Path("d"))
+    ['0', '1']
+    >>> bag_names([Path("d/x/0.csv"), Path("d/y/0.csv"), Path("d/y/1.csv")], Path("d"))
+    ['x/0', 'y/0', 'y/1']
+    """
+    names = [file_name(path) for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    full = [(path.parent.relative_to(folder) / name).as_posix() for path, name in zip(paths, names)]
+    known = any(path.parent != folder and path.parent.match(form) for path in paths for form in FEATURE_FOLDERS)
+    seen: dict[str, Path] = {}
+    for path, name in zip(paths, names if known else full):
+        if name in seen:
+            raise BagDataError(
+                f"Expected one file of a name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
+                f"{folder}); rename one, name the folder of one of them, or write a manifest with the columns bag, "
+                "path, label."
+            )
+        seen[name] = path
+    return full
+
+
+def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
+    """Remove the suffixes of features and slides; dots that belong to a name stay.
+
+    Examples
+    --------
+    >>> strip_suffix("TCGA-A1.0B9F.svs"), strip_suffix("a.svs.h5"), strip_suffix("b.1")
+    ('TCGA-A1.0B9F', 'a', 'b.1')
+    """
+    suffixes = suffixes or _suffixes()
+    for suffix in suffixes:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return strip_suffix(name[: -len(suffix)], suffixes)
+    return name
+
+
+class NameIndex:
+    """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
+
+    A name with the folder goes before one without.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the files, without suffix; see `bag_names`.
+    suffixes : iterable of str
+        Their suffixes, beside those of the known formats.
+
+    Examples
+    --------
+    >>> index = NameIndex(["A.1", "b"])
+    >>> index.find("slides/A.1.svs"), index.find("B.h5"), index.find("c")
+    (0, 1, None)
+    >>> NameIndex(["x/0", "y/0"]).find("data/y/0.csv")
+    1
+    """
+
+    def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
+        self.names = list(names)
+        self._suffixes = _suffixes(suffixes)
+        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]
+        for position, name in enumerate(self.names):
+            for level, key in zip(self._levels, self._keys(name)):
+                level.setdefault(key, []).append(position)
+
+    def find(self, name: str) -> int | None:
+        """Position of the file of that name; None where there is none.
+
+        Raises
+        ------
+        BagDataError
+            If several files go by that name, and none of them exactly.
+        """
+        found = self._candidates(name)
+        if len(found) > 1:
+            raise BagDataError(
+                f"Expected one file of the name {name!r}, got {self.names[found[0]]!r} and "
+                f"{self.names[found[1]]!r}; rename one, or write the name in the table as that of the file."
+            )
+        return found[0] if found else None
+
+    def certain(self, name: str) -> int | None:
+        """Position of the only file of that name; None where there is none or several."""
+        found = self._candidates(name)
+        return found[0] if len(found) == 1 else None
+
+    def count(self, values: Iterable[str]) -> int:
+        """Count the values that name a file."""
+        known = [level.keys() for level in self._levels]
+        return sum(any(key in keys for keys, key in zip(known, self._keys(value))) for value in values)
+
+    def _candidates(self, name: str) -> list[int]:
+        """Files of that name in the form that is nearest to the exact one."""
+        for level, key in zip(self._levels, self._keys(name)):
+            if key in level:
+                return level[key]
+        return []
+
+    def _keys(self, name: str) -> tuple[str, ...]:
+        """Forms of a name, the exact one first."""
+        path = PurePosixPath(name.strip().replace("\\", "/"))
+        plain = strip_suffix(path.name, self._suffixes)
+        near = f"{path.parent.name}/{plain}"
+        return name.strip(), near, near.casefold(), plain, plain.casefold()
+
+
+def first_names(names: Sequence[str], *, limit: int = 5) -> str:
+    """The first few names, and how many there are beside them."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _suffixes(own: Iterable[str] = ()) -> list[str]:
+    """Suffixes of features, images and slides, long ones first."""
+    return sorted({*own, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)

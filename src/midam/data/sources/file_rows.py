@@ -1,0 +1,252 @@
+"""Instances that stay in the files of other tools, read in place."""
+
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.on_disk import Rows
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.probe import FileFacts, open_file, probe_files
+from midam.data.sources.reader import OnFile
+from midam.errors import BagDataError
+
+_HANDLES = 64  # files open at a time, far below what a process may hold
+_HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
+
+
+class FileSet:
+    """Files of instances, opened when they are read.
+
+    A bounded number of files is open, the least recently used is closed first. Another process opens them anew: a
+    copy carries paths, and a forked process lets go of what it inherited.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The files.
+    facts : sequence of FileFacts
+        What each holds, see `midam.data.sources.probe.probe_files`.
+    options : ImageOptions
+        How images, slides and volumes are cut.
+    reader : str, optional
+        The only reader to open them with.
+
+    Attributes
+    ----------
+    paths, facts, options, reader
+        The parameters.
+    offsets : array of int64, shape [files + 1]
+        Rows before each file, and in all.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        facts: Sequence[FileFacts],
+        options: ImageOptions = DEFAULTS,
+        reader: str | None = None,
+    ) -> None:
+        self.paths = list(paths)
+        self.facts = list(facts)
+        self.options = options
+        self.reader = reader
+        self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
+        self._forget()
+
+    @classmethod
+    def probed(
+        cls,
+        paths: Sequence[Path],
+        options: ImageOptions = DEFAULTS,
+        *,
+        reader: str | None = None,
+        on_file: OnFile | None = None,
+    ) -> "FileSet":
+        """Probe files and put them together; errors as of `midam.data.sources.probe.probe_files`."""
+        facts = probe_files(paths, options, reader=reader, on_file=on_file)
+        _warn_of_doubts(paths, facts)
+        return cls(paths, facts, options, reader)
+
+    @property
+    def num_open(self) -> int:
+        """Files that this process holds open."""
+        return len(self._open) if self._process == os.getpid() else 0
+
+    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows of the column "features" or "coords" of one file.
+
+        Raises
+        ------
+        BagDataError
+            If the file has become unreadable.
+        """
+        if self._process != os.getpid():
+            self._leave_inherited()
+        try:
+            with self._lock:
+                opened = self._opened(number)
+                if opened.serial:
+                    return np.asarray(getattr(opened, column)[index])
+            return np.asarray(getattr(opened, column)[index])
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, BagDataError):
+                raise
+            raise BagDataError(
+                f"Expected readable {column}, got: {error} (in {self.paths[number]}); copy or write the file anew."
+            ) from error
+
+    def close(self) -> None:
+        """Close all files; a later read opens them again."""
+        if self._process != os.getpid():
+            self._leave_inherited()
+        with self._lock:
+            for opened in self._open.values():
+                opened.close()
+            self._open.clear()
+            self._handles = self._held = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileSet, (self.paths, self.facts, self.options, self.reader)
+
+    def _opened(self, number: int) -> OpenFile:
+        opened = self._open.get(number)
+        if opened is None:
+            opened = self._open[number] = open_file(
+                self.paths[number], self.options, self.facts[number].places, reader=self.reader
+            )
+            self._count(opened, 1)
+        self._open.move_to_end(number)
+        while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
+            _, oldest = self._open.popitem(last=False)
+            self._count(oldest, -1)
+            oldest.close()
+        return opened
+
+    def _count(self, opened: OpenFile, sign: int) -> None:
+        self._handles += sign * opened.handle
+        self._held += sign * opened.held
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._handles = self._held = 0
+
+    def _leave_inherited(self) -> None:
+        # The lock may have been held by a thread that does not exist here.
+        inherited = list(self._open.values())
+        self._forget()
+        for opened in inherited:
+            opened.close()
+
+
+def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    """Say once of how many scans something may be wrong, and what of the first."""
+    said = [fact.attributes.get("file", {}) for fact in facts]
+    doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
+    if doubts:
+        first, doubt = doubts[0]
+        warnings.warn(
+            f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", UserWarning, stacklevel=5
+        )
+
+
+class FileRows(Rows):
+    """Instances, or their coordinates, of many files, as one array of rows.
+
+    Parameters
+    ----------
+    files : FileSet
+        The files, in order.
+    column : {"features", "coords"}
+        What is read.
+
+    Raises
+    ------
+    BagDataError
+        On reading: if a file has become unreadable, or a row of features holds NaN or infinity; names file and row.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a", "b"):
+    ...     np.save(folder / f"{name}.npy", np.full((2, 1), ord(name), dtype=np.float32))
+    >>> rows = FileRows(FileSet.probed([folder / "a.npy", folder / "b.npy"]))
+    >>> rows.take([3, 0]).ravel()
+    array([98., 97.], dtype=float32)
+    """
+
+    def __init__(self, files: FileSet, column: Literal["features", "coords"] = "features") -> None:
+        self.files = files
+        self.column = column
+        first, total = files.facts[0], int(files.offsets[-1])
+        if column == "features":
+            self.shape = (total, *first.instance_shape)
+            self.dtype = first.dtype
+        else:
+            types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
+            self.shape = (total, first.coords_width or 0)
+            self.dtype = np.result_type(*types)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(self.files.paths)
+
+    @property
+    def plan(self) -> str:
+        """The column, and how the files are read."""
+        return repr((self.column, self.files.options, self.files.reader))
+
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Copy the instances at `positions` [m]; each file is visited once."""
+        rows, back = np.unique(positions, return_inverse=True)
+        offsets = self.files.offsets
+        return self._read(np.searchsorted(rows, offsets), lambda begin, end, at: rows[begin:end] - at)[back]
+
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        """Copy the instances low, ..., high - 1."""
+        bounds = np.clip(self.files.offsets, low, high) - low
+        return self._read(bounds, lambda begin, end, at: slice(low + begin - at, low + end - at))
+
+    def _read(
+        self, bounds: NDArray[np.int64], index_of: Callable[[int, int, int], slice | NDArray[np.int64]]
+    ) -> NDArray[Any]:
+        """Rows of all files; those of a file are bounds[i] to bounds[i + 1], and `index_of` says which of its own."""
+        found = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            begin, end = int(bounds[number]), int(bounds[number + 1])
+            index = index_of(begin, end, int(self.files.offsets[number]))
+            part = self.files.read(number, self.column, index)
+            self._check(part, index, end - begin, self.files.paths[number])
+            found[begin:end] = part
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRows, (self.files, self.column)
+
+    def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, path: Path) -> None:
+        if len(part) != count:
+            raise BagDataError(f"Expected {count} rows, got {len(part)} (in {path}); the file has changed, begin anew.")
+        if self.column == "coords" or part.dtype.kind != "f":
+            return
+        good = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+        if not good.all():
+            row = int(np.argmin(good)) + index.start if isinstance(index, slice) else int(index[np.argmin(good)])
+            raise BagDataError(
+                f"Expected finite numbers, got NaN or infinity in row {row} (in {path}); extract the file anew, or "
+                "leave it out."
+            )

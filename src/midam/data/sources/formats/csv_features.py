@@ -1,0 +1,45 @@
+"""One ``.csv`` file a bag, as DSMIL writes them: a row an instance, a column a feature, as float32."""
+
+from pathlib import Path
+
+import numpy as np
+
+from midam.data.sources.formats.open_file import OpenFile, sound
+from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.data.sources.table_columns import first_line
+from midam.errors import BagDataError
+
+
+class CsvReader(FileReader):
+    """Numbers alone; the first line is a header if it holds a word, or the column numbers 0, 1, ..."""
+
+    what = "features"
+    suffixes = (".csv",)
+    maybe_table = True
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
+        """Read a file."""
+        import pandas as pd  # noqa: PLC0415
+
+        kind = "a CSV with a row for each instance"
+        with sound(kind, path, ValueError, OSError, advice="correct the file"):
+            numbers = [_number(word) for word in first_line(path)]
+            header = None in numbers or numbers == list(range(len(numbers)))
+            frame = pd.read_csv(path, header=0 if header else None, encoding="utf-8-sig")
+        for column in frame.columns:
+            if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
+                wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
+                raise BagDataError(
+                    f"Expected numbers alone, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); a CSV of "
+                    "one bag holds nothing but features."
+                )
+        array = frame.to_numpy(dtype=np.float32)
+        return OpenFile(array, held=array.nbytes)
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

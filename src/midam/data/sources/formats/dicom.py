@@ -1,0 +1,201 @@
+"""One DICOM series a folder, through pydicom."""
+
+import functools
+import heapq
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.file_names import first_names
+from midam.data.sources.formats.open_file import OpenFile, need, sound
+from midam.data.sources.formats.orientation import along
+from midam.data.sources.formats.volumes import Volume, open_volume
+from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.errors import BagDataError
+
+_GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
+_SAME_MM = 1e-3
+_MAGIC = 128
+_LOOKED_AT = 20  # files by which a series is known: notes and previews may come first by name
+# What a slice must say of itself, and how many numbers.
+_NEEDED = {
+    **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
+    **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
+}
+
+
+class DicomReader(FileReader):
+    """The DICOM series in a folder as slices, or as a whole.
+
+    Slices are ordered by their position along the normal of the image plane, not by name or number. Slope and
+    intercept are applied, MONOCHROME1 is inverted, and intensities become float32. With `options.axis` the volume is
+    sliced along an axis of the patient (`midam.data.sources.formats.orientation.along`), else as it was acquired.
+    Several series, and slices that are missing, double or of different size or direction, are refused when it is read.
+    """
+
+    what = "DICOM series"
+    parameters = VOLUMES
+
+    def takes(self, path: Path) -> bool:
+        """Whether a folder holds DICOM files."""
+        return path.suffix != ".zarr" and is_dicom_folder(path)
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a series; needs the package pydicom."""
+        paths = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != "." and is_dicom(file))
+        first = _file(paths[0])
+        held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
+        said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
+        read = functools.partial(read_series, paths, options.axis)
+        return open_volume(path, options, read, held=held, said=said, places=places)
+
+
+def is_dicom_folder(folder: Path) -> bool:
+    """Whether a folder holds DICOM files: one of its first 20 files by name."""
+    if not folder.is_dir():
+        return False
+    with os.scandir(folder) as entries:
+        files = (entry.path for entry in entries if entry.is_file() and entry.name[0] != ".")
+        first = heapq.nsmallest(_LOOKED_AT, files)
+    return any(is_dicom(Path(path)) for path in first)
+
+
+def is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM, by its suffix or its first bytes."""
+    if path.suffix.lower() == ".dcm":
+        return True
+    with path.open("rb") as file:
+        return file.read(_MAGIC + 4)[_MAGIC:] == b"DICM"
+
+
+def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
+    """Read the files of one series, in any order."""
+    folder = str(paths[0].parent)
+    files = [_file(path) for path in paths]
+    _check_one_series(files, paths, folder)
+    normal, step = _directions(files[0])
+    heights = np.array([np.dot(np.array(file.ImagePositionPatient, dtype=np.float64), normal) for file in files])
+    order = np.argsort(heights, kind="stable")
+    distance = _slice_distance(heights[order], [paths[i] for i in order], folder)
+    files = [files[i] for i in order]
+    data = np.stack([_intensities(files[n], paths[i]) for n, i in enumerate(order)])
+    spacing = (distance, float(files[0].PixelSpacing[0]), float(files[0].PixelSpacing[1]))
+    doubt = _doubt(files, distance) if len(files) > 1 else ""
+    if axis is None:
+        return Volume(data, spacing, doubt=doubt)
+    affine = np.eye(4)
+    affine[:3, :3] = np.stack([normal, *step], axis=1) * spacing
+    affine[:3, 3] = np.array(files[0].ImagePositionPatient, dtype=np.float64)
+    # DICOM counts to the left and the back, affines to the right and the front.
+    return replace(along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder), doubt=doubt)
+
+
+def _file(path: Path) -> Any:
+    pydicom = need("pydicom", "DICOM", path, extra="medical")
+    damage = (OSError, EOFError, ValueError, KeyError, AttributeError, pydicom.errors.InvalidDicomError)
+    with sound("a whole DICOM file", path, *damage, advice="copy the series anew"):
+        return pydicom.dcmread(path)
+
+
+def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) -> None:
+    """Refuse several series, and slices that are no part of one block."""
+    series = Counter(str(getattr(file, "SeriesInstanceUID", "none")) for file in files)
+    if len(series) > 1:
+        names = [f"{count} of {name}" for name, count in series.most_common()]
+        raise BagDataError(
+            f"Expected the slices of one series, got {len(series)}: {first_names(names)} (in {folder}); move each "
+            "series to a folder of its own."
+        )
+    for file, path in zip(files, paths):
+        missing = [name for name, count in _NEEDED.items() if np.size(getattr(file, name, None) or ()) != count]
+        if missing or int(getattr(file, "NumberOfFrames", None) or 1) > 1 or int(file.SamplesPerPixel) != 1:
+            got = f"no usable {missing[0]}" if missing else "several frames or colors"
+            raise BagDataError(
+                f"Expected one gray slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
+                "remove what is no slice."
+            )
+        for name in tuple(_NEEDED)[1:]:
+            one, other = getattr(files[0], name), getattr(file, name)
+            if not np.allclose(np.array(one, dtype=np.float64), np.array(other, dtype=np.float64), atol=1e-4):
+                raise BagDataError(
+                    f"Expected {name} {one} as in {paths[0].name}, got {other} (in {path}); move what is no part of "
+                    "the series, such as a localizer, elsewhere."
+                )
+
+
+def _directions(file: Any) -> tuple[NDArray[np.float64], tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Unit vectors: the normal of the slices, and where row and column numbers grow."""
+    across, down = np.array(file.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)
+    return np.cross(across, down), (down, across)
+
+
+def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
+    """Millimeters between slices; refuses doubles and gaps. A single slice counts as 1 mm.
+
+    Gaps are compared with the narrowest one: in a short series those that miss a slice may be the most.
+    """
+    if len(heights) == 1:
+        return 1.0
+    gaps = np.diff(heights)
+    double = np.flatnonzero(gaps < _SAME_MM)
+    if len(double):
+        one, other = paths[double[0]].name, paths[double[0] + 1].name
+        raise BagDataError(
+            f"Expected one slice at each place, got {len(double)} doubles, the first {one} and {other} (in {folder}); "
+            "remove doubles, or part what is several series."
+        )
+    least = float(gaps.min())
+    wide = np.flatnonzero(gaps > _GAP * least)
+    if len(wide):
+        raise BagDataError(
+            f"Expected slices {least:.2f} mm apart, as they are at the narrowest place, got a gap of "
+            f"{gaps[wide[0]]:.2f} mm after {paths[wide[0]].name} (in {folder}, {len(wide)} in all): slices are "
+            "missing; copy the series anew, or leave it out. If two distances are meant, convert it to NIfTI."
+        )
+    return float(np.median(gaps))
+
+
+def _doubt(files: Sequence[Any], distance: float) -> str:
+    """What speaks for missing slices though the positions are even: a wider gap than is stated, holes in the numbers.
+
+    Numbers alone do not: the echoes or times of one scan may be numbered in turn. They count for nothing where the
+    stated distance is met.
+    """
+    stated, thickness = _number(files[0], "SpacingBetweenSlices"), _number(files[0], "SliceThickness")
+    # Some devices state the room between slices rather than the distance of their centres; a gap is then below this.
+    if distance > _GAP * max(stated, thickness) > 0:
+        name = "SpacingBetweenSlices" if stated >= thickness else "SliceThickness"
+        return f"slices may be missing, they lie {distance:.2f} mm apart with a {name} of {max(stated, thickness):g} mm"
+    numbers = {int(_number(file, "InstanceNumber")) for file in files}
+    holes = max(numbers) - min(numbers) + 1 - len(files)
+    if len(numbers) == len(files) and holes and not np.isclose(distance, stated, rtol=0.1):
+        return f"slices may be missing, InstanceNumber leaves out {holes} of {min(numbers)} to {max(numbers)}"
+    return ""
+
+
+def _number(file: Any, name: str) -> float:
+    """Size of a number that may be absent; 0 where it is."""
+    try:
+        return abs(float(getattr(file, name, None) or 0))
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _intensities(file: Any, path: Path) -> NDArray[np.float32]:
+    from pydicom.pixels.processing import apply_rescale  # noqa: PLC0415
+
+    damage = (RuntimeError, AttributeError, NotImplementedError, ValueError, KeyError, OSError)
+    advice = "copy the series anew, or install a decoder such as pylibjpeg"
+    with sound("pixels that pydicom can decode", path, *damage, advice=advice):
+        stored = file.pixel_array
+    if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
+        top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
+        stored = top - stored.astype(np.int64)
+    return np.asarray(apply_rescale(stored, file), dtype=np.float32)

@@ -1,0 +1,194 @@
+"""One image a file, cut into patches: PNG and JPEG through Pillow, and TIFFs that are no slides."""
+
+import struct
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need
+from midam.data.sources.formats.tissue import on_tissue
+from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.errors import BagDataError
+
+DAMAGE = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error)
+_GRAY = ("1", "L", "LA", "La")
+_WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+
+
+class ImageReader(FileReader):
+    """An image as its patches [n, C, P, P] and the x and y of their top left corners [n, 2], row by row.
+
+    Gray images have one channel, all others three: red, green, blue. Transparency is laid on white, the orientation
+    that the file notes is applied, and gray images of 16 bits stay uint16; colors of 16 bits are refused. The image is
+    decoded when it is first read, and kept.
+    """
+
+    what = "images"
+    suffixes: ClassVar[tuple[str, ...]] = (".png", ".jpg", ".jpeg")
+    parameters: ClassVar[tuple[str, ...]] = PATCHES
+    family = "images"
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open an image; needs the package pillow. What is wrong with its pixels is found when they are read."""
+        with _open(path) as image:
+            width, height = image.size
+            if image.format == "TIFF":  # Pillow has turned these sizes already
+                width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
+            # A PNG without a note would be decoded in search of one.
+            noted = image.format != "PNG" or "exif" in image.info
+            if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
+                width, height = height, width
+            numbers = 1 if image.mode in (*_GRAY, *_DEEP, "F") else 3
+            held = width * height * numbers * (1 if image.mode not in (*_DEEP, "F") else 4)
+        cut = Lazy(lambda: _cut(path, options, places))
+        size = options.patch_size
+        said = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
+        return OpenFile(
+            LazyColumn(lambda: cut()[0]),
+            LazyColumn(lambda: cut()[1]),
+            cut="patches",
+            attributes={"features": {"kind": "patches"}, "coords": said},
+            held=held,
+            handle=False,
+        )
+
+
+def read_pixels(path: Path) -> NDArray[Any]:
+    """Decode an image [C, H, W], as of `ImageReader`.
+
+    Raises
+    ------
+    BagDataError
+        If the image is damaged, too large, or of 16 bits a color.
+    """
+    from PIL import Image, ImageOps  # noqa: PLC0415
+
+    with _open(path) as opened:
+        if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
+            raise BagDataError(
+                f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
+                "file for each, or a volume as .npy."
+            )
+        if _is_cut(opened):
+            raise BagDataError(
+                f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
+                "bits, or to gray without transparency, of which 16 are kept."
+            )
+        try:
+            image = ImageOps.exif_transpose(opened)
+            if image.mode in _DEEP:
+                return _deep(np.asarray(image), path)
+            if image.mode == "F":
+                return np.asarray(image, dtype=np.float32)[None]
+            gray = image.mode in _GRAY
+            if image.has_transparency_data:
+                layer = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+            array = np.asarray(image.convert("L" if gray else "RGB"))
+        except DAMAGE as error:
+            raise _damaged(path, error) from error
+    return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def grid(width: int, height: int, *, size: int, stride: int) -> Places:
+    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row.
+
+    Examples
+    --------
+    >>> grid(5, 4, size=2, stride=2).tolist()
+    [[0, 0], [2, 0], [0, 2], [2, 2]]
+    """
+    x = np.arange(0, width - size + 1, stride)
+    y = np.arange(0, height - size + 1, stride)
+    return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
+
+
+def need_pillow(path: Path) -> Any:
+    """Import the part of Pillow that opens images."""
+    return need("PIL.Image", "images", path, extra="images", package="pillow")
+
+
+def require_patch(width: int, height: int, side: int, *, what: str, path: Path) -> None:
+    """Refuse an image or slide that is smaller than a patch."""
+    if min(width, height) < side:
+        one = what.rpartition(" ")[2]
+        raise BagDataError(
+            f"Expected {what} of at least {side}x{side} pixels, one patch, got {width}x{height} (in {path}); choose a "
+            f"smaller `patch_size`, or leave the {one} out."
+        )
+
+
+class _Patches:
+    """Patches of an image in memory."""
+
+    def __init__(self, pixels: NDArray[Any], places: Places, size: int) -> None:
+        self._pixels, self._places, self._size = pixels, places, size
+        self.shape = (len(places), len(pixels), size, size)
+        self.dtype = pixels.dtype
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        places = self._places[index]
+        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        for number, (x, y) in enumerate(places.tolist()):
+            found[number] = self._pixels[:, y : y + self._size, x : x + self._size]
+        return found
+
+
+def _cut(path: Path, options: ImageOptions, known: Places | None) -> tuple[Column, Column]:
+    pixels = read_pixels(path)
+    places = _places(pixels, options, path) if known is None else known
+    return _Patches(pixels, places, options.patch_size), places
+
+
+def _open(path: Path) -> Any:
+    image = need_pillow(path)
+    try:
+        return image.open(path)
+    except image.DecompressionBombError as error:
+        raise BagDataError(
+            f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, which is "
+            "read as a slide (midam[wsi])."
+        ) from error
+    except DAMAGE as error:
+        raise _damaged(path, error) from error
+
+
+def _is_cut(image: Any) -> bool:
+    """Whether Pillow would read 8 bits of pixels that have 16."""
+    if image.mode in (*_DEEP, "F"):
+        return False
+    if image.format == "TIFF":
+        return bool(max(image.tag_v2.get(_BITS, (1,))) > 8)
+    return any(";16" in str(tile) for tile in image.tile)  # such as RGB;16B
+
+
+def _damaged(path: Path, error: Exception) -> BagDataError:
+    if isinstance(error, BagDataError):
+        return error
+    return BagDataError(f"Expected a whole image, got: {error} (in {path}); copy or write the file anew.")
+
+
+def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    if array.min() < 0 or array.max() > np.iinfo(np.uint16).max:
+        raise BagDataError(
+            f"Expected gray values from 0 to 65535, got {array.min()} to {array.max()} (in {path}); write it as .npy."
+        )
+    return array.astype(np.uint16)[None]
+
+
+def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
+    channels, height, width = pixels.shape
+    require_patch(width, height, options.patch_size, what="an image", path=path)
+    places = grid(width, height, size=options.patch_size, stride=options.step)
+    if not options.tissue:
+        return places
+    if channels != 3 or pixels.dtype != np.uint8:
+        raise BagDataError(
+            f"Expected a color image where tissue is asked for, got {channels} channel of {pixels.dtype} (in {path}); "
+            "leave out `tissue`."
+        )
+    return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, what="image", path=path)

@@ -1,0 +1,213 @@
+"""A file of instances that is open: its arrays, which are read by position, and what it says of itself."""
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.errors import BagDataError, MidamError
+
+T = TypeVar("T")
+
+FEATURES = ("features", "feats")
+COORDS = "coords"
+
+
+class Column(Protocol):
+    """Rows of one array of a file; a NumPy array is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, ...]."""
+        ...
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Of the numbers."""
+        ...
+
+    def __getitem__(self, index: slice | NDArray[np.int64], /) -> NDArray[Any]:
+        """Rows of a slice, or at positions [m], ascending and distinct."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A file that is open for reading.
+
+    Attributes
+    ----------
+    features : Column
+        Instances [n, ...].
+    coords : Column or None
+        Their places [n, C].
+    cut : {"", "patches", "slices", "volume"}
+        What an image, slide or volume was cut into; empty where the file holds the instances themselves.
+    attributes : dict
+        What the file says about itself, its features and its coordinates, under "file", "features" and "coords".
+    held : int
+        Bytes that it keeps in memory.
+    serial : bool
+        Whether one thread at a time may read.
+    handle : bool
+        Whether it holds a file of the system open.
+    close : callable
+        Closes it.
+    """
+
+    features: Column
+    coords: Column | None = None
+    cut: Literal["", "patches", "slices", "volume"] = ""
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held: int = 0
+    serial: bool = False
+    handle: bool = True
+    close: Callable[[], None] = lambda: None
+
+
+class Lazy(Generic[T]):
+    """A value that is made when it is first asked for, once, whichever thread asks.
+
+    If `make` raises, the next call tries anew.
+
+    Examples
+    --------
+    >>> value = Lazy(lambda: [1, 2])
+    >>> value() is value()
+    True
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: list[T] = []
+        self._lock = threading.Lock()
+
+    def __call__(self) -> T:
+        """Return the value."""
+        if not self._made:
+            with self._lock:
+                if not self._made:
+                    self._made.append(self._make())
+        return self._made[0]
+
+
+class LazyColumn:
+    """Rows of a file that is read as a whole when the first of them is asked for."""
+
+    def __init__(self, column: Callable[[], Column]) -> None:
+        self._column = column
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, ...]."""
+        return self._column().shape
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Of the numbers."""
+        return self._column().dtype
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self._column()[index]
+
+
+class DatasetColumn:
+    """Rows of a dataset [n, ...] of HDF5 or Zarr; [1, n, D] is read as [n, D]."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        shape = tuple(int(n) for n in dataset.shape)
+        self._nested = len(shape) == 3 and shape[0] == 1
+        self.shape = shape[1:] if self._nested else shape
+        self.dtype = np.dtype(dataset.dtype)
+        chunks = getattr(dataset, "chunks", None)
+        self._chunk = int(chunks[1 if self._nested else 0]) if chunks else 1
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        if isinstance(index, slice):
+            return np.asarray(self._dataset[(0, index) if self._nested else index])
+        # A plain slice takes a short way through h5py; a list of rows costs several times as much. Each chunk is read
+        # once.
+        apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
+        opens = np.flatnonzero(np.append(True, apart)) if len(index) else np.empty(0, dtype=np.int64)
+        found = np.empty((len(index), *self.shape[1:]), self.dtype)
+        for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(index)]):
+            first = int(index[begin])
+            found[begin:end] = self[first : int(index[end - 1]) + 1][index[begin:end] - first]
+        return found
+
+
+def of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
+    """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
+    features, coords = pick_features(arrays, path), arrays.get(COORDS)
+    nodes = {"features": features, "coords": coords}
+    if root is not features:
+        nodes = {"file": root, **nodes}
+    said = {name: _attributes(node) for name, node in nodes.items()}
+    return OpenFile(
+        DatasetColumn(features),
+        None if coords is None else DatasetColumn(coords),
+        attributes={name: values for name, values in said.items() if values},
+        serial=True,
+        **options,
+    )
+
+
+def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
+    """Find the array ``features`` or ``feats`` of a file; without one, the error names what there is."""
+    for name in FEATURES:
+        if name in arrays:
+            return arrays[name]
+    raise BagDataError(
+        f"Expected a dataset named {' or '.join(FEATURES)}, got {', '.join(sorted(map(str, arrays))) or 'none'} (in "
+        f"{path}); write the instances under one of these names."
+    )
+
+
+def squeezed(array: Any) -> Any:
+    """[1, n, D] as [n, D]."""
+    return array[0] if array.ndim == 3 and len(array) == 1 else array
+
+
+def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -> Any:
+    """Import what reads files of this kind; where it is missing, the error says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MidamError(
+            f"Expected the package {package or module} to read {what}, got none (in {path}); install midam[{extra}]."
+        ) from error
+
+
+@contextmanager
+def sound(
+    what: str, path: Path, *damage: type[Exception], advice: str = "copy or write the file anew"
+) -> Iterator[None]:
+    """Turn what a library raises on a damaged file into a `BagDataError` that names the file."""
+    try:
+        yield
+    except MidamError:
+        raise
+    except damage as error:
+        raise BagDataError(f"Expected {what}, got: {str(error).strip()} (in {path}); {advice}.") from error
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    """Attributes of a node as plain Python values."""
+    return {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str | int | float | bool | dict) else str(value)

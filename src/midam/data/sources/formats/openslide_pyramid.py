@@ -1,0 +1,113 @@
+"""Slides as pyramids of levels: through OpenSlide, or tifffile for TIFFs that OpenSlide does not know in full."""
+
+import functools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.images import DAMAGE
+from midam.data.sources.formats.open_file import need
+from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.data.sources.formats.tiff_pyramid import tiff_facts, tiff_pyramid
+from midam.errors import BagDataError
+
+_LARGE = 1 << 28  # pixels, from which a TIFF without levels is read in parts all the same
+_LEVELS = 330  # the tag of TIFF for images inside an image, where OME-TIFFs keep their levels
+_PLAIN = "generic-tiff"  # OpenSlide's word for a tiled TIFF of no maker; it then sees no levels in such images
+_CACHE = 256 * 2**20  # bytes of decoded tiles, of all slides together
+
+
+def is_pyramid(path: Path) -> bool:
+    """Whether a TIFF has several levels, or is too large to be read as one image."""
+    from PIL import Image  # noqa: PLC0415
+
+    if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
+        return True
+    try:
+        with Image.open(path) as image:
+            if getattr(image, "n_frames", 1) == 1 and _LEVELS not in getattr(image, "tag_v2", {}):
+                return bool(image.width * image.height > _LARGE)
+    except Image.DecompressionBombError:
+        return True
+    except DAMAGE:
+        return False  # the reader of images says what is wrong
+    try:
+        slide = open_pyramid(path)
+        slide.close()
+        return len(slide.sizes) > 1 or tiff_facts(path).levels > 1
+    except BagDataError:
+        return False
+
+
+def open_pyramid(path: Path) -> Pyramid:
+    """Open a slide.
+
+    Raises
+    ------
+    BagDataError
+        If the file is damaged or of a format that neither OpenSlide nor tifffile knows.
+    MidamError
+        If the packages are missing.
+    """
+    openslide = need("openslide", "slides", path, extra="wsi")
+    if not path.is_file():
+        raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
+    try:
+        maker = openslide.OpenSlide.detect_format(path)
+        slide = None if maker is None else openslide.OpenSlide(path)
+    except openslide.OpenSlideError as error:
+        raise damaged(path, str(error)) from error
+    if slide is None:
+        return tiff_pyramid(path)
+    micrometers: str | float | None = slide.properties.get(openslide.PROPERTY_NAME_MPP_X)
+    if maker == _PLAIN and slide.level_count == 1:
+        facts = tiff_facts(path)
+        if facts.levels > 1 and not facts.coded:
+            slide.close()
+            return tiff_pyramid(path)
+        if facts.levels > 1:
+            warnings.warn(
+                f"{path}: its smaller levels need the package imagecodecs; without it all is read from level 0, slowly",
+                UserWarning,
+                stacklevel=1,
+            )
+        micrometers = facts.micrometers
+    return _of_openslide(slide, path, micrometers=micrometers)
+
+
+def _of_openslide(slide: Any, path: Path, *, micrometers: str | float | None) -> Pyramid:
+    import openslide  # noqa: PLC0415
+
+    slide.set_cache(_tile_cache())
+
+    def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
+        try:
+            part = slide.read_region((x, y), level, (size, size))
+        except openslide.OpenSlideError as error:
+            raise damaged(path, str(error)) from error
+        return _on_white(part)
+
+    return Pyramid(
+        tuple(slide.level_dimensions),
+        tuple(slide.level_downsamples),
+        magnification_of(slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers),
+        region,
+    )
+
+
+@functools.cache
+def _tile_cache() -> Any:
+    import openslide  # noqa: PLC0415
+
+    return openslide.OpenSlideCache(_CACHE)
+
+
+def _on_white(part: Any) -> NDArray[np.uint8]:
+    """What was not scanned is transparent; it becomes white, as the ground of a slide is."""
+    array = np.asarray(part)
+    alpha = array[..., 3:]
+    found: NDArray[np.uint8] = np.where(alpha == 0, np.uint8(255), array[..., :3])
+    return found

@@ -1,0 +1,91 @@
+"""A slide that is open for reading, whatever reads it: a pyramid of levels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.errors import BagDataError
+
+_TEN_FOLD = 10.0  # magnification times micrometers a pixel
+_COARSE = 10.0  # micrometers a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
+_BLOCK = 2048  # pixels of a level that a thumbnail reads at a time, each way
+
+
+@dataclass(frozen=True)
+class Pyramid:
+    """A slide that is open for reading.
+
+    Attributes
+    ----------
+    sizes : tuple of (int, int)
+        Width and height of each level, level 0 first.
+    factors : tuple of float
+        Pixels of level 0 for one of each level.
+    magnification : float or None
+        Of level 0, such as 20 or 40; None where the file does not say.
+    region : callable
+        (x, y, level, size): red, green and blue [size, size, 3] of a square at a level; x and y of its top left corner
+        are pixels of level 0. What lies outside is white.
+    serial : bool
+        Whether one thread at a time may read.
+    close : callable
+        Closes it; a slide of OpenSlide closes itself when nothing reads it any more.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    factors: tuple[float, ...]
+    magnification: float | None
+    region: Callable[[int, int, int, int], NDArray[np.uint8]]
+    serial: bool = False
+    close: Callable[[], None] = lambda: None
+
+    def thumbnail(self, size: int) -> NDArray[np.uint8]:
+        """Show the whole slide [h, w, 3], the longer side at most `size` pixels.
+
+        It is made of the smallest level that is large enough. Where that is much larger, as on slides of one level, it
+        is read and averaged block by block.
+        """
+        from PIL import Image  # noqa: PLC0415
+
+        enough = [number for number, sides in enumerate(self.sizes) if max(sides) >= min(size, max(self.sizes[0]))]
+        level = enough[-1]
+        width, height = self.sizes[level]
+        shrink = max(1, max(width, height) // size)
+        step = max(1, _BLOCK // shrink) * shrink
+        found = np.empty((-(-height // shrink), -(-width // shrink), 3), np.uint8)
+        for top in range(0, height, step):
+            for left in range(0, width, step):
+                x, y = round(left * self.factors[level]), round(top * self.factors[level])
+                block = self.region(x, y, level, step)[: height - top, : width - left]
+                part = np.asarray(Image.fromarray(block).reduce(shrink))
+                row, column = top // shrink, left // shrink
+                found[row : row + part.shape[0], column : column + part.shape[1]] = part
+        scale = min(1.0, size / max(width, height))
+        asked = (max(1, round(width * scale)), max(1, round(height * scale)))
+        seen = (0, 0, width / shrink, height / shrink)  # the last pixels may be averages of fewer
+        return np.asarray(Image.fromarray(found).resize(asked, Image.Resampling.BICUBIC, box=seen))
+
+
+def magnification_of(power: Any, micrometers: Any) -> float | None:
+    """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known.
+
+    Examples
+    --------
+    >>> magnification_of("40", 0.3), magnification_of(None, 0.5), magnification_of(None, 353)
+    (40.0, 20.0, None)
+    """
+    try:
+        if power is not None and float(power) > 0:
+            return float(power)
+        return _TEN_FOLD / float(micrometers) if micrometers is not None and 0 < float(micrometers) < _COARSE else None
+    except ValueError:
+        return None
+
+
+def damaged(path: Path, reason: object) -> BagDataError:
+    """Error of a slide that cannot be read."""
+    return BagDataError(f"Expected a whole slide, got: {reason} (in {path}); copy or convert the file anew.")

@@ -1,0 +1,123 @@
+"""One whole slide a file, cut into patches that are read from it one by one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.images import grid, need_pillow, require_patch
+from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
+from midam.data.sources.formats.openslide_pyramid import open_pyramid
+from midam.data.sources.formats.pyramid import Pyramid
+from midam.data.sources.formats.tissue import on_tissue
+from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.errors import BagDataError
+
+_TISSUE = 0.5
+_THUMBNAIL = 2048  # pixels of the longer side
+_EXACT = 0.02  # of a magnification: scanners note 0.2525 micrometers and 40x alike
+
+
+class SlideReader(FileReader):
+    """A slide as its patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
+
+    At a magnification, a patch covers a larger square of level 0; it is read from the level that is the nearest finer
+    one, and resized. Without, patches are the pixels of level 0. Patches are found on a thumbnail: kept are those that
+    are tissue to `options.tissue` (`midam.data.sources.formats.tissue.tissue_mask`). The attributes give the side of a
+    patch at level 0, as TRIDENT writes it.
+    """
+
+    what = "slides"
+    suffixes = (".svs", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu")
+    parameters = (*PATCHES, "magnification")
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a slide; needs the package openslide."""
+        need_pillow(path)
+        slide = open_pyramid(path)
+        try:
+            scale = _scale(slide, options, path)
+        except BagDataError:
+            slide.close()
+            raise
+        side = round(options.patch_size * scale)
+        width, height = slide.sizes[0]
+        said = {
+            "patch_size": options.patch_size,
+            "patch_size_level0": side,
+            "level0_width": width,
+            "level0_height": height,
+            "level0_magnification": slide.magnification or "unknown",
+            "target_magnification": options.magnification or slide.magnification or "unknown",
+        }
+        kept = Lazy(lambda: _places(slide, options, scale, path) if places is None else places)
+        return OpenFile(
+            LazyColumn(Lazy[Column](lambda: _SlidePatches(slide, kept(), side, options.patch_size))),
+            LazyColumn(kept),
+            cut="patches",
+            attributes={"features": {"kind": "patches"}, "coords": said},
+            serial=slide.serial,
+            close=slide.close,
+        )
+
+
+class _SlidePatches:
+    """Patches of a slide, `side` pixels of level 0 wide and given as `size` pixels; read when they are asked for."""
+
+    def __init__(self, slide: Pyramid, places: Places, side: int, size: int) -> None:
+        self._slide, self._places, self._side, self._size = slide, places, side, size
+        fine = [number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT)]
+        self._level = fine[-1]
+        self.shape = (len(places), 3, size, size)
+        self.dtype = np.dtype(np.uint8)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        from PIL import Image  # noqa: PLC0415
+
+        places = self._places[index]
+        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        taken = max(1, round(self._side / self._slide.factors[self._level]))
+        for number, (x, y) in enumerate(places.tolist()):
+            part = self._slide.region(x, y, self._level, taken)
+            if taken != self._size:
+                size = (self._size, self._size)
+                part = np.asarray(Image.fromarray(part).resize(size, Image.Resampling.BICUBIC))
+            found[number] = part.transpose(2, 0, 1)
+        return found
+
+
+def _scale(slide: Pyramid, options: ImageOptions, path: Path) -> float:
+    """Pixels of level 0 for one that is read."""
+    scale = 1.0 if options.magnification is None else _reduction(slide, options.magnification, path)
+    require_patch(*slide.sizes[0], round(options.patch_size * scale), what="a slide", path=path)
+    return scale
+
+
+def _reduction(slide: Pyramid, wanted: float, path: Path) -> float:
+    if slide.magnification is None:
+        raise BagDataError(
+            f"Expected a slide that says its magnification, got neither objective power nor micrometers a pixel (in "
+            f"{path}); leave out `magnification` to read the pixels of level 0."
+        )
+    scale = slide.magnification / wanted
+    if scale < 1 - _EXACT:
+        levels = ", ".join(f"{slide.magnification / factor:.3g}x" for factor in slide.factors)
+        raise BagDataError(
+            f"Expected a magnification of {wanted:g}x, got a slide of {levels} (in {path}); choose one of at most "
+            f"{slide.magnification:.3g}, or leave out `magnification` to read the pixels of level 0."
+        )
+    return 1.0 if abs(scale - 1) < _EXACT else scale
+
+
+def _places(slide: Pyramid, options: ImageOptions, scale: float, path: Path) -> Places:
+    width, height = slide.sizes[0]
+    side, step = round(options.patch_size * scale), max(1, round(options.step * scale))
+    places = grid(width, height, size=side, stride=step)
+    share = _TISSUE if options.tissue is None else options.tissue
+    if not share:
+        return places
+    picture = slide.thumbnail(_THUMBNAIL).transpose(2, 0, 1)
+    zoom = picture.shape[2] / width
+    return on_tissue(places, picture, side=side, share=share, zoom=zoom, what="slide", path=path)

@@ -1,0 +1,71 @@
+"""One ``.pt`` file a bag, of torch; what a file holds is never executed."""
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.data.sources.formats.open_file import COORDS, Column, OpenFile, pick_features, sound, squeezed
+from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.reader import FileReader
+from midam.errors import BagDataError
+
+
+class TensorReader(FileReader):
+    """A tensor [n, D], or a dictionary with ``features`` or ``feats`` and ``coords``.
+
+    The file is mapped where it was written by torch 1.6 or later. Only tensors and plain containers are unpickled.
+    """
+
+    what = "features"
+    suffixes = (".pt",)
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
+        """Open a file."""
+        mapped = zipfile.is_zipfile(path)
+        damage = (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError)
+        try:
+            with sound("a whole .pt file", path, *damage, advice="write the file anew"):
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        except pickle.UnpicklingError as error:
+            raise BagDataError(
+                f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
+                f"damage (in {path}); save the features anew: torch.save(tensor, path)."
+            ) from error
+        tensors = content if isinstance(content, dict) else {"features": content}
+        features, coords = pick_features(tensors, path), tensors.get(COORDS)
+        parts = [tensor for tensor in (features, coords) if tensor is not None]
+        for tensor in parts:
+            if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.ndim == 0:
+                raise BagDataError(
+                    f"Expected a dense tensor [n, D], got {type(tensor).__name__} (in {path}); save the features as "
+                    "one tensor."
+                )
+        return OpenFile(
+            _column(features),
+            None if coords is None else _column(coords),
+            held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
+        )
+
+
+class _BFloat16:
+    """Rows of a tensor of bfloat16, which NumPy lacks, as float32."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.shape = tuple(tensor.shape)
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        rows: NDArray[Any] = self._tensor[index].float().numpy()
+        return rows
+
+
+def _column(tensor: Tensor) -> Column:
+    tensor = squeezed(tensor.detach())
+    return _BFloat16(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()

@@ -1,0 +1,159 @@
+"""Slides that are TIFFs which OpenSlide does not know, or not in full: through tifffile."""
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.open_file import need
+from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.errors import BagDataError
+
+_INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
+# Micrometers in the units of OME-XML, in which both signs for micro are met.
+_UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
+_CACHE = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches beside each other share them
+_ROWS = 64
+_DAMAGE = (OSError, ValueError, KeyError, IndexError, TypeError, struct.error)
+
+
+class TiffFacts(NamedTuple):
+    """Number of levels, micrometers a pixel of level 0 where known, and whether this installation cannot decode it."""
+
+    levels: int
+    micrometers: float | None
+    coded: bool
+
+
+def tiff_facts(path: Path) -> TiffFacts:
+    """Read the header of a TIFF.
+
+    Raises
+    ------
+    BagDataError
+        If it is damaged, or an OME-TIFF of anything but red, green and blue.
+    """
+    file, tifffile = _opened(path)
+    with file:
+        try:
+            series, page = file.series[0], file.pages[0]
+            if file.is_ome:
+                _require_color(series, path)
+            return TiffFacts(
+                len(series.levels), _micrometers(file), page.compression not in tifffile.TIFF.DECOMPRESSORS
+            )
+        except _DAMAGE as error:
+            raise _named(path, error) from error
+
+
+def tiff_pyramid(path: Path) -> Pyramid:
+    """Open a TIFF by tiles; errors as of `tiff_facts`."""
+    file, _ = _opened(path)
+    try:
+        import zarr  # noqa: PLC0415
+
+        series = file.series[0]
+        _require_color(series, path)
+        levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
+        micrometers = _micrometers(file)
+    except _DAMAGE as error:
+        file.close()
+        raise _named(path, error) from error
+    planes = series.axes == "SYX"
+    sizes = tuple((int(x.shape[2 if planes else 1]), int(x.shape[1 if planes else 0])) for x in levels)
+    return Pyramid(
+        sizes,
+        tuple(sizes[0][0] / width for width, _ in sizes),
+        magnification_of(None, micrometers),
+        _tiles(levels, sizes, planes=planes, path=path),
+        serial=True,
+        close=file.close,
+    )
+
+
+def _opened(path: Path) -> tuple[Any, Any]:
+    """A TIFF, and the package that opened it."""
+    need("zarr", "this TIFF", path, extra="wsi")
+    tifffile = need("tifffile", "this TIFF", path, extra="wsi")
+    try:
+        return tifffile.TiffFile(path), tifffile
+    except (tifffile.TiffFileError, OSError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def _require_color(series: Any, path: Path) -> None:
+    if series.axes not in ("YXS", "SYX") or series.dtype != np.uint8 or 3 not in series.shape:
+        raise BagDataError(
+            f"Expected a slide of red, green and blue, got axes {series.axes} {list(series.shape)} of {series.dtype} "
+            f"(in {path}); convert it to a TIFF of RGB."
+        )
+
+
+def _tiles(levels: Sequence[Any], sizes: Sequence[tuple[int, int]], *, planes: bool, path: Path) -> Any:
+    blocks = [_blocks(array, planes=planes, path=path) for array in levels]
+
+    def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
+        factor = sizes[0][0] / sizes[level][0]
+        left, top = round(x / factor), round(y / factor)
+        height, width, block = blocks[level]
+        found = np.full((size, size, 3), 255, dtype=np.uint8)
+        for row in range(top // height * height, min(top + size, sizes[level][1]), height):
+            for column in range(left // width * width, min(left + size, sizes[level][0]), width):
+                (y0, x0), part = (max(row, top), max(column, left)), block(row, column)
+                part = part[y0 - row : top + size - row, x0 - column : left + size - column]
+                found[y0 - top :, x0 - left :][: part.shape[0], : part.shape[1]] = part
+        return found
+
+    return region
+
+
+def _blocks(array: Any, *, planes: bool, path: Path) -> tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]:
+    """Height and width of the parts that a level is decoded in, and a reader that keeps the last ones."""
+    rows, width = (int(side) for side in (array.chunks[1:] if planes else array.chunks)[:2])
+    height: int = rows * -(-_ROWS // rows)  # a strip may be one row
+
+    @functools.lru_cache(maxsize=_CACHE // (height * width * 3))
+    def block(row: int, column: int) -> NDArray[np.uint8]:
+        return _part(array, slice(row, row + height), slice(column, column + width), planes=planes, path=path)
+
+    return height, width, block
+
+
+def _part(array: Any, rows: slice, columns: slice, *, planes: bool, path: Path) -> NDArray[np.uint8]:
+    try:
+        part = array[:, rows, columns] if planes else array[rows, columns]
+    except (ValueError, RuntimeError, OSError, struct.error, ImportError) as error:
+        raise damaged(path, f"{error}; compressed TIFFs may need the package imagecodecs") from error
+    return np.ascontiguousarray(part.transpose(1, 2, 0) if planes else part)
+
+
+def _micrometers(file: Any) -> float | None:
+    """Micrometers a pixel of level 0: of the OME header, or of the tags."""
+    found = _of_ome(file.ome_metadata) if file.is_ome else None
+    if found is not None:
+        return found
+    tags = file.pages[0].tags
+    unit = _INCHES.get(int(tags["ResolutionUnit"].value)) if "ResolutionUnit" in tags else None
+    if unit is None or "XResolution" not in tags:
+        return None
+    above, below = tags["XResolution"].value
+    return unit * below / above if above else None
+
+
+def _of_ome(text: str) -> float | None:
+    import tifffile  # noqa: PLC0415
+
+    try:
+        images = tifffile.xml2dict(text)["OME"]["Image"]
+        pixels = (images[0] if isinstance(images, list) else images)["Pixels"]
+        return float(pixels["PhysicalSizeX"]) * _UNITS[pixels.get("PhysicalSizeXUnit", "um")]
+    except (SyntaxError, KeyError, TypeError, ValueError):
+        return None  # not said, or in a unit without a length, such as "pixel"
+
+
+def _named(path: Path, error: Exception) -> BagDataError:
+    return error if isinstance(error, BagDataError) else damaged(path, str(error))

@@ -1,0 +1,174 @@
+"""One volume a file, as slices along an axis or as one three-dimensional instance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
+from midam.data.sources.formats.resampling import Resampling
+from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.errors import BagDataError
+
+_FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume [D, H, W] that is read, sliced along its first axis.
+
+    `spacing` are the millimeters between voxels, None where the file does not say; `small` says whether uint8 stays
+    uint8 (not where files of one set differ in type, as scans do), and `doubt` what may be wrong with it.
+    """
+
+    data: NDArray[Any]
+    spacing: tuple[float, float, float] | None = None
+    small: bool = False
+    doubt: str = ""
+
+
+def open_volume(
+    path: Path,
+    options: ImageOptions,
+    read: Callable[[], Volume],
+    *,
+    held: int,
+    said: dict[str, Any],
+    places: Places | None = None,
+) -> OpenFile:
+    """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
+
+    It is read when that is asked for, sliced along its first axis. Arrays of uint8 or bool stay uint8 unless they are
+    windowed; all else becomes float32.
+
+    Parameters
+    ----------
+    path, options, places
+        See `midam.data.sources.reader.FileReader.open`; places are numbers of slices [n, 1].
+    read : callable
+        Reads the volume.
+    held : int
+        Bytes that it takes in memory.
+    said : dict
+        What the file says of itself; once it is read, `doubt` is what may be wrong with it.
+    """
+    said = dict(said)
+
+    def made() -> tuple[Column, Column]:
+        volume = read()
+        if volume.doubt:
+            said["doubt"] = volume.doubt
+        return cut_volume(volume, options, where=str(path), places=places)
+
+    cut = Lazy(made)
+    coords = None if options.volume else LazyColumn(lambda: cut()[1])
+    kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
+    return OpenFile(
+        LazyColumn(lambda: cut()[0]),
+        coords,
+        cut=kind,
+        attributes={"features": {"kind": kind}, "file": said},
+        held=held,
+        handle=False,
+    )
+
+
+def open_array(
+    array: NDArray[Any], path: Path, options: ImageOptions, *, held: int, places: Places | None = None
+) -> OpenFile:
+    """Open a three-dimensional array as a volume."""
+    axis = 0 if options.axis is None else options.axis
+    volume = Volume(np.moveaxis(array, axis, 0), small=True)
+    return open_volume(path, options, lambda: volume, held=held, said={"axis": axis}, places=places)
+
+
+def cut_volume(
+    volume: Volume, options: ImageOptions, *, where: str, places: Places | None = None
+) -> tuple[Column, Column]:
+    """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
+    data = volume.data
+    if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
+        raise BagDataError(
+            f"Expected a volume of three axes of real numbers, got {data.dtype} {list(data.shape)} (in {where}); "
+            "write one file for each volume and sequence."
+        )
+    if options.spacing is not None and volume.spacing is None:
+        raise BagDataError(
+            f"Expected a volume that says its spacing, got an array (in {where}); leave out `spacing`, or convert it "
+            "to NIfTI."
+        )
+    least = 0.0
+    if places is None or options.spacing is not None:  # then what is padded has the least intensity
+        kept, least = kept_slices(data, options, where=where)
+        places = kept[:, None]
+    plan = Resampling.of(options, volume.spacing, least=least, small=volume.small)
+    column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
+    return column, places
+
+
+def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
+    """Numbers of the slices of a volume [D, H, W] that are instances, and the least intensity that it holds.
+
+    With `drop_empty` these are the slices that show something: whose intensities, after the window, differ by more than
+    a thousandth of the span of those of the volume. What scatters about the ground by less, such as the traces of an
+    interpolation, keeps no slice; nor does one voxel below the ground keep all the others.
+
+    Raises
+    ------
+    BagDataError
+        If the volume holds NaN or infinity, or shows nothing.
+
+    Examples
+    --------
+    >>> kept_slices(np.array([[[0, 0]], [[0, 5]]]), ImageOptions(), where="scan")
+    (array([1]), 0.0)
+    """
+    low, high = data.min(axis=(1, 2)).astype(np.float64), data.max(axis=(1, 2)).astype(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
+    if len(wrong):
+        raise BagDataError(
+            f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
+            "convert the scan anew, or leave it out."
+        )
+    least, seen, advice = float(low.min()), "", "leave it out"
+    if options.window is not None:
+        dark, bright = options.window
+        low, high = (np.clip((ends - dark) / (bright - dark), 0, 1) for ends in (low, high))
+        seen, advice = f" after the window {dark:g},{bright:g}", "choose another `window`, or leave it out"
+    span = float(high.max() - low.min())
+    kept = np.flatnonzero(high - low > _FAINT * span)
+    if options.volume or not options.drop_empty:
+        kept = np.arange(len(data))
+    if span == 0 or not len(kept):
+        one = f"{low[0]:g} in every voxel" if span == 0 else "one intensity in each slice"
+        raise BagDataError(f"Expected a volume that shows something, got {one}{seen} (in {where}); {advice}.")
+    return kept, least
+
+
+class _Slices:
+    """Slices of a volume [D, H, W], resampled when they are read; `kept` are their numbers."""
+
+    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
+        self._data, self._kept, self._plan = data, kept, plan
+        _, height, width = plan.shape((1, data.shape[1], data.shape[2]))
+        self.shape = (len(kept), 1, height, width)
+        self.dtype = plan.dtype(data.dtype)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self._plan(self._data[self._kept[index]])[:, None]
+
+
+class _Whole:
+    """A volume as its only row."""
+
+    def __init__(self, data: NDArray[Any], plan: Resampling) -> None:
+        self._data, self._plan = data, plan
+        self.shape = (1, 1, *plan.shape((data.shape[0], data.shape[1], data.shape[2])))
+        self.dtype = plan.dtype(data.dtype)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        asked = len(np.arange(1)[index])
+        return self._plan(self._data)[None, None] if asked else np.empty((0, *self.shape[1:]), self.dtype)

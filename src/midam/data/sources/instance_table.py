@@ -1,0 +1,231 @@
+"""Bags in a table: one row an instance, one column the bag, one the label, the rest features."""
+
+import csv
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request
+from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, has_labels, require_columns
+from midam.data.validate import str_array
+from midam.errors import BagDataError, DataNotFoundError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+class TableReader(BagReader):
+    """A CSV, TSV or Parquet table with one row for each instance; a CSV starts with column names.
+
+    Bags stand in the order of their first rows, which need not be adjacent; label, group and split are the same in all
+    rows of a bag. Every column that is not named is a feature, numeric and finite: float32 where the file holds nothing
+    wider, else float64.
+    """
+
+    what = "a table of instances"
+    suffixes = (".csv", ".tsv", ".parquet")
+    parameters = (*COLUMNS, "coord_columns", "ignore_columns", *SPLITS)
+
+    def read(self, request: Request) -> Bags:
+        """Read the table; without `require_labels` every column but the bag's may be absent."""
+        path = request.path
+        if not path.is_file():
+            raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+        bag, label, group, split = (getattr(request, name) for name in COLUMNS)
+        texts = [name for name in (bag, group, split) if name is not None]
+        table = _Table(path, _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path, texts))
+        coords, ignored = list(request.coord_columns), list(request.ignore_columns)
+        if not request.require_labels:
+            here = set(table.frame.columns)
+            group, split = (name if name in here else None for name in (group, split))
+            coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
+        label = label if has_labels(table.frame, request) else None
+        named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
+        require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], str(path))
+        codes, ids = table.bags(bag)
+        labels = None if label is None else table.labels(label, codes, ids)
+        special = {bag, group, split, request.label_column, *coords, *ignored}
+        features = [str(name) for name in table.frame.columns if name not in special]
+        if not features:
+            raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
+        instances = table.numbers(features, codes, ids)
+        table.warn_of_patients(features, codes)
+        return Bags.from_arrays(
+            instances,
+            codes,
+            labels,
+            ids=ids,
+            groups=None if group is None else table.constant(group, codes, ids),
+            splits=None if split is None else table.splits(split, codes, ids),
+            coords=table.numbers(coords, codes, ids) if coords else None,
+            feature_names=features,
+            source=str(path),
+        )
+
+
+class _Table:
+    """A data frame that knows its file; its index counts the lines from ``offset``."""
+
+    def __init__(self, path: Path, frame: "pd.DataFrame") -> None:
+        self.path = path
+        self.frame = frame
+        self._unit, self._offset = ("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2)
+
+    def line(self, row: int) -> str:
+        """Name a row as the file counts it, from 1."""
+        return f"{self._unit} {int(self.frame.index[row]) + self._offset}"
+
+    def bags(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
+        """Bag number of each row, and the names of the bags."""
+        if len(self.frame) == 0:
+            raise BagDataError(f"Expected at least one row, got none (in {self.path}); add the instances.")
+        missing = np.flatnonzero(self.frame[column].isna())
+        if len(missing):
+            raise BagDataError(
+                f"Expected a bag in each row, got none (in {self.path}, {self.line(missing[0])}, column {column}); "
+                "name the bag."
+            )
+        import pandas as pd  # noqa: PLC0415
+
+        codes, names = pd.factorize(self.frame[column].astype(str))
+        return codes.astype(np.int64), np.asarray(names, dtype=np.str_)
+
+    def constant(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+        """Value of each bag in a column that is constant in a bag."""
+        values = self.frame[column]
+        first = np.unique(codes, return_index=True)[1]
+        own = values.iloc[first[codes]]
+        differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
+        rows = np.flatnonzero(differs)
+        if len(rows):
+            row = int(rows[0])
+            raise BagDataError(
+                f"Expected one {column} in a bag, got {own.iloc[row]} and {values.iloc[row]} "
+                f"(in {self.path}, {self.line(row)}, bag {ids[codes[row]]}); correct the column {column}."
+            )
+        return np.asarray(values.iloc[first])
+
+    def labels(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+        """Label of each bag as a number; NaN where it is missing."""
+        import pandas as pd  # noqa: PLC0415
+
+        values = self.frame[column]
+        numbers = pd.to_numeric(values, errors="coerce")
+        rows = np.flatnonzero(numbers.isna() & ~values.isna())
+        if len(rows):
+            row = int(rows[0])
+            raise BagDataError(
+                f"Expected labels 0 or 1, got {str(values.iloc[row])!r} (in {self.path}, {self.line(row)}, column "
+                f"{column}, bag {ids[codes[row]]}); recode the labels."
+            )
+        self.frame[column] = numbers
+        return self.constant(column, codes, ids)
+
+    def splits(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[np.str_]:
+        """Split of each bag under its canonical name."""
+        names = self.frame[column].astype(str).str.strip().str.lower().map(SPLIT_NAMES)
+        unknown = np.flatnonzero(names.isna())
+        if len(unknown):
+            row = int(unknown[0])
+            raise BagDataError(
+                f"Expected a split of train, val, test, got {str(self.frame[column].iloc[row])!r} (in {self.path}, "
+                f"{self.line(row)}, column {column}, bag {ids[codes[row]]}); rename the split."
+            )
+        self.frame[column] = names
+        return str_array(self.constant(column, codes, ids))
+
+    def numbers(self, columns: list[str], codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+        """Values of numeric columns, [M, len(columns)]; finite."""
+        import pandas as pd  # noqa: PLC0415
+
+        for column in columns:
+            values = self.frame[column]
+            if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
+                row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
+                other = f"name it with {given(group_column=column)}" if _of_patients(column) else "correct it"
+                raise BagDataError(
+                    f"Expected numbers in column {column}, got {str(values.iloc[row])!r} (in {self.path}, "
+                    f"{self.line(row)}, bag {ids[codes[row]]}); {other}, or leave the column out with "
+                    f"{given(ignore_columns=[column])}."
+                )
+        narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
+        array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            row, place = int(bad[0, 0]), int(bad[0, 1])
+            raise BagDataError(
+                f"Expected finite numbers, got {array[row, place]} (in {self.path}, {self.line(row)}, column "
+                f"{columns[place]}, bag {ids[codes[row]]}); drop or impute it."
+            )
+        return array
+
+    def warn_of_patients(self, features: Sequence[str], codes: NDArray[np.int64]) -> None:
+        """Say that a column which bears the name of patients, and is constant in each bag, is taken for a feature."""
+        for column in features:
+            if _of_patients(column) and (self.frame[column].groupby(codes).nunique() <= 1).all():
+                warnings.warn(
+                    f"column {column} is read as a feature (in {self.path}): if it names patients, give "
+                    f"{given(group_column=column)}, so that no patient is in two splits, or leave it out with "
+                    f"{given(ignore_columns=[column])}",
+                    UserWarning,
+                    stacklevel=5,
+                )
+
+
+def _of_patients(column: str) -> bool:
+    return column.lower() in PATIENT_COLUMNS
+
+
+def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
+    """Read CSV or TSV; bags, groups and splits stay text, so that the bag 007 keeps its zeros."""
+    import pandas as pd  # noqa: PLC0415
+
+    separator = _SEPARATORS[path.suffix.lower()]
+    what = "a table with a header line and as many fields in each line"
+    # pandas only warns of rows that are longer than the header, and cuts them.
+    with (
+        sound(what, path, ValueError, pd.errors.ParserWarning, OSError, advice="correct the file"),
+        warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
+    ):
+        _check_header(path, separator)
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            dtype=dict.fromkeys(names, str),
+            index_col=False,
+            skip_blank_lines=False,  # keeps the row number in step with the line number
+            low_memory=False,
+        )
+    return frame.dropna(how="all")
+
+
+def _check_header(path: Path, separator: str) -> None:
+    """Refuse nameless and repeated columns: pandas would rename them, and they would pass for features."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        header = next(csv.reader(file, delimiter=separator), [])
+    for number, name in enumerate(header, start=1):
+        if not name.strip():
+            raise BagDataError(
+                f"Expected a name for each column, got none for column {number} (in {path}); name the column, or "
+                "write the table without its row numbers."
+            )
+        if header.count(name) > 1:
+            raise BagDataError(
+                f"Expected unique column names, got {name!r} {header.count(name)} times (in {path}); rename them."
+            )
+
+
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import pandas as pd  # noqa: PLC0415
+
+    need("pyarrow", "Parquet", path, extra="parquet")
+    with sound("a Parquet file", path, ValueError, OSError, advice="write the file anew"):
+        return pd.read_parquet(path).reset_index(drop=True)

@@ -1,0 +1,195 @@
+"""Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.reader import Request
+from midam.data.sources.table_columns import (
+    PATIENT_COLUMNS,
+    binary_labels,
+    find_column,
+    find_file_column,
+    has_labels,
+    read_names_table,
+    require_columns,
+    split_names,
+)
+from midam.errors import BagDataError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """What a table says of the files that it names.
+
+    `index` are their positions, ascending; labels are 0 or 1; what the table does not say is None.
+    """
+
+    index: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    patients: NDArray[np.str_] | None
+    groups: NDArray[np.str_] | None
+    splits: NDArray[np.str_] | None
+
+
+def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
+    r"""Read what the label table of a request says of files, by their names without suffix.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such table.
+    BagDataError
+        If a column is missing, a row names no file (unless such rows are skipped), two names mean one file, a
+        file has two labels, or the labels are not 0 and 1.
+    ConfigError
+        If two columns name different files.
+
+    Warns
+    -----
+    UserWarning
+        Of files without a row, and of rows without a label or a file, that are left out.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.csv"
+    >>> _ = path.write_text("case_id,slide_id,label\np1,a,tumor\np2,b,normal\n")
+    >>> read_labels(Request("h5_files", labels=path, positive="tumor"), ["a", "b"]).labels
+    array([1, 0])
+    """
+    frame, where = read_names_table(str(request.labels)), str(request.labels)
+    if request.slides is not None:
+        frame = _join(frame, request)
+    files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
+    if not request.require_labels:
+        request = _present(request, frame)
+        file_column = file_column if file_column in frame.columns else None
+    label, group, split = request.label_column, request.group_column, request.split_column
+    column = find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
+    labeled = has_labels(frame, request)
+    if labeled:
+        require_columns(frame, [("label_column", label)], where)
+        empty = frame[label].isna()
+        if empty.any():
+            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
+            frame = frame[~empty]
+    frame = _matched(frame, files, column, request)
+    require_columns(frame, [("group_column", group), ("split_column", split)], where)
+    patient = find_column(frame, PATIENT_COLUMNS)
+    groups = group or (None if patient == column else patient)
+    if patient is None or (group is not None and frame[patient].isna().any()):
+        patient = group
+
+    def values(name: str | None) -> NDArray[np.str_] | None:
+        return None if name is None else _filled(frame, name, column, where)
+
+    splits = values(split)
+    return Labeled(
+        index=frame["_file"].to_numpy(dtype=np.int64),
+        labels=binary_labels(frame, label, request.positive, where=where) if labeled else None,
+        patients=values(patient),
+        groups=values(groups),
+        splits=None if splits is None else split_names(splits, where),
+    )
+
+
+def _present(request: Request, frame: "pd.DataFrame") -> Request:
+    """Leave out the columns that are absent."""
+    columns = (request.group_column, request.split_column)
+    group, split = (name if name in frame.columns else None for name in columns)
+    return replace(request, group_column=group, split_column=split)
+
+
+def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
+    """Add the files of a slide table to a table of patients; patients without files stay, without a name."""
+    slides = read_names_table(str(request.slides))
+    keys = [find_column(frame, PATIENT_COLUMNS) for frame in (patients, slides)]
+    for key, path in zip(keys, (request.labels, request.slides)):
+        if key is None:
+            raise BagDataError(
+                f"Expected a column of patients ({', '.join(PATIENT_COLUMNS)}), got none (in {path}); rename it."
+            )
+    _refuse_conflicts(patients, str(keys[0]), request.label_column, str(request.labels))
+    patients = patients.drop_duplicates(subset=[str(keys[0])])
+    slides = slides.rename(columns={str(keys[1]): str(keys[0])})
+    extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]
+    return patients.merge(slides[extra], on=str(keys[0]), how="left")
+
+
+def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request) -> "pd.DataFrame":
+    """Rows of the table that name a file, one a file, in the order of the files; `_file` is its position."""
+    where, patient = str(request.labels), find_column(frame, PATIENT_COLUMNS)
+    found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
+    frame = frame.assign(_file=[-1 if position is None else position for position in found])
+    lost = frame[frame["_file"] < 0]
+    if len(lost):
+        names = lost[column].fillna(lost[patient] if patient else "(empty)").fillna("(empty)").tolist()
+        if request.missing == "error":
+            raise BagDataError(
+                f"Expected a file for each row, got none for {len(lost)} of {len(frame)}: {first_names(names)} (in "
+                f"{request.source}, table {where}); add the files, or leave such rows out with "
+                f"{given(missing='skip')}."
+            )
+        _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
+        frame = frame[frame["_file"] >= 0]
+    _refuse_aliases(frame, files, column, where)
+    extra = sorted(set(range(len(files.names))) - set(frame["_file"]))
+    if len(extra) == len(files.names):
+        raise BagDataError(f"Expected rows for the files, got none that is complete (in {where}); fill the table.")
+    if extra:
+        names = [files.names[position] for position in extra]
+        count = f"{len(extra)} of {len(files.names)} files"
+        _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
+    for name in (request.label_column, request.group_column, request.split_column, patient):
+        _refuse_conflicts(frame, "_file", name, where, shown=column)
+    return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
+
+
+def _refuse_aliases(frame: "pd.DataFrame", files: NameIndex, column: str, where: str) -> None:
+    """Refuse rows of different names that hit one file: all but one mean another that is missing."""
+    counts = frame.groupby("_file", sort=False)[column].nunique()
+    for position in counts.index[counts > 1][:1]:
+        names = frame[column][frame["_file"] == position].unique()
+        raise BagDataError(
+            f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
+            f"{where}, column {column}); keep the row that means it, or add the other file under a name of its own."
+        )
+
+
+def _refuse_conflicts(
+    frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
+) -> None:
+    """Refuse several values of a column under one key."""
+    if column is None or column not in frame.columns:
+        return
+    counts = frame.groupby(key, sort=False)[column].nunique()
+    wrong = counts[counts > 1]
+    if len(wrong):
+        rows = frame[frame[key] == wrong.index[0]]
+        values = rows[column].dropna().unique()
+        raise BagDataError(
+            f"Expected one {column} for {rows[shown or key].iloc[0]}, got {values[0]} and {values[1]} (in {where}); "
+            "correct the table."
+        )
+
+
+def _filled(frame: "pd.DataFrame", name: str, shown: str, where: str) -> NDArray[np.str_]:
+    gaps = frame[frame[name].isna()]
+    if len(gaps):
+        raise BagDataError(
+            f"Expected a {name} in each row, got none for {gaps[shown].iloc[0]} (in {where}); fill it in."
+        )
+    return frame[name].to_numpy(dtype=np.str_)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=4)

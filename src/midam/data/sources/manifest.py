@@ -1,0 +1,85 @@
+"""A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
+
+import warnings
+
+import numpy as np
+
+from midam.data.bags import Bags
+from midam.data.sources.assemble import assemble
+from midam.data.sources.file_names import first_names
+from midam.data.sources.imageoptions import refuse_unused
+from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, parameters_of
+from midam.data.sources.table_columns import (
+    PATIENT_COLUMNS,
+    binary_labels,
+    find_column,
+    has_labels,
+    read_names_table,
+    require_columns,
+    split_names,
+)
+from midam.errors import BagDataError, DataNotFoundError, given
+
+
+class ManifestReader(BagReader):
+    """A row is a file; several rows of one bag are several files of it, in the order of the rows.
+
+    Paths are relative to the manifest's folder. Without a column group, that of the patient is the group, as in label
+    tables.
+    """
+
+    what = "a manifest"
+    suffixes = (".csv", ".tsv")
+    parameters = (*COLUMNS, "positive", *SPLITS, "images")
+
+    def takes(self, request: Request) -> bool:
+        """Whether a table has a column path."""
+        path = request.path
+        if not super().takes(request) or "path" in request.ignore_columns or not path.is_file():
+            return False
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+            line = file.readline(2**20).strip("\r\n")
+        return "path" in [name.strip(' "') for name in line.split("\t" if path.suffix.lower() == ".tsv" else ",")]
+
+    def read(self, request: Request) -> Bags:
+        """Read the manifest, and look into each file."""
+        path, where, bag = request.path, str(request.path), request.bag_column
+        frame = read_names_table(path)
+        label = request.label_column if has_labels(frame, request) else None
+        split = request.split_column or ("split" if "split" in frame.columns else None)
+        group = request.group_column
+        if group is None:
+            patient = find_column(frame, ("group", *PATIENT_COLUMNS))
+            group = None if patient in (bag, request.label_column, split) else patient
+        wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
+        require_columns(frame, wanted.items(), where)
+        for name in filter(None, wanted.values()):
+            if frame[name].isna().any():
+                line = int(np.argmax(frame[name].isna())) + 2
+                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {line}); fill it in.")
+        found = np.array([(path.parent / name).exists() for name in frame["path"]])
+        if not found.all():
+            names = frame["path"][~found].tolist()
+            text = f"{len(names)} of {len(frame)} rows: {first_names(names)} (in {where})"
+            if request.missing == "error" or not found.any():
+                raise DataNotFoundError(
+                    f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
+                    f"with {given(missing='skip')}."
+                )
+            warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
+            frame = frame[found]
+        paths = [path.parent / name for name in frame["path"]]
+        if request.require_labels:
+            allowed, what = parameters_of(paths, request.reader)
+            refuse_unused(request.images, allowed, what=what, where=where)
+        return assemble(
+            paths,
+            frame[bag].to_numpy(dtype=np.str_),
+            labels=None if label is None else binary_labels(frame, label, request.positive, where=where),
+            groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
+            splits=None if split is None else split_names(frame[split].to_numpy(dtype=np.str_), where),
+            options=request.images,
+            source=where,
+            reader=request.reader,
+            on_file=request.on_file,
+        )

@@ -1,0 +1,215 @@
+"""What files of instances hold, each and together."""
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from midam.data.sources.file_names import first_names
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.data.sources.reader import OnFile, file_reader
+from midam.errors import BagDataError, DataNotFoundError, given
+
+_LISTED = 10  # files at fault that a message names
+_PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What a file of instances holds.
+
+    Attributes
+    ----------
+    rows : int
+        Number of instances, at least 1.
+    instance_shape : tuple of int
+        Shape of one.
+    dtype : numpy.dtype
+        Of the instances.
+    coords_width : int or None
+        Numbers that give the place of an instance; None where there are none.
+    coords_dtype : numpy.dtype or None
+        Of the places.
+    attributes : dict
+    cut : str
+        See `midam.data.sources.formats.open_file.OpenFile`.
+    places : array of int64 [rows, C] or None
+        Of the patches or slices of an image, slide or volume.
+    """
+
+    rows: int
+    instance_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    coords_width: int | None
+    coords_dtype: np.dtype[Any] | None
+    attributes: Mapping[str, Mapping[str, Any]]
+    cut: str = ""
+    places: Places | None = None
+
+
+def open_file(
+    path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None, *, reader: str | None = None
+) -> OpenFile:
+    """Open a file of instances, or the folder of a DICOM series, with the reader of its format.
+
+    Parameters and errors as of `midam.data.sources.reader.FileReader.open`; `reader` names the only reader to ask.
+    """
+    found = file_reader(path, reader)
+    if not path.exists():
+        raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+    return found.open(path, options, places)
+
+
+def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
+    """Open a file and say what it holds; the features are read only where the format knows no other way.
+
+    Images and volumes are read as a whole, so that a damaged one is found now.
+
+    Raises
+    ------
+    BagDataError
+        If the file cannot be used: damaged, without features, empty, or with coordinates of another length.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "slide.npy"
+    >>> np.save(path, np.zeros((5, 3), dtype=np.float32))
+    >>> probe(path).rows, probe(path).instance_shape
+    (5, (3,))
+    """
+    opened = open_file(path, options, reader=reader)
+    try:
+        features, coords = opened.features, opened.coords
+        if len(features.shape) < 2 or features.dtype.kind not in "biuf":
+            raise BagDataError(
+                f"Expected features [n, D] of real numbers, got {features.dtype} {list(features.shape)} (in {path}); "
+                "write one row for each instance."
+            )
+        if 0 in features.shape:
+            raise BagDataError(
+                f"Expected at least one instance and one feature, got shape {list(features.shape)} (in {path}); "
+                "remove the file or fill it."
+            )
+        if coords is not None and (
+            len(coords.shape) != 2 or coords.shape[0] != features.shape[0] or coords.dtype.kind not in "iuf"
+        ):
+            raise BagDataError(
+                f"Expected coordinates [{features.shape[0]}, 2], one row for each instance, got {coords.dtype} "
+                f"{list(coords.shape)} (in {path}); extract the slide anew."
+            )
+        if opened.cut == "patches":
+            features[features.shape[0] - 1 :]  # a copy of a slide that broke off lacks its end
+        return FileFacts(
+            rows=features.shape[0],
+            instance_shape=features.shape[1:],
+            dtype=features.dtype.newbyteorder("="),
+            coords_width=None if coords is None else coords.shape[1],
+            coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
+            attributes=opened.attributes,
+            cut=opened.cut,
+            places=None if coords is None or not opened.cut else coords[:],
+        )
+    finally:
+        opened.close()
+
+
+def probe_files(
+    paths: Sequence[Path],
+    options: ImageOptions = DEFAULTS,
+    *,
+    reader: str | None = None,
+    on_file: OnFile | None = None,
+) -> list[FileFacts]:
+    """Probe files, several at a time, and check that they hold the same kind of instances.
+
+    Raises
+    ------
+    BagDataError
+        As `probe`, of each file that cannot be used, the first ten by name; or if shapes or dtypes differ, or only some
+        files have coordinates: naming the files.
+    """
+    facts: list[FileFacts] = []
+    wrong: list[BagDataError] = []
+    with ThreadPoolExecutor(max_workers=_PROBES) as pool:
+        futures = [pool.submit(probe, path, options, reader=reader) for path in paths]
+        try:
+            for number, future in enumerate(futures, start=1):
+                try:
+                    facts.append(future.result())
+                except BagDataError as error:
+                    wrong.append(error)
+                if on_file is not None:
+                    on_file(number, len(paths))
+        finally:
+            for future in futures:
+                future.cancel()
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        more = "" if len(wrong) <= _LISTED else f"\n- and {len(wrong) - _LISTED} more"
+        listed = "".join(f"\n- {error}" for error in wrong[:_LISTED])
+        raise BagDataError(
+            f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:{listed}{more}"
+        )
+    _check_same(paths, facts)
+    return facts
+
+
+def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    _refuse_mixed(paths, facts)
+    kinds: tuple[tuple[str, list[Any], str], ...] = (
+        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts[0])),
+        ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
+        ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
+    )
+    for what, values, advice in kinds:
+        # What most files have is right; in a tie, what comes first.
+        first = values.index(Counter(values).most_common(1)[0][0])
+        other = [place for place, value in enumerate(values) if value != values[first]]
+        if other:
+            named = first_names([str(paths[place]) for place in other], limit=_LISTED)
+            raise BagDataError(
+                f"Expected {what} {values[first]} as in {paths[first]}, got {values[other[0]]} (in {named}); {advice}."
+            )
+    scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
+    if len(scales) > 1 and facts[0].cut == "patches":
+        _warn_of_scales(facts)
+
+
+def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+    """Patches of slides have a magnification and are of tissue alone, those of images neither."""
+    patches = [place for place, fact in enumerate(facts) if fact.cut == "patches"]
+    slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
+    images = [place for place in patches if place not in set(slides)]
+    if slides and images:
+        raise BagDataError(
+            f"Expected slides alone or images alone, got both: {len(slides)} of {len(paths)} files are slides (first "
+            f"in {paths[slides[0]]}), {len(images)} are images (first in {paths[images[0]]}); leave one kind out."
+        )
+
+
+def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
+    """Patches of slides that were read at level 0 show areas of several sizes."""
+    said = [fact.attributes.get("coords", {}) for fact in facts]
+    if any(one.get("target_magnification") != one.get("level0_magnification") for one in said):
+        return
+    scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
+    warnings.warn(
+        f"slides of several magnifications ({first_names(scales)}) are read at level 0: give `magnification` to read "
+        "them at one",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+def _same_shape(fact: FileFacts) -> str:
+    if fact.cut in ("slices", "volume"):
+        return f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
+    return "convert the images to color, or to gray" if fact.cut else "use features of one encoder"

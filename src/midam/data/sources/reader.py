@@ -1,0 +1,208 @@
+"""What a reader is: a `BagReader` for a kind of input, a `FileReader` for a format of one bag's file.
+
+Both are rows of `midam.registry.READERS`. Readers are asked from the last row to the first, so that one that was added
+is asked before ours.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from midam.data.bags import Bags
+from midam.data.on_disk import ReadsName
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.errors import BagDataError
+from midam.registry import READERS
+
+BagBy = Literal["slide", "patient"]
+MissingName = Literal["error", "skip"]
+OnFile = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `midam.data.read_bags` was asked for: its parameters, under their names."""
+
+    source: str | Path
+    bag_column: str = "bag"
+    label_column: str = "label"
+    group_column: str | None = None
+    split_column: str | None = None
+    coord_columns: tuple[str, ...] = ()
+    ignore_columns: tuple[str, ...] = ()
+    labels: str | Path | None = None
+    slides: str | Path | None = None
+    positive: str | None = None
+    bag_by: BagBy = "slide"
+    split_file: str | Path | None = None
+    fold: int | None = None
+    missing: MissingName = "error"
+    images: ImageOptions = DEFAULTS
+    reads: ReadsName = "auto"
+    require_labels: bool = True
+    reader: str | None = None
+    on_file: OnFile | None = None
+
+    @property
+    def path(self) -> Path:
+        """The source, where it is a path."""
+        return Path(self.source)
+
+
+# Parameters of `Request` that say how tables are read, and those that apply to any data.
+COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
+LABELS = ("labels", "slides", "positive")
+SPLITS = ("split_file", "fold", "missing")
+
+
+class Reader(ABC):
+    """A kind of input, or a format of files.
+
+    Attributes
+    ----------
+    what : str
+        What messages call it, such as "a table of instances".
+    suffixes : tuple of str
+        Of the files that it takes, in lower case.
+    parameters : tuple of str
+        Parameters that apply to it.
+    """
+
+    what: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+
+class BagReader(Reader):
+    """A kind of input: it says what it takes, which parameters of `Request` apply to it, and reads bags."""
+
+    def takes(self, request: Request) -> bool:
+        """Whether the source is of this kind; by its suffix, unless a reader knows better."""
+        return request.path.suffix.lower() in self.suffixes and not request.path.is_dir()
+
+    @abstractmethod
+    def read(self, request: Request) -> Bags:
+        """Read the bags.
+
+        Raises
+        ------
+        BagDataError
+            If the data cannot be used; the message names file, column and bag.
+        """
+
+
+class FileReader(Reader):
+    """A format of one bag's file: it says what it takes, which parameters of `ImageOptions` apply, and opens files.
+
+    Attributes
+    ----------
+    family : str
+        Readers of one family may share a folder; by default each is its own.
+    maybe_table : bool
+        Whether such a file beside others is a table of labels or splits rather than a bag.
+    """
+
+    family: ClassVar[str] = ""
+    maybe_table: ClassVar[bool] = False
+
+    def takes(self, path: Path) -> bool:
+        """Whether a file, or a folder, is of this format; by its suffix, unless a reader knows better."""
+        return file_suffix(path) in self.suffixes and not path.is_dir()
+
+    @abstractmethod
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a file.
+
+        Parameters
+        ----------
+        path : Path
+            The file, or a folder that is one.
+        options : ImageOptions
+            How images, slides and volumes are cut.
+        places : array of int64 [n, C], optional
+            The places that an earlier opening found, so that tissue and empty slices are not looked for again.
+
+        Raises
+        ------
+        BagDataError
+            If the file cannot be used.
+        """
+
+    @property
+    def title(self) -> str:
+        """What a message calls its files: the first suffix."""
+        return self.suffixes[0] if self.suffixes else self.what
+
+
+def bag_reader(request: Request) -> BagReader | None:
+    """The reader that was named, else the first that takes the source."""
+    named = None if request.reader is None else READERS.find(request.reader)
+    if named is not None and issubclass(named, BagReader):
+        return named()  # type: ignore[no-any-return]
+    for reader in bag_readers():
+        if reader.takes(request):
+            return reader
+    return None
+
+
+def bag_readers() -> list[BagReader]:
+    """Readers of inputs, in the order in which they are asked."""
+    return [found() for found in reversed(_classes()) if issubclass(found, BagReader)]
+
+
+def file_readers(only: str | None = None) -> list[FileReader]:
+    """Readers of files, ours first; the one that was named alone, if it is one."""
+    named = None if only is None else READERS.find(only)
+    if named is not None and issubclass(named, FileReader):
+        return [named()]
+    return [found() for found in _classes() if issubclass(found, FileReader)]
+
+
+def file_reader(path: Path, only: str | None = None) -> FileReader:
+    """The reader of a file.
+
+    Raises
+    ------
+    BagDataError
+        If none takes it.
+    """
+    known = file_readers(only)
+    for reader in reversed(known):
+        if reader.takes(path):
+            return reader
+    raise BagDataError(
+        f"Expected a file of instances ({', '.join(known_suffixes(known))}) or the folder of a DICOM series, got "
+        f"{repr(path.suffix) if path.suffix else 'no suffix'} (in {path}); convert the file."
+    )
+
+
+def parameters_of(paths: list[Path], only: str | None = None) -> tuple[set[str], str]:
+    """Parameters of `ImageOptions` that apply to any of these files, and what the files are."""
+    found = {}
+    for suffix, path in {file_suffix(path): path for path in paths}.items():
+        found[suffix] = file_reader(path, only)
+    what = " and ".join(sorted({reader.what for reader in found.values()}))
+    return {name for reader in found.values() for name in reader.parameters}, what
+
+
+def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
+    """Suffixes of the files that can be read."""
+    return list(dict.fromkeys(suffix for reader in readers or file_readers() for suffix in reader.suffixes))
+
+
+def file_suffix(path: Path) -> str:
+    """Suffix of a file in lower case; of NIfTI that is compressed, both.
+
+    Examples
+    --------
+    >>> file_suffix(Path("a.B.PNG")), file_suffix(Path("scan.nii.gz"))
+    ('.png', '.nii.gz')
+    """
+    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+
+
+def _classes() -> list[type[Reader]]:
+    return [READERS.find(name) for name in READERS.names()]

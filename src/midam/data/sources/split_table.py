@@ -1,0 +1,202 @@
+"""Split tables of the field: CLAM's, Patho-Bench's, or any CSV with a column of names and one of splits."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.table_columns import find_file_column, read_names_table, split_names
+from midam.data.validate import SPLITS
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+
+
+def read_splits(
+    path: str | Path,
+    ids: Sequence[str],
+    *,
+    groups: Sequence[str] | None = None,
+    fold: int | None = None,
+    skip_missing: bool = False,
+    source: str = "memory",
+) -> NDArray[np.str_]:
+    r"""Split of each bag as a split table says.
+
+    Parameters
+    ----------
+    path : str or Path
+        A table, or a folder with CLAM's `splits_K.csv`.
+    ids : sequence of str [N]
+        Names of the bags.
+    groups : sequence of str [N], optional
+        Their patients, which a table may name instead.
+    fold : int, optional
+        Which `splits_K.csv` of a folder, or which column `fold_K` of a table.
+    skip_missing : bool, default False
+        Leave out names of the table that are no bags, instead of refusing them.
+    source : str
+        Of the bags, for messages.
+
+    Returns
+    -------
+    array of str [N]
+        "train", "val" or "test"; empty where the table says nothing.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such table.
+    BagDataError
+        If the table has another form, or names what is no bag.
+    ConfigError
+        If a fold is missing, or does not apply.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "splits_0.csv"
+    >>> _ = path.write_text(",train,val,test\n0,a,b,c\n1,d,,\n")
+    >>> read_splits(path, ["a", "b", "c", "d"]).tolist()
+    ['train', 'val', 'test', 'train']
+    """
+    path = _table_of(Path(path), fold)
+    frame, where = read_names_table(path), str(path)
+    lowered = {str(name).lower(): str(name) for name in frame.columns}
+    folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
+    bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
+    if not folds and fold is not None and not _numbered(path):
+        raise ConfigError(
+            f"Expected no `fold` with a table without columns fold_0, fold_1, ..., got {fold} (in {where})."
+        )
+    if {"train", "test"} <= lowered.keys() or {"train", "val"} <= lowered.keys():
+        pairs = _clam_pairs(frame, {name: lowered[name] for name in SPLITS if name in lowered}, where)
+    else:
+        column = _split_column(lowered, folds, fold, where)
+        frame = frame.dropna(subset=[column])
+        names = _name_column(frame, bags, patients, column, where=where, source=source)
+        pairs = list(zip(frame[names].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
+    by_patient = patients is not None and patients.count(n for n, _ in pairs) > bags.count(n for n, _ in pairs)
+    named, keys = (patients, groups) if by_patient else (bags, ids)
+    splits = _spread(pairs, named or bags, skip_missing=skip_missing, where=where, source=source)
+    return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
+
+
+def _table_of(path: Path, fold: int | None) -> Path:
+    """The table itself, or that of the fold in a folder."""
+    if path.is_dir():
+        names = first_names(sorted(p.name for p in path.glob("splits_*.csv")), limit=10) or "none"
+        if fold is None:
+            raise ConfigError(f"Expected `fold` with a folder of splits, got none; choose one of {names} (in {path}).")
+        for name in (f"splits_{fold}.csv", f"splits_{fold}_bool.csv"):
+            if (path / name).is_file():
+                return path / name
+        raise DataNotFoundError(f"Expected splits_{fold}.csv, got {names} (in {path}); choose another fold.")
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected a split table, got none (in {path}); check the path.")
+    number = _numbered(path)
+    if number and fold is not None and int(number) != fold:
+        raise ConfigError(
+            f"Expected fold {number} with {path.name}, got {given(fold=fold)}; name the folder, or leave it out."
+        )
+    return path
+
+
+def _numbered(path: Path) -> str | None:
+    found = re.fullmatch(r"splits_(\d+)(_bool)?", path.stem)
+    return None if found is None else found[1]
+
+
+def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> list[tuple[str, str]]:
+    """Names and splits of CLAM's table: a column a split, with names, or with truth values beside an index of names."""
+    values = {value.lower() for column in columns.values() for value in frame[column].dropna()}
+    if not values <= _TRUE.keys():
+        return [(name, split) for split, column in columns.items() for name in frame[column].dropna()]
+    index = str(frame.columns[0])
+    if index in columns.values():
+        raise BagDataError(
+            f"Expected a first column with names, got {index!r} (in {where}); write the table with its index."
+        )
+    pairs = []
+    for row in frame.to_dict("records"):
+        chosen = [split for split, column in columns.items() if _TRUE.get(str(row[column]).lower(), False)]
+        if len(chosen) > 1:
+            raise BagDataError(
+                f"Expected one split, got {' and '.join(chosen)} (in {where}, {row[index]}); choose one."
+            )
+        pairs += [(str(row[index]), split) for split in chosen]
+    return pairs
+
+
+def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, where: str) -> str:
+    if folds:
+        if fold not in folds:
+            raise ConfigError(
+                f"Expected `fold` as one of {', '.join(map(str, folds))}, got {fold} (in {where}); choose a fold."
+            )
+        return lowered[f"fold_{fold}"]
+    if "split" not in lowered:
+        raise BagDataError(
+            f"Expected columns train, val, test, or fold_0, ..., or split, got {', '.join(lowered.values())} (in "
+            f"{where}); rename them."
+        )
+    return lowered["split"]
+
+
+def _name_column(
+    frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, *, where: str, source: str
+) -> str:
+    """Column of the names: of bags, or of patients if more of these are found."""
+    counts: dict[str, int] = {}
+    for named in (bags, patients):
+        if named is None:
+            continue
+        try:
+            name = find_file_column(frame, named, None, avoid=column, where=where, source=source)
+        except BagDataError:
+            continue
+        except ConfigError:
+            # Two columns that might name patients do no harm where another one names more bags.
+            most = max(named.count(frame[c].dropna()) for c in frame.columns if c != column)
+            if most > max(counts.values(), default=0):
+                raise
+            continue
+        counts[name] = max(named.count(frame[name].dropna()), counts.get(name, 0))
+    if not counts:
+        return find_file_column(frame, bags, None, avoid=column, where=where, source=source)
+    return max(counts, key=lambda name: counts[name])
+
+
+def _spread(
+    pairs: list[tuple[str, str]],
+    named: NameIndex,
+    *,
+    skip_missing: bool,
+    where: str,
+    source: str,
+) -> dict[str, str]:
+    """Split of each bag or patient from the splits of names."""
+    splits: dict[str, str] = {}
+    unknown = []
+    for name, split in pairs:
+        position = named.find(name)
+        if position is None:
+            unknown.append(name)
+        elif splits.setdefault(named.names[position], split) != split:
+            raise BagDataError(
+                f"Expected one split for {name}, got {splits[named.names[position]]} and {split} (in {where}); correct "
+                "the table."
+            )
+    if (unknown and not skip_missing) or not splits:
+        raise BagDataError(
+            f"Expected names of bags of {source}, got {len(unknown)} unknown: {first_names(unknown)} (in {where}); "
+            f"correct the table, or leave such names out with {given(missing='skip')}."
+        )
+    return splits

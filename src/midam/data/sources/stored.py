@@ -1,0 +1,43 @@
+"""A store as input, with its own labels or with those of a table."""
+
+from typing import ClassVar
+
+from midam.data.bags import Bags
+from midam.data.sources.label_table import read_labels
+from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request
+from midam.data.store import is_store, open_store
+
+
+class StoreReader(BagReader):
+    """A store with its own labels."""
+
+    what = "a store without `labels`"
+    parameters: ClassVar[tuple[str, ...]] = SPLITS
+
+    def takes(self, request: Request) -> bool:
+        """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""
+        path = request.path
+        return path.is_dir() and (is_store(path) or (path / "instances.bin").exists())
+
+    def read(self, request: Request) -> Bags:
+        """Open the store."""
+        return open_store(request.path, reads=request.reads)
+
+
+class RelabeledStoreReader(StoreReader):
+    """A store with the labels of a table, and its groups and splits where it has any."""
+
+    what = "a store"
+    parameters = (*COLUMNS, *LABELS, *SPLITS)
+
+    def takes(self, request: Request) -> bool:
+        """Whether the folder is a store, and a label table is named."""
+        return request.labels is not None and super().takes(request)
+
+    def read(self, request: Request) -> Bags:
+        """Open the store, and read the table."""
+        bags = super().read(request)
+        said = read_labels(request, bags.ids.tolist())
+        news = {"groups": said.groups, "splits": said.splits}
+        known = {name: value for name, value in news.items() if value is not None}
+        return bags.subset(said.index).replace(labels=said.labels, **known)

@@ -1,0 +1,232 @@
+"""The rows of an import: files that are allocated at the start, and filled by several threads at once."""
+
+import errno
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags, content_hash
+from midam.data.on_disk import Rows
+from midam.data.store.format import RowFacts
+from midam.data.store.plan import Journal, WrittenBag
+from midam.data.validate import row_chunks
+from midam.errors import BagDataError
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
+_BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighbouring small bags are one piece of work
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@dataclass
+class ImportProgress:
+    """What an import has done.
+
+    Attributes
+    ----------
+    on_bag : callable
+        Called with the position of each bag that is written.
+    done : dict
+        The bags that are written, by position.
+    """
+
+    on_bag: Callable[[int], None]
+    done: dict[int, WrittenBag] = field(default_factory=dict)
+
+    def add(self, bag: WrittenBag) -> None:
+        """Count a bag."""
+        self.done[bag.number] = bag
+        self.on_bag(bag.number)
+
+
+class RowFiles:
+    """Files of rows, allocated as a whole.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie.
+    facts : sequence of RowFacts
+        What they will hold.
+
+    Raises
+    ------
+    OSError
+        If there is no room for them; naming the file.
+    """
+
+    def __init__(self, folder: Path, facts: Sequence[RowFacts]) -> None:
+        self.handles: list[int] = []
+        self.paths = [folder / fact.file for fact in facts]
+        try:
+            for path, fact in zip(self.paths, facts, strict=True):
+                self.handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                _allocate(self.handles[-1], fact.bytes, path)
+        except OSError:
+            self.close()
+            raise
+
+    def write(self, number: int, content: NDArray[Any], offset: int) -> None:
+        """Write rows to file `number` from byte `offset` on."""
+        view = memoryview(content.reshape(-1).view(np.uint8).data)
+        try:
+            while view:
+                count = os.pwrite(self.handles[number], view, offset)
+                view, offset = view[count:], offset + count
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.paths[number])) from error
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        for handle in self.handles:
+            os.fsync(handle)
+
+    def close(self) -> None:
+        """Close the files."""
+        for handle in self.handles:
+            os.close(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_rows(
+    bags: Bags, starts: NDArray[np.int64], files: RowFiles, journal: Journal, *, jobs: int, progress: ImportProgress
+) -> None:
+    """Write the bags that are not in the journal, and note them there once their bytes are on the disk."""
+    stop = threading.Event()
+    fresh: list[WrittenBag] = []
+    committed = time.monotonic()
+    failed = False
+
+    def write_block(numbers: list[int]) -> list[WrittenBag]:
+        found: list[WrittenBag] = []
+        with suppress(_StoppedError):
+            for number in numbers:
+                found.append(_write_bag(bags, number, int(starts[number]), files, stop))
+        return found
+
+    def commit() -> None:
+        nonlocal failed
+        try:
+            files.sync()
+            journal.add(fresh)
+        except OSError:
+            failed = True  # a second try would note what the disk has refused
+            raise
+        fresh.clear()
+
+    with ThreadPoolExecutor(jobs, thread_name_prefix="midam-import") as pool:
+        futures = [pool.submit(write_block, block) for block in _blocks(bags, progress.done)]
+        try:
+            for future in as_completed(futures):
+                for bag in future.result():
+                    fresh.append(bag)
+                    progress.add(bag)
+                if time.monotonic() - committed > _COMMIT_SECONDS:
+                    commit()
+                    committed = time.monotonic()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            ended = [future for future in futures if not future.cancelled() and future.exception() is None]
+            written = {bag.number: bag for future in ended for bag in future.result()}
+            fresh.extend(bag for number, bag in written.items() if number not in progress.done)
+            progress.done.update(written)
+            raise
+        finally:
+            if fresh and not failed:
+                commit()
+
+
+def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threading.Event) -> WrittenBag:
+    """Copy one bag to its place."""
+    digest = content_hash(bags.instances.dtype.newbyteorder("<"), bags.instance_shape)
+    span = (int(bags.starts[number]), int(bags.sizes[number]))
+    for offset, chunk in _chunks(bags.instances, span, stop):
+        _check_finite(chunk, offset, bags, number)
+        digest.update(chunk.data)
+        files.write(0, chunk, (start + offset) * chunk[0].nbytes)
+    if bags.coords is None:
+        return WrittenBag(number, digest.hexdigest(), None)
+    checksum: _Hash = hashlib.sha256()
+    for offset, chunk in _chunks(bags.coords, span, stop):
+        checksum.update(chunk.data)
+        files.write(1, chunk, (start + offset) * chunk[0].nbytes)
+    return WrittenBag(number, digest.hexdigest(), checksum.hexdigest())
+
+
+def _chunks(
+    rows: NDArray[Any] | Rows, span: tuple[int, int], stop: threading.Event
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Little-endian chunks of a bag, each with the position of its first row in the bag."""
+    first, size = span
+    little = rows.dtype.newbyteorder("<")
+    for low, high in row_chunks(rows, np.array([first]), np.array([size])):
+        if stop.is_set():
+            raise _StoppedError
+        yield low - first, np.ascontiguousarray(rows[low:high], dtype=little)
+
+
+class _StoppedError(Exception):
+    """A worker was told to stop in the middle of a bag."""
+
+
+def _check_finite(chunk: NDArray[Any], offset: int, bags: Bags, number: int) -> None:
+    if chunk.dtype.kind != "f":
+        return
+    flat = chunk.reshape(len(chunk), -1)
+    good = np.isfinite(flat)
+    if good.all():
+        return
+    row, column = np.argwhere(~good)[0]
+    file = bags.source if bags.sources is None else bags.sources[number]
+    raise BagDataError(
+        f"Expected finite numbers, got {flat[row, column]} at instance {offset + row}, column {column} (in {file}, "
+        f"bag {bags.ids[number]}); drop or impute it."
+    )
+
+
+def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
+    """Bags that are left, neighbouring small ones together."""
+    row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
+    block: list[int] = []
+    size = 0
+    for number, rows in enumerate(bags.sizes.tolist()):
+        if number in done:
+            continue
+        block.append(number)
+        size += rows * row_bytes
+        if size >= _BLOCK_BYTES or len(block) == _BLOCK_BAGS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _allocate(handle: int, size: int, path: Path) -> None:
+    """Take the room at the start, so that a full disk is found before the work is done."""
+    try:
+        try:
+            os.posix_fallocate(handle, 0, size)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+        os.ftruncate(handle, size)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,0 +1,193 @@
+"""The store: bags of any size in a folder, opened at once, read by position, verified bag by bag.
+
+    instances.bin   the instances of all bags, bag after bag: little-endian, no header
+    coords.bin      their coordinates, if there are any
+    bags.npz        the bag table: ids, sizes, labels, groups, splits, sources, attributes, digests
+    store.json      what the files hold, and their digests; written last
+
+Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads the table and the sizes of the files,
+never the instances.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags, content_hash
+from midam.data.on_disk import ReadsName, RowFile, Rows
+from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
+from midam.data.validate import row_chunks
+from midam.errors import BagDataError, DataNotFoundError
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+
+@dataclass(frozen=True)
+class DamagedBag:
+    """A bag whose bytes are not those that were written.
+
+    Attributes
+    ----------
+    bag : str
+        Its id.
+    file : str
+        The file that differs.
+    """
+
+    bag: str
+    file: str
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether a folder is a store, of any version: one with a whole ``store.json``.
+
+    Examples
+    --------
+    >>> is_store(".")
+    False
+    """
+    return read_json(Path(path) / DESCRIPTION) is not None
+
+
+def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
+    """Open a store; the instances stay on disk.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    reads : {"auto", "mmap", "pread"}
+        How instances are read; see `midam.data.on_disk.RowFile`.
+
+    Returns
+    -------
+    Bags
+        Its bags. They know their digests; several processes and threads can read them at once.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such folder.
+    BagDataError
+        If it is no store, of a newer version, or a file is missing, cut short or another.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from midam.data.store import write_store
+    >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
+    >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))[1]
+    array([[3., 4.],
+           [5., 6.]])
+    """
+    bags, _ = _open(Path(path), reads)
+    return bags
+
+
+def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
+    """Read a whole store and compare each bag with its digest.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    jobs : int, default 1
+        Bags at a time, by threads.
+    on_bag : callable, optional
+        Called with the position of each bag that is read.
+
+    Returns
+    -------
+    list of DamagedBag
+        In the order of the bags; empty if the store is sound.
+
+    Raises
+    ------
+    DataNotFoundError, BagDataError
+        If the store cannot be opened; see `open_store`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from midam.data.store import write_store
+    >>> bags = Bags.from_list([[[1.0]], [[2.0]]])
+    >>> verify_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
+    []
+    """
+    bags, coords_digests = _open(Path(path), "pread")
+
+    def damage(number: int) -> list[DamagedBag]:
+        expected = [(bags.instances, content_hash(bags.instances.dtype, bags.instance_shape), bags.digests)]
+        if bags.coords is not None:
+            expected.append((bags.coords, sha256(), coords_digests))
+        return [
+            DamagedBag(str(bags.ids[number]), rows.paths[0].name)
+            for rows, digest, digests in expected
+            if isinstance(rows, Rows) and digests is not None and _hashed(rows, bags, number, digest) != digests[number]
+        ]
+
+    found: dict[int, list[DamagedBag]] = {}
+    with ThreadPoolExecutor(jobs, thread_name_prefix="midam-verify") as pool:
+        futures = {pool.submit(damage, number): number for number in range(len(bags))}
+        try:
+            for future in as_completed(futures):
+                found[futures[future]] = future.result()
+                if on_bag is not None:
+                    on_bag(futures[future])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [bag for number in range(len(bags)) for bag in found[number]]
+
+
+def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
+    """Bags of a store, and the digests of their coordinates."""
+    if not path.is_dir():
+        raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); check the path.")
+    facts = read_description(path)
+    instances = _rows(path, facts.instances, reads)
+    coords = None if facts.coords is None else _rows(path, facts.coords, reads)
+    table = read_table(path, facts.table)
+    sizes = table["sizes"].astype(np.int64)
+    bags = Bags(
+        instances,
+        starts=np.cumsum(sizes) - sizes,
+        sizes=sizes,
+        ids=table["ids"],
+        labels=None if "labels" not in table else table["labels"].astype(np.int64),
+        groups=table.get("groups"),
+        splits=table.get("splits"),
+        coords=coords,
+        digests=table["digests"],
+        feature_names=facts.feature_names,
+        sources=table.get("sources"),
+        attributes=table.get("attributes"),
+        cut=facts.cut,
+        source=str(path),
+    )
+    return bags, table.get("coords_digests")
+
+
+def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:
+    path = folder / facts.file
+    found = path.stat().st_size if path.is_file() else 0
+    if found != facts.bytes:
+        raise BagDataError(
+            f"Expected {facts.bytes} bytes, got {found} (in {path}); the file was cut or changed: import the data "
+            "again."
+        )
+    return RowFile(path, shape=facts.shape, dtype=facts.dtype, reads=reads)
+
+
+def _hashed(rows: Rows, bags: Bags, number: int, digest: "_Hash") -> str:
+    span: Any = (np.array([bags.starts[number]]), np.array([bags.sizes[number]]))
+    for low, high in row_chunks(rows, *span):
+        digest.update(np.ascontiguousarray(rows[low:high]).data)
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""Writing a store: one pass over each bag, in parallel, so that a stopped import goes on where it was."""
+
+import errno
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.store.copy import ImportProgress, RowFiles, write_rows
+from midam.data.store.format import (
+    COORDS,
+    DESCRIPTION,
+    INSTANCES,
+    TABLE,
+    Description,
+    RowFacts,
+    sync_folder,
+    table_bytes,
+    write_file,
+)
+from midam.data.store.plan import Journal, WrittenBag, plan_digest
+from midam.errors import BagDataError, RunStoppedError, StoreError
+
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
+    """Write bags into a store: a folder that `midam.data.store.open_store` opens at once, whatever its size.
+
+    Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, with a journal of the bags that
+    are on the disk; the folder takes its name when it is complete. After a stop or a kill the same call goes on, and
+    the result has the same bytes as that of an uninterrupted one. If the bags have changed meanwhile, it starts anew
+    with a warning.
+
+    Parameters
+    ----------
+    bags : Bags
+        Bags in memory or on disk, whatever their rows.
+    out : str or Path
+        Folder to write; must not exist, or be empty.
+    jobs : int, default 1
+        Bags at a time, by threads: reading, hashing and writing run beside each other.
+    on_bag : callable, optional
+        Called with the position of each bag that is written, those of an earlier call first.
+
+    Returns
+    -------
+    Path
+        `out`.
+
+    Raises
+    ------
+    BagDataError
+        If an instance is NaN or infinite; the message names file, bag and instance.
+    StoreError
+        If `out` is taken, another process writes it, or the disk is full.
+    RunStoppedError
+        If Ctrl-C stopped it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from midam.data.store import open_store
+    >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]], labels=[0, 1])
+    >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
+    Bags(2 bags, 1 positive, 3 instances (1,))
+    """
+    place = Path(os.path.realpath(out))  # a link stays a link: what it leads to is written
+    part, journal_path = place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
+    progress = ImportProgress(on_bag or (lambda _: None))
+    with _explained(bags, place, (part, journal_path), progress):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with Journal(journal_path, owner=str(out)) as journal:
+            if not part.exists() and _is_taken(place):
+                journal.remove()  # of an import that was killed after its last step
+            require_free(place)
+            _write(bags, part, journal, jobs=jobs, progress=progress)
+            os.rename(part, place)
+            sync_folder(place.parent)
+            journal.remove()
+    return Path(out)
+
+
+def _is_taken(place: str | Path) -> bool:
+    """Whether something stands where a store is to be written; an empty folder does not count."""
+    place = Path(os.path.realpath(place))
+    return place.exists() and not (place.is_dir() and not any(place.iterdir()))
+
+
+def require_free(place: str | Path) -> None:
+    """Refuse a place that is taken, before any data is read.
+
+    Raises
+    ------
+    StoreError
+        If something stands there.
+    """
+    if _is_taken(place):
+        raise StoreError(
+            f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
+        )
+
+
+def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: ImportProgress) -> None:
+    """Fill the hidden folder; the description comes last."""
+    starts = np.cumsum(bags.sizes) - bags.sizes
+    total = bags.num_instances
+    instances = RowFacts.of(INSTANCES, total, bags.instances.dtype, bags.instance_shape)
+    coords = None if bags.coords is None else RowFacts.of(COORDS, total, bags.coords.dtype, bags.coords.shape[1:])
+    facts = [instances] if coords is None else [instances, coords]
+    fresh = _prepare(bags, part, journal, facts, progress)
+    try:
+        files = RowFiles(part, facts)
+    except OSError:
+        if fresh:  # nothing was written that a later call could use
+            shutil.rmtree(part, ignore_errors=True)
+            journal.remove()
+        raise
+    with files:
+        write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
+        files.sync()
+    content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
+    write_file(part / TABLE, content)
+    table = {
+        "file": TABLE,
+        "count": len(bags),
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
+    write_file(part / DESCRIPTION, description.to_json().encode())
+    sync_folder(part)
+
+
+def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
+    """Take over what an earlier call wrote, or begin; returns whether the folder is a fresh one."""
+    plan = plan_digest(bags)
+    written = journal.written(plan)
+    if written is None and part.exists():
+        warnings.warn(
+            f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",
+            UserWarning,
+            stacklevel=4,
+        )
+    sizes = [(part / fact.file).stat().st_size for fact in facts if (part / fact.file).is_file()]
+    if not written or sizes != [fact.bytes for fact in facts]:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        journal.begin(plan)
+        return True
+    (part / DESCRIPTION).unlink(missing_ok=True)
+    for bag in written:
+        progress.add(bag)
+    return False
+
+
+def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | None]:
+    return {
+        "ids": bags.ids,
+        "sizes": bags.sizes.astype("<i8"),
+        "labels": None if bags.labels is None else bags.labels.astype(np.int8),
+        "groups": bags.groups,
+        "splits": bags.splits,
+        "sources": bags.sources,
+        "attributes": bags.attributes,
+        "digests": np.array([bag.digest for bag in written]),
+        "coords_digests": None if bags.coords is None else np.array([str(bag.coords_digest) for bag in written]),
+    }
+
+
+@contextmanager
+def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: ImportProgress) -> Iterator[None]:
+    """Say what is left, and how to go on, when an import ends before its time."""
+    part = hidden[0]
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise RunStoppedError(
+            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {part}); the same command goes on from "
+            "there"
+        ) from None
+    except BagDataError as error:
+        raise BagDataError(f"{error} What is written lies in {part}; remove it, or import again.") from error
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        left = [str(path) for path in hidden if path.exists()]
+        rest = (
+            f"free some and repeat the command: it goes on with what is written in {' and '.join(left)}."
+            if left
+            else "free some, or choose another place; nothing was written."
+        )
+        raise StoreError(
+            f"Expected room for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
+        ) from error

@@ -1,0 +1,212 @@
+"""Checks of the arrays that `midam.data.bags.Bags` is made of. Each error names the first bag at fault."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.on_disk import Rows
+from midam.errors import BagDataError
+
+SPLITS = ("train", "val", "test")
+_CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
+
+
+def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
+    """Return whole numbers as int64 [n]."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise BagDataError(f"Expected one-dimensional {name}, got shape {array.shape} (in {source}); flatten them.")
+    whole = array.astype(np.int64) if array.dtype.kind in "biuf" and np.isfinite(array).all() else None
+    if whole is None or not np.array_equal(whole, array):
+        raise BagDataError(f"Expected {name} that are whole numbers, got {array.dtype} (in {source}); number them.")
+    return whole
+
+
+def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
+    """Return group names as str [n]; a missing one would tie unrelated bags into one group."""
+    # Names that are an array already, as those of a store, take no loop: a hundred thousand open in milliseconds.
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+        names = values.ravel()
+        if not (np.char.isspace(names) | (names == "")).any():
+            return names
+    for place, value in enumerate(np.asarray(values, dtype=object).ravel()):
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        if missing or not str(value).strip():
+            bag = ids[place] if place < len(ids) else place
+            raise BagDataError(
+                f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
+                "shares no group gets a name of its own."
+            )
+    return str_array(values)
+
+
+def str_array(values: ArrayLike) -> NDArray[np.str_]:
+    """Return names as an array of str [n]."""
+    array = np.asarray(values)
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    return array.astype(np.str_)
+
+
+def text_array(values: ArrayLike) -> NDArray[np.object_]:
+    """Return texts as an array of str objects [n]: a long one does not widen the others, and equal ones can be one."""
+    array = np.asarray(values, dtype=object)
+    if set(map(type, array.ravel().tolist())) <= {str}:
+        return array
+    found = np.empty(array.shape, dtype=object)
+    found.ravel()[:] = [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    return found
+
+
+def label_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.int64]:
+    """Return labels as int64 [N]; each is 0 or 1."""
+    array = np.asarray(values)
+    check_length(array, ids, "label", source)
+    wrong = np.flatnonzero([value not in (0, 1) for value in array.tolist()])
+    if len(wrong):
+        first = wrong[0]
+        raise BagDataError(
+            f"Expected labels 0 or 1, got {array.tolist()[first]!r} (in {source}, bag {ids[first]}); recode the labels."
+        )
+    return array.astype(np.int64)
+
+
+def check_length(array: NDArray[Any], ids: NDArray[np.str_], name: str, source: str) -> None:
+    """Refuse an array that is not [N]."""
+    if array.shape != ids.shape:
+        raise BagDataError(
+            f"Expected one {name} for each of the {len(ids)} bags, got shape {array.shape} (in {source}); "
+            f"give as many {name}s as bags."
+        )
+
+
+def count_instances(
+    numbers: NDArray[np.int64], expected: int, ids: NDArray[np.str_] | None, source: str
+) -> NDArray[np.int64]:
+    """Count the instances of the bags 0, 1, ..., at least ``expected`` of them; refuse gaps."""
+    if len(numbers) and numbers.min() < 0:
+        raise BagDataError(f"Expected bag numbers from 0, got {numbers.min()} (in {source}); number the bags anew.")
+    present = np.unique(numbers)
+    count = max(int(numbers.max(initial=-1)) + 1, expected)
+    if len(present) < count:
+        gap = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
+        raise BagDataError(empty_bag_message(gap if ids is None or gap >= len(ids) else ids[gap], source))
+    return np.bincount(numbers, minlength=count)
+
+
+def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str, source: str) -> NDArray[Any]:
+    """Join the arrays of the bags; all have one width and none is empty."""
+    if not parts:
+        raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
+    if len(ids) != len(parts):
+        raise BagDataError(
+            f"Expected one id for each of the {len(parts)} bags, got {len(ids)} (in {source}); "
+            "give as many ids as bags."
+        )
+    for part, bag in zip(parts, ids, strict=True):
+        if part.ndim == 0 or len(part) == 0:
+            raise BagDataError(empty_bag_message(bag, source))
+        if part.shape[1:] != parts[0].shape[1:]:
+            raise BagDataError(
+                f"Expected {name} of shape {parts[0].shape[1:]} as in bag {ids[0]}, got {part.shape[1:]} "
+                f"(in {source}, bag {bag}); give all bags the same width."
+            )
+    return np.concatenate(parts)
+
+
+def empty_bag_message(bag: object, source: str) -> str:
+    """Return the message about a bag that holds nothing."""
+    return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
+
+
+def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
+    """Refuse instances that are no numeric array [M, ...], and coordinates that do not fit them."""
+    if not isinstance(instances, np.ndarray | Rows) or instances.ndim < 2 or 0 in instances.shape[1:]:
+        raise BagDataError(
+            f"Expected instances as an array [instances, features, ...], got shape {np.shape(instances)} "
+            f"(in {source}); give each instance at least one feature."
+        )
+    if instances.dtype.kind not in "biuf":
+        raise BagDataError(
+            f"Expected real numbers as instances, got {instances.dtype} (in {source}); convert them to float32."
+        )
+    if coords is not None and (coords.ndim != 2 or len(coords) != len(instances) or coords.dtype.kind not in "iuf"):
+        raise BagDataError(
+            f"Expected numeric coordinates [{len(instances)}, C], got {coords.dtype} {coords.shape} (in {source}); "
+            "give one row for each instance."
+        )
+
+
+def check_layout(
+    starts: NDArray[np.int64], sizes: NDArray[np.int64], ids: NDArray[np.str_], rows: int, source: str
+) -> None:
+    """Refuse duplicate ids, empty bags, and bags that reach beyond the ``rows`` instances."""
+    if len(sizes) == 0:
+        raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
+    check_length(ids, np.empty(len(sizes), dtype=np.str_), "id", source)
+    check_length(starts, ids, "start", source)
+    names, counts = np.unique(ids, return_counts=True)
+    if counts.max() > 1:
+        raise BagDataError(
+            f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag {names[counts.argmax()]}); "
+            "rename or merge them."
+        )
+    if sizes.min() < 1:
+        raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
+    outside = np.flatnonzero((starts < 0) | (starts + sizes > rows))
+    if len(outside):
+        raise BagDataError(
+            f"Expected bags inside the {rows} instances, got instances up to {(starts + sizes)[outside[0]]} "
+            f"(in {source}, bag {ids[outside[0]]}); correct starts and sizes."
+        )
+
+
+def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
+    """Refuse names other than train, val and test."""
+    check_length(splits, ids, "split", source)
+    wrong = np.flatnonzero(~np.isin(splits, SPLITS))
+    if len(wrong):
+        raise BagDataError(
+            f"Expected a split of {', '.join(SPLITS)}, got {str(splits[wrong[0]])!r} (in {source}, bag "
+            f"{ids[wrong[0]]}); rename the split."
+        )
+
+
+def check_finite(
+    instances: NDArray[Any] | Rows,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    ids: NDArray[np.str_],
+    source: str,
+) -> None:
+    """Read the bags by chunks and refuse NaN and infinity."""
+    order = np.argsort(starts, kind="stable")
+    for first, last in row_chunks(instances, starts[order], sizes[order]):
+        chunk = instances[first:last].reshape(last - first, -1)
+        good = np.isfinite(chunk)
+        if not good.all():
+            row, column = np.argwhere(~good)[0]
+            position = first + int(row)
+            bag = order[np.searchsorted(starts[order], position, side="right") - 1]
+            raise BagDataError(
+                f"Expected finite numbers, got {chunk[row, column]} at instance {position - int(starts[bag])}, "
+                f"column {column} (in {source}, bag {ids[bag]}); drop or impute it."
+            )
+
+
+def row_chunks(
+    instances: NDArray[Any] | Rows, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows, about 16 MiB at most, that cover the bags in their order."""
+    bytes_per_row = max(int(instances.itemsize * np.prod(instances.shape[1:], dtype=np.int64)), 1)
+    step = max(_CHUNK_BYTES // bytes_per_row, 1)
+    ends = starts + sizes
+    # Neighbouring bags are read in one go: a bag opens a run where it does not follow its predecessor.
+    opens = np.flatnonzero(np.append(True, starts[1:] != ends[:-1]))
+    closes = np.append(opens[1:], len(starts)) - 1
+    for first, last in zip(starts[opens].tolist(), ends[closes].tolist(), strict=True):
+        for begin in range(first, last, step):
+            yield begin, min(begin + step, last)

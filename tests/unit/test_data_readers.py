@@ -1,0 +1,133 @@
+"""Readers are an extension point: an input or a format that was added is found by name, class path and plug-in."""
+
+import importlib.metadata
+import pickle
+
+import numpy as np
+import pytest
+
+from midam import registry
+from midam.data.bags import Bags
+from midam.data.sources import read_bags
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.reader import BagReader, FileReader, bag_readers, file_readers
+from midam.data.store import open_store, write_store
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
+from midam.registry import READERS
+
+HERE = "tests.unit.test_data_readers"
+
+
+class WordReader(BagReader):
+    """Bags of one number a word: ``a 1 2`` is the bag a."""
+
+    what = "a list of words"
+    suffixes = (".words",)
+    parameters = ("fold", "split_file", "missing")
+
+    def read(self, request):
+        """Read the file."""
+        lines = [line.split() for line in request.path.read_text().splitlines()]
+        arrays = [np.array(words[1:], dtype=np.float64)[:, None] for words in lines]
+        return Bags.from_list(arrays, [0, 1], ids=[words[0] for words in lines], source=str(request.path))
+
+
+class RawReader(FileReader):
+    """One file a bag: float32 numbers, two a row."""
+
+    what = "raw numbers"
+    suffixes = (".raw",)
+
+    def open(self, path, options, places=None):
+        """Open a file."""
+        return OpenFile(np.fromfile(path, dtype="<f4").reshape(-1, 2))
+
+
+class AnyReader(RawReader):
+    """The same, whatever the suffix."""
+
+    suffixes = ()
+
+    def takes(self, path):
+        """Whether it is a file."""
+        return path.suffix != ".csv"
+
+
+@pytest.fixture
+def words(tmp_path):
+    path = tmp_path / "bags.words"
+    path.write_text("a 1 2\nb 3\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, rows in (("a", 3), ("b", 2)):
+        np.arange(2 * rows, dtype="<f4").tofile(tmp_path / f"{name}.raw")
+    (tmp_path / "labels.csv").write_text("slide_id,label\na.raw,1\nb,0\n")
+    return tmp_path
+
+
+@pytest.fixture
+def added():
+    yield READERS.add
+    for name in ("words", "raw"):
+        if name in READERS.names():
+            READERS.remove(name)
+
+
+def test_an_input_that_was_added_is_found_by_its_suffix(words, added):
+    with pytest.raises(DataNotFoundError, match=r"file \(\.npz, \.csv, \.tsv, \.parquet\)"):
+        read_bags(words)
+    added("words", WordReader)
+    bags = read_bags(words)
+    assert bags.ids.tolist() == ["a", "b"]
+    assert bags.sizes.tolist() == [2, 1]
+    with pytest.raises(ConfigError, match="no `label_column` with a list of words, got 'y'"):
+        read_bags(words, label_column="y")
+    with pytest.raises(DataNotFoundError, match=r"\.words"):
+        read_bags(words.parent / "other.thing")
+
+
+def test_an_input_is_found_by_class_path_and_name(words, added):
+    assert len(read_bags(words, reader=f"{HERE}.WordReader")) == 2
+    added("words", WordReader)
+    assert len(read_bags(words, reader="words")) == 2
+    with pytest.raises(ConfigError, match=r"known reader, got 'wrods'; did you mean 'words'"):
+        read_bags(words, reader="wrods")
+    with pytest.raises(ConfigError, match=r"subclass of midam\.data\.sources\.reader\.Reader"):
+        read_bags(words, reader="collections.OrderedDict")
+
+
+def test_an_input_of_an_installed_package_is_found(words, monkeypatch):
+    point = importlib.metadata.EntryPoint("reader.words", f"{HERE}:WordReader", "midam.plugins")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    registry._plugins.cache_clear()
+    try:
+        assert len(read_bags(words)) == 2
+    finally:
+        monkeypatch.undo()
+        registry._plugins.cache_clear()
+
+
+@pytest.mark.parametrize("how", ["added", "class path", "any suffix"])
+def test_a_format_that_was_added_is_read_from_a_folder_and_a_manifest(folder, added, how):
+    options = {} if how == "added" else {"reader": f"{HERE}.{'RawReader' if how == 'class path' else 'AnyReader'}"}
+    if how == "added":
+        with pytest.raises(BagDataError, match="Expected feature files"):
+            read_bags(folder, labels=folder / "labels.csv")
+        added("raw", RawReader)
+    bags = read_bags(folder, labels=folder / "labels.csv", **options)
+    assert bags.labels.tolist() == [1, 0]
+    np.testing.assert_array_equal(bags[0], np.arange(6).reshape(3, 2))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(bags.instances))[3:], [[0, 1], [2, 3]])
+    store = open_store(write_store(bags, folder / "store"))
+    np.testing.assert_array_equal(store[1], bags[1])
+    (folder / "manifest.csv").write_text("bag,path,label\np,a.raw,1\np,b.raw,1\n")
+    assert read_bags(folder / "manifest.csv", **options).sizes.tolist() == [5]
+
+
+def test_every_reader_says_what_it_is():
+    for reader in (*bag_readers(), *file_readers()):
+        assert reader.what
+        assert type(reader).__doc__
