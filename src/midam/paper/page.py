@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from midam import __version__
+from midam.files import write_text
 from midam.paper.options import StudyOptions
 from midam.paper.store import Store
-from midam.runs.folder import write_text
 
 
 def write_page(

@@ -135,7 +135,7 @@ def format_bytes(count: int) -> str:
 
 
 def _positives(labels: NDArray[np.int64] | None) -> str:
-    return "unlabelled" if labels is None else f"{int(labels.sum())} positive"
+    return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
 
 
 def _class_warnings(bags: Bags) -> Iterator[str]:
