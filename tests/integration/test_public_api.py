@@ -67,14 +67,15 @@ def test_a_name_that_is_none_is_no_attribute():
 
 
 def test_packages_are_attributes_from_the_start():
-    code = "import midam; midam.data.bags; midam.evaluate.auroc; midam.nn; midam.registry"
+    code = "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def loaded_by(code: str) -> set[str]:
     """Top-level names of the modules that a program has loaded at its end."""
     code += "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 HEAVY = {"pandas", "sklearn", "scipy", "lightning_fabric", "pydantic", "jsonargparse", "matplotlib", "yaml", "joblib"}
