@@ -36,8 +36,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches
 from midam.data.sampling import BagSampler
 from midam.data.sets import catalog
+from midam.files import write_text
 from midam.functional.objectives import class_weights
-from midam.runs.folder import write_text
 from midam.train.config import FitConfig
 from midam.train.method import Method, build_method
 from midam.train.standardise import fit_scalers

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from midam import __version__
-from midam.runs.folder import write_text
+from midam.files import write_text
 from studies.options import StudyOptions
 from studies.store import Store
 

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from midam.errors import MidamError
 
-_LOCK = ".lock"
+LOCK = ".lock"
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -62,7 +62,7 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     busy : MidamError
         Raised if another process holds it.
     """
-    beside = path / _LOCK if path.is_dir() else path.with_name(path.name + _LOCK)
+    beside = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
     beside.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(beside, blocking=False, is_singleton=False)
     try:

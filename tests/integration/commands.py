@@ -20,7 +20,7 @@ from midam.cli import main
 
 PATIENCE = 120.0
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["midam.cli"])
+_CONTEXT.set_forkserver_preload(["midam.cli", "midam.explain.run", "midam.runs.fit", "midam.compare"])
 
 
 def start(*arguments: str, log: Path, file_limit: int | None = None) -> BaseProcess:

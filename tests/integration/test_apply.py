@@ -12,7 +12,6 @@ from tests.integration.commands import table
 from midam import Bags, read_bags
 from midam.cli import main
 from midam.runs.apply import evaluate_run, load_run
-from midam.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,7 @@ def test_bags_with_known_ids_in_other_data_are_warned_of(made, tmp_path, capsys)
 
 def test_a_patient_that_was_a_bag_and_is_a_group_now_is_warned_of(made):
     data, run = made
-    trained = load_run(RunFolder(run))
+    trained = load_run(run)
     bags = read_bags(data)
     slides = Bags.from_list(
         [bags[i] + 0.25 for i in range(40) for _ in range(2)],

@@ -9,7 +9,6 @@ from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.runs.apply import load_run
-from midam.runs.folder import RunFolder
 
 CUT = ["--patch-size", "16", "--stride", "8"]
 
@@ -40,7 +39,7 @@ def test_a_run_on_a_store_cuts_files_as_the_store_was_cut(here, capsys):
     assert read_bags("cut.store").cut == ImageOptions(patch_size=16, stride=8).cut("patches")
     few = ["--epochs", "2", "--members", "1", "--num-positive", "3", "--num-negative", "3"]
     assert main(["fit", "cut.store", *few, "--out", "run"]) == 0
-    assert load_run(RunFolder(here / "run")).data["cut"]["stride"] == 8
+    assert load_run(here / "run").data["cut"]["stride"] == 8
     for data in ("cut.store", "images"):
         assert main(["predict", "run", data, "--out", f"{data}.csv"]) == 0
     scores = [pd.read_csv(f"{data}.csv").set_index("bag")["score"] for data in ("cut.store", "images")]

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.integration.commands import finish, start, table
 
 from midam.cli import main
-from midam.cli.predict import keep_sources
+from midam.cli.outputs import keep_sources
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 
@@ -137,7 +137,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--bags", "b99"], ["'b99'", "one of the 40, such as b"]),
+        (["--bags", "b99"], ["'b99'", "one of 40 bags", "did you mean 'b"]),
         (["--top", "0"], ["--top >= 1"]),
     ],
 )

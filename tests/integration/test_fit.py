@@ -97,7 +97,7 @@ def test_predictions_are_those_of_the_model(run):
     assert [row["bag"] for row in found] == bags.ids.tolist()
     assert [int(row["label"]) for row in found] == bags.require_labels().tolist()
     assert [row["split"] for row in found] == bags.splits.tolist()
-    loaded = load_run(RunFolder(run))
+    loaded = load_run(run)
     scores = predict(loaded.model, bags)
     assert [row["score"] for row in found] == [f"{score:.9g}" for score in scores]
     assert [row["probability"] for row in found] == [f"{p:.9g}" for p in loaded.calibrator.predict(scores)]
@@ -132,7 +132,7 @@ def test_the_scores_of_a_run_of_members_are_the_mean_of_single_runs(tmp_path, ca
     for members, seed in ((3, 5), *((1, member_seed(5, member)) for member in range(3))):
         out = tmp_path / f"{members}-{seed}"
         assert main([*command, "--members", str(members), "--seed", str(seed), "--out", str(out)]) == 0
-        scores[members, seed] = predict(load_run(RunFolder(out)).model, catalog.load("digits"))
+        scores[members, seed] = predict(load_run(out).model, catalog.load("digits"))
     together = scores.pop((3, 5))
     # The splits of digits are its own; only weights and draws depend on the seed.
     assert np.array_equal(together, np.mean(list(scores.values()), axis=0))

@@ -33,6 +33,10 @@ def command(made, out, *words):
     return ["predict", str(run), str(data), "--out", str(out), *map(str, words)]
 
 
+def lines_of(journal):
+    return journal.read_bytes().count(b"\n")
+
+
 def stop_at(monkeypatch, module, name, call):
     """Let a function raise what Ctrl-C raises at its call number `call`; returns the list of its calls."""
     function, calls = getattr(module, name), []
@@ -77,11 +81,11 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
     journal = tmp_path / "p.csv.part"
     process = start(*command((many, run), tmp_path / "p.csv"), log=tmp_path / "log")
     deadline = time.monotonic() + PATIENCE
-    while process.is_alive() and time.monotonic() < deadline and not (journal.exists() and journal.stat().st_size):
+    while process.is_alive() and time.monotonic() < deadline and not (journal.exists() and lines_of(journal) > 1):
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert finish(process) == -signal.SIGKILL
-    noted = journal.read_bytes().count(b"\n") - 1
+    noted = lines_of(journal) - 1
     assert 0 < noted < 20_000
     # As if the power had gone in the middle of a line.
     journal.write_bytes(journal.read_bytes()[:-5])

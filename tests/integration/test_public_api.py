@@ -1,9 +1,14 @@
 """The public names: exported, documented, found on the API page."""
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,12 +25,6 @@ def test_a_public_name_is_documented(name):
     assert any(found.__module__ == module or found.__module__.startswith(f"{module}.") for module in listed), name
 
 
-def test_names_are_listed_once_and_in_order():
-    names = midam.__all__
-    assert len(set(names)) == len(names)
-    assert sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)) == names
-
-
 def test_the_api_page_lists_modules_that_exist():
     listed = re.findall(r"^::: (midam[\w.]*)", API.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert listed
@@ -33,10 +32,73 @@ def test_the_api_page_lists_modules_that_exist():
         importlib.import_module(module)
 
 
-def test_nothing_public_is_forgotten():
-    public = {
-        name
-        for name, value in vars(midam).items()
-        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value))
-    }
-    assert public == set(midam.__all__)
+LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in ("evaluate", "explain", "report", "runs"))]
+
+
+def seen_by_type_checkers(package: ModuleType) -> dict[str, str]:
+    """Name and module of all that a package imports for type checkers."""
+    (block,) = (node for node in ast.parse(inspect.getsource(package)).body if isinstance(node, ast.If))
+    found = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name, "or strict type checkers do not take it for an export"
+            found[alias.name] = node.module
+    return found
+
+
+@pytest.mark.parametrize("package", LAZY, ids=lambda package: package.__name__)
+def test_type_checkers_see_what_is_exported(package):
+    seen = seen_by_type_checkers(package)
+    assert package.__all__ == sorted(seen)
+    for name, module in seen.items():
+        assert getattr(package, name) is getattr(importlib.import_module(module), name)
+        assert name in dir(package)
+        assert inspect.getdoc(getattr(package, name))
+        # A module of that name would take its place as soon as it is imported.
+        assert importlib.util.find_spec(f"{package.__name__}.{name}") is None
+
+
+def test_a_name_that_is_none_is_no_attribute():
+    with pytest.raises(AttributeError, match="module 'midam' has no attribute 'Bagz'"):
+        _ = midam.Bagz
+    with pytest.raises(ImportError):
+        exec("from midam import Bagz")
+
+
+def test_packages_are_attributes_from_the_start():
+    code = "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level names of the modules that a program has loaded at its end."""
+    code += "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HEAVY = {"pandas", "sklearn", "scipy", "lightning_fabric", "pydantic", "jsonargparse", "matplotlib", "yaml", "joblib"}
+
+
+@pytest.mark.parametrize("code", ["import midam", "from midam import MidamError, __version__", "import midam.cli"])
+def test_what_needs_no_tensor_loads_no_torch(code):
+    assert not loaded_by(code) & (HEAVY | {"torch", "numpy"})
+
+
+@pytest.mark.parametrize("module", ["functional", "functional.logmean", "functional.objectives"])
+def test_pure_functions_load_torch_and_nothing_beside(module):
+    found = loaded_by(f"import midam.{module}")
+    assert not found & HEAVY
+    assert "torch" in loaded_by("import midam.functional.logmean")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--version"]])
+def test_the_first_help_is_quick(words):
+    code = f"from midam.cli import main\ntry: main({words})\nexcept SystemExit: pass"
+    assert not loaded_by(code) & (HEAVY | {"torch", "numpy"})
+
+
+def test_a_command_loads_what_it_needs():
+    code = "from midam.cli import main\ntry: main(['data', 'list'])\nexcept SystemExit: pass"
+    assert not loaded_by(code) & {"lightning_fabric", "matplotlib"}

@@ -10,7 +10,6 @@ import torch
 from tests.integration.commands import finish, start
 
 from midam.runs.apply import load_run
-from midam.runs.folder import RunFolder
 
 D = 5
 
@@ -59,7 +58,7 @@ def run(root, *words):
 
 
 def test_a_folder_is_trained_on_in_place(study):
-    config = load_run(RunFolder(study / "run")).config
+    config = load_run(study / "run").config
     assert (config.labels, config.positive) == (str(study / "labels.csv"), "yes")
     summary = json.loads((study / "run" / "summary.json").read_text())
     assert sum(summary[part]["bags"] for part in ("train", "val", "test")) == 40
@@ -105,7 +104,7 @@ def test_a_store_is_the_folder(study, tmp_path):
     split = ["--split-file", study / "splits", "--fold", "0"]
     code, text = run(tmp_path, "fit", tmp_path / "store", *split, *quick(), "--out", tmp_path / "fold0")
     assert code == 0, text
-    splits = load_run(RunFolder(tmp_path / "fold0")).splits
+    splits = load_run(tmp_path / "fold0").splits
     assert [name for name, split in splits.items() if split == "test"] == [f"S{number}.x" for number in range(32, 40)]
 
 

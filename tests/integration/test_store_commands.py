@@ -169,14 +169,14 @@ def test_a_table_keeps_what_it_says(here, capsys):
     assert "which exists" in capsys.readouterr().err
 
 
-def test_unlabelled_bags_are_imported_on_request(here, capsys):
+def test_unlabeled_bags_are_imported_on_request(here, capsys):
     write_npz(Bags.from_list([[[1.0]], [[2.0]]]), here / "x.npz")
     assert main(["data", "import", "x.npz", "--out", "s"]) == 2
-    assert main(["data", "import", "x.npz", "--out", "s", "--unlabelled"]) == 0
+    assert main(["data", "import", "x.npz", "--out", "s", "--unlabeled"]) == 0
     assert "next: midam predict RUN s" in capsys.readouterr().out
     assert open_store("s").labels is None
     assert main(["data", "describe", "s"]) == 0
-    assert "bags: 2 (unlabelled)" in capsys.readouterr().out
+    assert "bags: 2 (unlabeled)" in capsys.readouterr().out
 
 
 def test_verify_names_the_damaged_bags(here, source, capsys):

@@ -20,7 +20,7 @@ from midam.compare.trials import COLUMNS, TrialRow, append_trials, start_trials
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
-from midam.runs.folder import held_alone
+from midam.files import held
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 
@@ -337,7 +337,8 @@ def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
     folds = repeated_folds(bags, repeats=1, folds=2)
     names = ["bag-statistics-logistic", "instance-logistic-max"]
     busy = pytest.raises(ConfigError, match=r"no other comparison in .*out, got one that is running")
-    with held_alone(tmp_path / "out", doing="comparison"), busy:
+    (tmp_path / "out").mkdir()
+    with held(tmp_path / "out", busy=ConfigError("busy")), busy:
         run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     assert len(run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out").trials) == 4

@@ -7,8 +7,8 @@ import pytest
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.report import describe
-from midam.report.describe import bag_facts, describe_bags, format_bytes
-from midam.report.sizes import plot_sizes, size_edges
+from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
+from midam.report.sizes import plot_sizes
 
 
 def make(*, bags=80, seed=0, sizes=None, **columns):
@@ -94,7 +94,7 @@ def test_large_data_is_looked_at_in_a_sample(tmp_path, monkeypatch):
 def test_facts_of_a_store(tmp_path):
     write_store(make(labels=None), tmp_path / "s")
     facts = bag_facts(str(tmp_path / "s"), open_store(tmp_path / "s"))
-    assert facts["bags"] == "80 (unlabelled)"
+    assert facts["bags"] == "80 (unlabeled)"
     assert facts["on disk"] == format_bytes(sum(path.stat().st_size for path in (tmp_path / "s").iterdir()))
     assert "in memory" not in facts
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from midam.errors import ConfigError
-from midam.files import Journal, held, write_bytes, write_json
+from midam.files import Journal, held, write_bytes, write_json, write_text
 
 BUSY = ConfigError("busy")
 
@@ -18,6 +18,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         write_json(path, {"a": float("nan")})
     assert path.read_text() == '{\n  "a": 1\n}\n'
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_text_replaces_the_old_file_whole(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    write_text(path, "one\n")
+    write_text(path, "zwei ä\n")
+    assert path.read_bytes() == "zwei ä\n".encode()
+    assert os.listdir(path.parent) == ["a.txt"]
 
 
 def test_an_error_names_the_file_that_was_meant(tmp_path):

@@ -1,10 +1,8 @@
-import json
-
 import numpy as np
 import pytest
 
 from midam.errors import RunExistsError
-from midam.runs.folder import RunFolder, csv_text, free_folder, write_json, write_text
+from midam.runs.folder import RunFolder, csv_text, free_folder
 
 
 def test_a_free_folder_is_missing_or_empty(tmp_path):
@@ -23,22 +21,6 @@ def test_folders_are_numbered(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run-2").write_text("")
     assert free_folder(tmp_path, "run").root == tmp_path / "run-3"
-
-
-def test_text_replaces_the_old_file_whole(tmp_path):
-    path = tmp_path / "new" / "a.txt"
-    write_text(path, "one\n")
-    write_text(path, "zwei ä\n")
-    assert path.read_bytes() == "zwei ä\n".encode()
-    assert [file.name for file in path.parent.iterdir()] == ["a.txt"]
-
-
-def test_json_without_finite_values_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert not list(tmp_path.iterdir())
-    write_json(tmp_path / "a.json", {"x": None})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"x": None}
 
 
 def test_csv_tells_any_two_float32_apart():

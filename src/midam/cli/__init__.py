@@ -1,7 +1,6 @@
-"""The command line: `midam fit | predict | evaluate | compare | data | paper`.
+"""The command line, `midam COMMAND`: `midam.cli.app` says which commands there are.
 
-Options of `fit` are generated from `FitConfig` by jsonargparse; ``--option-name`` and ``--option_name`` are the same.
-Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
+Options of `fit` are generated from the settings by jsonargparse; ``--option-name`` and ``--option_name`` are the same.
 """
 
 from midam.cli.app import main, parse

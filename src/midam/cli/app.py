@@ -1,32 +1,33 @@
-"""The command line: one program, a module a command.
+"""The command line: one program, a module a command, each imported when it is asked for.
 
 Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
 """
 
+import argparse
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam import __version__
-from midam.cli import compare, data, evaluate, explain, fit, predict
-from midam.cli.flags import as_flags
-from midam.cli.parser import SETTINGS, Parser, normalise
-from midam.errors import ConfigError, MidamError, RunStoppedError
+from midam.errors import ConfigError, MidamError, RunStoppedError, nearest
 
-COMMANDS: dict[str, tuple[ModuleType, str]] = {
-    "fit": (fit, "train a bag classifier and test it"),
-    "predict": (predict, "score bags"),
-    "evaluate": (evaluate, "test a run on labelled bags"),
-    "explain": (explain, "show which instances decided"),
-    "compare": (compare, "compare methods on the same folds"),
-    "data": (data, "describe data, import it into a store, verify a store"),
+if TYPE_CHECKING:
+    from jsonargparse import Namespace
+
+COMMANDS = {
+    "fit": "train a bag classifier and test it",
+    "predict": "score bags",
+    "evaluate": "test a run on labeled bags",
+    "explain": "show which instances decided",
+    "compare": "compare methods on the same folds",
+    "data": "describe data, import it into a store, verify a store",
 }
 
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(as_flags(str(message), SETTINGS))}")
+        console.print(f"[yellow]warning:[/] {escape(_with_flags(str(message)))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = show
         try:
             options = parse(list(sys.argv[1:] if argv is None else argv))
-            code: int = COMMANDS[options.command][0].run(options[options.command], console)
+            code: int = _module(options.command).run(options[options.command], console)
             return code
         except RunStoppedError as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop))}")
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGTERM, terminate)
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> "Namespace":
     """Options of a command line, under the name of the command.
 
     Raises
@@ -73,35 +74,61 @@ def parse(argv: Sequence[str]) -> Namespace:
     ConfigError
         For an unknown command or option, or a value of the wrong kind.
     """
-    words = normalise(argv)
-    defaults: dict[str, Any] = {}
-    if words[:1] == ["paper"]:
+    name = _command(argv)
+    command = _module(name)
+    from jsonargparse import Namespace
+
+    from midam.cli.parser import normalize
+
+    words = normalize(argv[1:])
+    if name == "fit":
+        words, defaults = command.take_defaults(words)
+        parser = command.parser(defaults)
+    elif name == "data":
+        parser = command.parser(*words[:1])
+    else:
+        parser = command.parser()
+    options = Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
+    return options
+
+
+def _command(argv: Sequence[str]) -> str:
+    """Command of a command line; one that asks for the help or the version gets it here, and the program ends."""
+    if argv and argv[0] in COMMANDS:
+        return argv[0]
+    if not argv:
+        raise ConfigError(f"Expected a command, one of {{{','.join(COMMANDS)}}}, got none; see --help.")
+    if argv[0] == "paper":
         raise ConfigError(
             "Expected a command of the installed package, got 'paper': the studies live in the folder studies of the "
             "repository; run `python -m studies NAME` there."
         )
-    if words[:1] == ["fit"]:
-        words, defaults = fit.take_defaults(words)
-    top = Parser(
-        prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximisation.", version=__version__
+    top = argparse.ArgumentParser(
+        prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximization.", add_help=False
     )
-    top.known = SETTINGS
-    commands = top.add_subcommands(dest="command")
-    for name, (module, text) in COMMANDS.items():
-        options: Any = fit.parser(defaults) if module is fit else module.parser()
-        if words[:1] == [name]:
-            top.known = options.option_names()
-        commands.add_subcommand(name, options, help=text)
-        if module is data:
-            actions = data.add_actions(options)  # a parser takes its own commands only after it has become one
-            if words[:1] == [name] and words[1:2] and words[1] in actions:
-                top.known = actions[words[1]].option_names()
-    parsed: Namespace = top.parse_args(words)
-    return parsed
+    top.add_argument("-h", "--help", action="help", help="Show this help message and exit; COMMAND --help says more.")
+    top.add_argument("--version", action="version", version=f"midam {__version__}", help="Print version and exit.")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text)
+    if argv[0] in ("-h", "--help", "--version"):
+        top.parse_args(argv[:1])
+    raise ConfigError(f"Expected a command, got {argv[0]!r}; {nearest(argv[0], COMMANDS)}")
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f"midam.cli.{command}")
 
 
 def _one_line(error: BaseException) -> str:
-    return as_flags(" ".join(line.strip() for line in str(error).splitlines()), SETTINGS)
+    return _with_flags(" ".join(line.strip() for line in str(error).splitlines()))
+
+
+def _with_flags(text: str) -> str:
+    from midam.cli.flags import as_flags
+    from midam.cli.parser import SETTINGS
+
+    return as_flags(text, SETTINGS)
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -1,6 +1,7 @@
 """`midam data`: list, describe and fetch data, import it into a store, and verify a store."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
@@ -8,16 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import DATA, SETTINGS, Parser
-from midam.data.bags import Bags
-from midam.data.sets import catalog
-from midam.data.store import is_store, open_store, verify_store, write_store
-from midam.data.store.write import require_free
-from midam.errors import ConfigError, DataNotFoundError
-from midam.report.describe import describe_bags, format_bytes, stored_bytes
-from midam.report.sizes import plot_sizes
-from midam.report.terminal import BagProgress, print_catalog, print_description, print_warnings, stdout_console
-from midam.runs.data import read_data
+from midam.errors import ConfigError, DataNotFoundError, nearest
 from midam.train.config import DATA_FIELDS, FitConfig, from_dict
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
 
 _DESCRIBE = """Counts, bag sizes, classes, groups and splits of data, and warnings: bag sizes that tell the label,
 duplicate bags, constant features, groups in several splits, a class that is missing or rare."""
@@ -33,13 +29,9 @@ _ACTIONS = {
 }
 
 
-def parser() -> ArgumentParser:
-    """Options of the command."""
-    return Parser(prog="midam data", allow_abbrev=False, description="List, describe, fetch, import or verify data.")
-
-
-def add_actions(to: ArgumentParser) -> dict[str, Parser]:
-    """Add the actions to the parser of the command; returns their parsers."""
+def parser(action: str | None = None) -> ArgumentParser:
+    """Options of the command, and of its actions; an unknown option is compared with those of `action`."""
+    to = Parser(prog="midam data", allow_abbrev=False, description="List, describe, fetch, import or verify data.")
     found = {name: _parser(name, text) for name, (text, _) in _ACTIONS.items()}
     found["describe"].add_argument("name", type=str, help=DATA)
     found["describe"].add_argument(
@@ -53,33 +45,38 @@ def add_actions(to: ArgumentParser) -> dict[str, Parser]:
         found[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
     for name in ("describe", "import"):
         found[name].add_argument(
-            "--unlabelled", action="store_true", help="the bags have no labels, as those that are to be predicted"
+            "--unlabeled", action="store_true", help="the bags have no labels, as those that are to be predicted"
         )
         found[name].add_class_arguments(FitConfig, nested_key=None, skip=set(SETTINGS) - set(DATA_FIELDS))
     actions = to.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
         actions.add_subcommand(name, found[name], help=short)
-    return found
+    if action in found:
+        to.known = found[action].option_names()
+    return to
 
 
 def run(options: Namespace, console: Console) -> int:
     """Do what was asked; returns the exit code."""
-    chosen = options[options.action]
-    if options.action == "list":
-        print_catalog(stdout_console(), [catalog.describe(name) for name in catalog.names()])
-        return 0
-    if options.action == "fetch":
-        return _fetch(chosen.name)
-    if options.action == "describe":
-        return _describe(chosen)
-    return _import(chosen, console) if options.action == "import" else _verify(chosen, console)
+    does = {"list": _list, "describe": _describe, "fetch": _fetch, "import": _import, "verify": _verify}
+    return does[options.action](options[options.action], console)
 
 
-def _fetch(name: str) -> int:
+def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
+    from midam.data.sets import catalog
+    from midam.report.terminal import print_catalog, stdout_console
+
+    print_catalog(stdout_console(), [catalog.describe(name) for name in catalog.names()])
+    return 0
+
+
+def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
+    from midam.data.sets import catalog
+    from midam.report.terminal import stdout_console
+
+    name = options.name
     if not catalog.is_name(name):
-        raise DataNotFoundError(
-            f"Expected a name of the catalogue, got {name!r}; known are {', '.join(catalog.names())}."
-        )
+        raise DataNotFoundError(f"Expected a name of the catalogue, got {name!r}; {nearest(name, catalog.names())}")
     here = catalog.describe(name)["location"]
     if here == "bundled":
         where = "comes with scikit-learn, nothing to fetch"
@@ -90,22 +87,31 @@ def _fetch(name: str) -> int:
     return 0
 
 
-def _describe(options: Namespace) -> int:
+def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
+    from midam.report.describe import describe_bags
+    from midam.report.sizes import plot_sizes
+    from midam.report.terminal import print_description, print_warnings, stdout_console
+
     bags = _read(options.name, options)
     found = describe_bags(options.name, bags)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         picture.parent.mkdir(parents=True, exist_ok=True)
         plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=Path(options.name).name)
-    console = stdout_console()
-    print_description(console, options.name, found.facts, bags.sizes, labels=bags.labels)
-    print_warnings(console, found)
+    out = stdout_console()
+    print_description(out, options.name, found.facts, bags.sizes, labels=bags.labels)
+    print_warnings(out, found)
     if picture is not None:
-        console.print(f"figure: {escape(str(picture))}")
+        out.print(f"figure: {escape(str(picture))}")
     return 0
 
 
 def _import(options: Namespace, console: Console) -> int:
+    from midam.data.store import write_store
+    from midam.data.store.write import require_free
+    from midam.report.describe import format_bytes, stored_bytes
+    from midam.report.terminal import BagProgress, stdout_console
+
     require_free(options.out)
     bags = _read(options.source, options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
@@ -119,6 +125,9 @@ def _import(options: Namespace, console: Console) -> int:
 
 
 def _verify(options: Namespace, console: Console) -> int:
+    from midam.data.store import open_store, verify_store
+    from midam.report.terminal import BagProgress, stdout_console
+
     bags = open_store(options.store)
     with BagProgress("verifying", bags.sizes, console=console) as progress:
         damaged = verify_store(options.store, jobs=_jobs(options), on_bag=progress.update)
@@ -131,10 +140,13 @@ def _verify(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _read(data: str, options: Namespace) -> Bags:
+def _read(data: str, options: Namespace) -> "Bags":
+    from midam.data.store import is_store
+    from midam.runs.data import read_data
+
     config = from_dict({name: options[name] for name in DATA_FIELDS})
     # A store says by itself whether its bags have labels.
-    return read_data(data, config, require_labels=not (options.unlabelled or is_store(data)))
+    return read_data(data, config, require_labels=not (options.unlabeled or is_store(data)))
 
 
 def _jobs(options: Namespace) -> int:

@@ -7,15 +7,10 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, Parser
-from midam.cli.predict import TABLES, add_tables, keep_folder, keep_sources
+from midam.cli.outputs import keep_folder, keep_sources
+from midam.cli.parser import Parser
+from midam.cli.predict import add_inputs, read_inputs
 from midam.errors import ConfigError
-from midam.explain.journal import free_or_unfinished
-from midam.explain.page import verdict_text
-from midam.explain.run import ExplainOptions, call_to_explain, explain_bags, extreme_bags, find_bags, own_test_bags
-from midam.report.terminal import BagProgress, stdout_console
-from midam.runs.apply import load_run, read_for
-from midam.runs.folder import RunFolder
 
 
 def parser() -> ArgumentParser:
@@ -25,8 +20,7 @@ def parser() -> ArgumentParser:
         allow_abbrev=False,
         description="Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map.",
     )
-    explain.add_argument("run", type=str, help="run folder")
-    explain.add_argument("data", type=str, help=DATA)
+    add_inputs(explain)
     explain.add_argument(
         "--bags",
         type=str,
@@ -41,18 +35,18 @@ def parser() -> ArgumentParser:
     explain.add_argument(
         "--out", type=str | None, default=None, metavar="DIR", help="folder for the files; default: explain in the run"
     )
-    add_tables(explain)
     return explain
 
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
+    from midam.explain.run import ExplainOptions, explain_bags, extreme_bags, find_bags, own_folder, own_test_bags
+    from midam.report.terminal import BagProgress, stdout_console
+
     if options.top < 1:
         raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
-    root = Path(options.run)
     keep_folder(options, "out")
-    trained = load_run(RunFolder(root))
-    bags = read_for(trained, options.data, **{name: options[name] for name in TABLES})
+    trained, bags = read_inputs(options)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
     out, what = stdout_console(), ExplainOptions(options.top, not options.no_faithful, options.all)
@@ -65,8 +59,8 @@ def run(options: Namespace, console: Console) -> int:
             index = extreme_bags(trained, bags, among, on_bags=progress.update_all)
         which = "test bags" if test else "bags"
         out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
-    call = call_to_explain(trained, bags, index, what)
-    folder = free_or_unfinished(root, call) if options.out is None else Path(options.out)
+    root = Path(options.run)
+    folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
             trained, bags, index, folder, options=what, on_bag=lambda bag: progress.update(index.index(bag))
@@ -78,6 +72,8 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
+    from midam.explain.page import verdict_text
+
     best = entry["top"][0]
     label = "" if entry["label"] is None else f" (label {entry['label']})"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")

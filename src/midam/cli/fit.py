@@ -10,9 +10,6 @@ from rich.markup import escape
 
 from midam.cli.parser import DATA, SETTINGS, Parser, names_option, take_config
 from midam.errors import ConfigError
-from midam.report.terminal import FitProgress, print_summary, stdout_console
-from midam.runs.fit import fit_run, read_run_config, resume_run
-from midam.runs.folder import RunFolder, free_folder
 from midam.train.config import FitConfig, from_dict
 
 _TEXT = """Train a bag classifier that maximises AUC, and test it. In a table, a row is an instance; one column names
@@ -36,7 +33,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
 
 
 def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take the settings file out of a normalised command line; refuse settings beside ``--resume``."""
+    """Take the settings file out of a normalized command line; refuse settings beside ``--resume``."""
     given = [key for key in (*SETTINGS, "config", "out") if any(names_option(token, key) for token in argv)]
     if "--resume" in argv and given:
         raise ConfigError(
@@ -48,6 +45,10 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
+    from midam.report.terminal import FitProgress, print_summary, stdout_console
+    from midam.runs.fit import fit_run, read_run_config, resume_run
+    from midam.runs.folder import RunFolder, free_folder
+
     if options.resume is not None:
         folder = RunFolder(Path(options.resume))
         config, _ = read_run_config(folder)
@@ -57,7 +58,8 @@ def run(options: Namespace, console: Console) -> int:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         config = from_dict({name: options[name] for name in SETTINGS})
-        folder = _run_folder(options, config)
+        name = f"{Path(options.data).stem}-{config.pooling}-{config.estimator}-seed{config.seed}"
+        folder = free_folder(Path("runs"), name) if options.out is None else RunFolder(Path(options.out))
         title = f"training {config.pooling} x {config.estimator} x {config.objective} on {escape(options.data)}"
         with FitProgress(config.epochs, console=console) as bar:
             summary = fit_run(
@@ -70,10 +72,3 @@ def run(options: Namespace, console: Console) -> int:
             )
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
-
-
-def _run_folder(options: Namespace, config: FitConfig) -> RunFolder:
-    if options.out is not None:
-        return RunFolder(Path(options.out))
-    name = f"{Path(options.data).stem}-{config.pooling}-{config.estimator}-seed{config.seed}"
-    return free_folder(Path("runs"), name)

@@ -28,7 +28,7 @@ _PLAIN = [
     (r"<class '(\w+)'>", r"\1"),
     (r"typing\.Literal", "one of "),
     (r'Parser key "(?:\w+\.)*(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
-    (r'^expected "(?:command|data\.action)" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
+    (r'^expected "action" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
     (r"the following arguments are required: (?:\w+\.)*(out|methods|cv)\b", r"Expected --\1, got nothing"),
     (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
@@ -73,7 +73,7 @@ def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[st
     Parameters
     ----------
     argv : sequence of str
-        Normalised words.
+        Normalized words.
     known : collection of str
         Keys that the file may hold.
 
@@ -99,7 +99,7 @@ def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[st
     return rest, dict(values)
 
 
-def normalise(argv: Sequence[str]) -> list[str]:
+def normalize(argv: Sequence[str]) -> list[str]:
     """`--some-flag=x` to `--some_flag x`, a bare flag to `--flag true`, `--list a,b` to `--list [a,b]`."""
     tokens: list[str] = []
     for token in argv:

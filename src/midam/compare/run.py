@@ -1,5 +1,6 @@
 """Run a comparison: plan, compute in parallel, append, summarise; what is finished is never computed again."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -22,7 +23,8 @@ from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, TrialRow, append_trials, start_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.runs.folder import csv_text, held_alone, write_text
+from midam.files import LOCK, held, write_text
+from midam.runs.folder import csv_text
 from midam.train.config import FitConfig, from_dict, to_dict
 from midam.train.settings import read_yaml, yaml_text
 
@@ -167,7 +169,12 @@ class _Keeper:
         if self.folder is None or (self.folder.exists() and not self.folder.is_dir()):
             yield  # nothing to hold, or nothing that `open` takes
         else:
-            with held_alone(self.folder, doing="comparison"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            busy = (
+                f"Expected no other comparison in {self.folder}, got one that is running; wait for its end, or choose "
+                "another --out."
+            )
+            with held(self.folder, busy=ConfigError(busy)):
                 yield
 
     def open(self, record: dict[str, Any], methods: Sequence[Method]) -> None:
@@ -187,7 +194,7 @@ class _Keeper:
                     f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
                     "another --out, or repeat the command as it was."
                 )
-        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        elif self.folder.exists() and (not self.folder.is_dir() or {*os.listdir(self.folder)} - {LOCK}):
             raise ConfigError(
                 f"Expected a new folder or that of a comparison, got {self.folder}, which holds something else; choose "
                 "another --out."

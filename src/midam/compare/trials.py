@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.errors import CheckpointError
-from midam.runs.folder import write_text
+from midam.files import write_text
 
 OK = "ok"
 DIVERGED = "diverged"

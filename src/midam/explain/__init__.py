@@ -1,6 +1,23 @@
 """Why a bag got its score: its instances ranked, drawn, exported, and the ranking tested."""
 
-from midam.explain.faithful import Faithfulness
-from midam.explain.scores import Explanation, explain_bag
+from typing import TYPE_CHECKING
 
-__all__ = ["Explanation", "Faithfulness", "explain_bag"]
+from midam.exports import exports
+
+if TYPE_CHECKING:
+    from midam.explain.faithful import Faithfulness as Faithfulness
+    from midam.explain.picture import draw_explanation as draw_explanation
+    from midam.explain.run import ExplainOptions as ExplainOptions
+    from midam.explain.run import explain_bags as explain_bags
+    from midam.explain.scores import Explanation as Explanation
+    from midam.explain.scores import explain_bag as explain_bag
+
+__all__, __getattr__, __dir__ = exports(
+    __name__,
+    {
+        "midam.explain.faithful": "Faithfulness",
+        "midam.explain.picture": "draw_explanation",
+        "midam.explain.run": "ExplainOptions explain_bags",
+        "midam.explain.scores": "Explanation explain_bag",
+    },
+)

@@ -1,40 +1,43 @@
-"""What explain.json says: of which run, with which options, which bags are done; so that the same call can go on."""
+"""Which call explains which bags and how far it came, so that the same call can go on; and explain.json, its result."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags, bag_digests
-from midam.errors import RunExistsError
+from midam.errors import ConfigError, RunExistsError
+from midam.files import write_json
 from midam.runs.apply import LoadedRun
-from midam.runs.folder import free_folder, write_json
+from midam.runs.folder import free_folder
+from midam.runs.journal import CallJournal
 
 SUMMARY = "explain.json"
+_PART = f"{SUMMARY}.part"
 _FOLDER = "explain"
 
 
 def call_of(run: LoadedRun, bags: Bags, index: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two calls the same: the model with its calibration, the options, and the ids of the bags.
 
-    The content of a bag belongs to it as well, and is compared bag by bag: `entries_of`.
+    The content of a bag belongs to it as well, and is compared bag by bag: `open_journal`.
     """
     return {"run": run.digest(), "options": dict(options), "wanted": [str(bags.ids[i]) for i in index]}
 
 
 def free_or_unfinished(root: Path, call: Mapping[str, Any]) -> Path:
     """The folder of a run where this call was stopped, else a new one."""
-    for folder in sorted(root.glob(f"{_FOLDER}*")):
-        found = _read(folder)
-        if not found.get("finished", True) and _same(found, call):
-            return folder
+    for part in sorted(root.glob(f"{_FOLDER}*/{_PART}")):
+        first = part.read_text(encoding="utf-8").partition("\n")[0]
+        if first == json.dumps(call):
+            return part.parent
     return free_folder(root, _FOLDER).root
 
 
-def entries_of(
+def open_journal(
     folder: Path, call: Mapping[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
-) -> dict[str, Any]:
-    """Entries of the bags that this call has explained before it was stopped, by id; none in a new folder.
+) -> CallJournal:
+    """Journal of the entries that this call has finished in a folder: none in a new one.
 
     Parameters
     ----------
@@ -52,46 +55,36 @@ def entries_of(
     Raises
     ------
     RunExistsError
-        If one of the files is there and they are not those of the same call, or the call was finished.
+        If one of the files is there and the same call was not stopped before, or was with other instances.
+    ConfigError
+        If another process explains bags in this folder.
     """
-    found = _read(folder)
-    if found.get("finished", True) or not _same(found, call):
-        taken = [path for path in files if path.exists()]
-        if taken:
-            raise RunExistsError(
-                f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, "
-                f"first {taken[0].name}); choose another --out, or remove them."
-            )
-        return {}
-    done = {entry["bag"]: entry for entry in found["bags"]}
-    for i in index:
-        entry = done.get(str(bags.ids[i]))
-        if entry is not None and entry["content"] != content_of(bags, i):
-            raise RunExistsError(
-                f"Expected the instances that were explained before, got others (in {bags.source}, bag "
-                f"{entry['bag']}); choose another --out than {folder}."
-            )
-    return done
+    taken = [path for path in (*files, folder / _PART) if path.exists()]
+    other = RunExistsError(
+        f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, first "
+        f"{taken[0].name if taken else _PART}); choose another folder, or remove them."
+    )
+    if taken and not (folder / _PART).exists():
+        raise other
+    busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
+    journal = CallJournal(folder / _PART, dict(call), busy=ConfigError(busy), other=other)
+    done = {entry["bag"]: entry["content"] for entry in journal.rows}
+    changed = [bag for i in index if (bag := str(bags.ids[i])) in done and done[bag] != content_of(bags, i)]
+    if changed:
+        journal.close()
+        raise RunExistsError(
+            f"Expected the instances that were explained before, got others (in {bags.source}, bag {changed[0]}); "
+            f"choose another folder than {folder}."
+        )
+    return journal
 
 
-def write_entries(folder: Path, call: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> None:
+def write_summary(folder: Path, call: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> None:
     """Write explain.json; it is finished where there is an entry for each bag of the call."""
-    finished = len(entries) == len(call["wanted"])
-    write_json(folder / SUMMARY, {**call, "finished": finished, "bags": list(entries)})
+    bags = list(entries)
+    write_json(folder / SUMMARY, {**call, "finished": len(bags) == len(call["wanted"]), "bags": bags})
 
 
 def content_of(bags: Bags, index: int) -> str:
     """Digest of a bag's instances."""
     return bag_digests(bags.subset([index]))[0]
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # no explanations, or the file is not ours: then what is there is not written over
-    return found if isinstance(found, dict) else {}
-
-
-def _same(found: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
-    return all(found.get(name) == value for name, value in call.items())

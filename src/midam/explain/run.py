@@ -1,6 +1,5 @@
 """Explain bags with a trained run: which ones, and the files of each."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
-from midam.errors import BagDataError, RunStoppedError
+from midam.errors import BagDataError, RunStoppedError, nearest
 from midam.explain.geojson import MOST, TOP, geojson_text
-from midam.explain.journal import SUMMARY, call_of, content_of, entries_of, write_entries
+from midam.explain.journal import SUMMARY, call_of, content_of, free_or_unfinished, open_journal, write_summary
 from midam.explain.page import page_text
 from midam.explain.picture import draw_explanation
 from midam.explain.places import patches_of, warn_of_estimate
 from midam.explain.scores import Explanation, explain_bag
+from midam.files import write_text
 from midam.runs.apply import LoadedRun, predict_run
-from midam.runs.folder import csv_text, write_text
+from midam.runs.folder import csv_text
 from midam.runs.instances import file_name
 
 PAGE = "index.html"
@@ -60,10 +60,9 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3) or list(known)[:3]
             raise BagDataError(
-                f"Expected the id of a bag, got {name!r} (in {bags.source}); take one of the {len(known)}, such as "
-                f"{', '.join(near)}."
+                f"Expected the id of one of {len(known)} bags, got {name!r} (in {bags.source}); "
+                f"{nearest(name, known, count=3)}"
             )
     return [known[name] for name in dict.fromkeys(names)]
 
@@ -97,9 +96,9 @@ def extreme_bags(
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
-def call_to_explain(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """What `midam.explain.journal` knows a call by."""
-    return call_of(run, bags, index, asdict(options))
+def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
+    """The folder in that of a run where the same call was stopped, else a new one."""
+    return free_or_unfinished(run_folder, call_of(run, bags, index, asdict(options)))
 
 
 def explain_bags(
@@ -144,27 +143,27 @@ def explain_bags(
     """
     names = [file_name(str(bags.ids[i])) for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
-    call = call_to_explain(run, bags, index, options)
-    done = entries_of(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE])
-    folder.mkdir(parents=True, exist_ok=True)
-    entries = list(done.values())  # the first ones: bags are explained in their order
-    write_entries(folder, call, entries)
-    try:
-        for i, name in zip(index, names):
-            if str(bags.ids[i]) not in done:
-                entries.append(_explain(run, bags, i, folder / name, options))
-            if on_bag is not None:
-                on_bag(i)
-    except KeyboardInterrupt:
-        raise RunStoppedError(
-            f"Expected to explain all bags, got a signal: {len(entries)} of {len(index)} bags explained (in {folder}); "
-            "the same command goes on."
-        ) from None
-    finally:
-        # Whatever stopped it: what is done can be looked at.
-        write_entries(folder, call, entries)
-        write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
-    return entries
+    call, done = call_of(run, bags, index, asdict(options)), list[dict[str, Any]]()
+    with open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+        done += journal.rows  # the first ones: bags are explained in their order
+        try:
+            for at, (i, name) in enumerate(zip(index, names)):
+                if at >= len(done):
+                    done.append(_explain(run, bags, i, folder / name, options))
+                    journal.add_rows(done[-1:])
+                if on_bag is not None:
+                    on_bag(i)
+        except KeyboardInterrupt:
+            raise RunStoppedError(
+                f"Expected to explain all bags, got a signal: {len(done)} of {len(index)} bags explained "
+                f"(in {folder}); the same command goes on."
+            ) from None
+        finally:
+            # Whatever stopped it: what is done can be looked at.
+            write_summary(folder, call, done)
+            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
+        journal.remove()
+    return done
 
 
 def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions) -> dict[str, Any]:

@@ -134,8 +134,28 @@ def format_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
+    """Whole numbers e_0 < e_1 < ... so that bin k holds the sizes e_k to e_{k+1} - 1; at most `bins` bins.
+
+    They are equally wide on the logarithmic scale where the sizes are wide, else as numbers.
+
+    Examples
+    --------
+    >>> size_edges(np.array([1, 3]), bins=8)
+    array([1, 2, 3, 4])
+    """
+    low, high = int(sizes.min()), int(sizes.max()) + 1
+    marks = np.geomspace(low, high, bins + 1) if is_wide(sizes) else np.linspace(low, high, bins + 1)
+    return np.unique(np.round(marks).astype(np.int64))
+
+
+def is_wide(sizes: NDArray[np.int64]) -> bool:
+    """Whether the largest bag has ten times the instances of the smallest, or more."""
+    return int(sizes.max()) >= 10 * int(sizes.min())
+
+
 def _positives(labels: NDArray[np.int64] | None) -> str:
-    return "unlabelled" if labels is None else f"{int(labels.sum())} positive"
+    return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
 
 
 def _class_warnings(bags: Bags) -> Iterator[str]:

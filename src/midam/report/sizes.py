@@ -1,4 +1,4 @@
-"""The sizes of bags by class: the bins, and the picture."""
+"""The picture of the sizes of bags by class."""
 
 from pathlib import Path
 
@@ -6,25 +6,10 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from midam.report.describe import is_wide, size_edges
 from midam.report.figures import BLUE, GREY, ORANGE, add_legend, new_figure, save_figure
 
 _BINS = 30
-
-
-def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
-    """Whole numbers e_0 < e_1 < ... so that bin k holds the sizes e_k to e_{k+1} - 1; at most `bins` bins.
-
-    They are equally wide on the logarithmic scale where the largest bag is ten times the smallest or more, else as
-    numbers.
-
-    Examples
-    --------
-    >>> size_edges(np.array([1, 3]), bins=8)
-    array([1, 2, 3, 4])
-    """
-    low, high = int(sizes.min()), int(sizes.max()) + 1
-    marks = np.geomspace(low, high, bins + 1) if _wide(sizes) else np.linspace(low, high, bins + 1)
-    return np.unique(np.round(marks).astype(np.int64))
 
 
 def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str) -> None:
@@ -78,7 +63,7 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
             label=name,
         )
         bottom += counts
-    if _wide(sizes):
+    if is_wide(sizes):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     else:
@@ -88,7 +73,3 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
     axes.set_title(title, loc="left", fontweight="bold")
     add_legend(figure, columns=2)
     save_figure(figure, Path(path))
-
-
-def _wide(sizes: NDArray[np.int64]) -> bool:
-    return int(sizes.max()) >= 10 * int(sizes.min())

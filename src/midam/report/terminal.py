@@ -20,8 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from midam.report.describe import BagDescription
-from midam.report.sizes import size_edges
+from midam.report.describe import BagDescription, size_edges
 
 _LINES = 10
 _SIZE_BINS, _BAR = 8, 40

@@ -72,14 +72,20 @@ class LoadedRun:
         return found.hexdigest()
 
 
-def load_run(folder: RunFolder) -> LoadedRun:
+def load_run(path: str | Path) -> LoadedRun:
     """Load a run; one that was interrupted is loaded as of its last whole epoch, uncalibrated, with a warning.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the run.
 
     Raises
     ------
     CheckpointError
         If there is no run, or its file is damaged.
     """
+    folder = RunFolder(Path(path))
     if not folder.model.exists() and folder.last.exists():
         warnings.warn(
             f"{folder.root} did not finish: its last whole epoch is used, without calibration; "
@@ -87,19 +93,19 @@ def load_run(folder: RunFolder) -> LoadedRun:
             UserWarning,
             stacklevel=2,
         )
-        path = folder.last
-        content = load_checkpoint(path, required=("trainer", *_SHARED))
+        file = folder.last
+        content = load_checkpoint(file, required=("trainer", *_SHARED))
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
     else:
-        path = folder.model
-        content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
-    config = from_dict(content["config"], source=str(path))
+        file = folder.model
+        content = load_checkpoint(file, required=("model", "calibrator", "threshold", *_SHARED))
+    config = from_dict(content["config"], source=str(file))
     model = build_ensemble(config, instance_shape=tuple(content["data"]["instance_shape"]))
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:
         raise CheckpointError(
-            f"Expected the weights of the run's own model, got others (in {path}): {error}; restore the run folder."
+            f"Expected the weights of the run's own model, got others (in {file}): {error}; restore the run folder."
         ) from None
     saved = content["calibrator"]
     return LoadedRun(
@@ -131,10 +137,10 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     BagDataError
         If the instances have another shape, or the features other names or another order.
     """
-    own = str(Path(data).resolve()) == run.data.get("place", str(Path(run.data["source"]).resolve()))
+    own = str(Path(data).resolve()) == run.data["place"]
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
     own = own and all(Path(table).is_file() for table in (run.config.labels, run.config.slides) if table is not None)
-    cut: dict[str, Any] | None = run.data.get("cut")
+    cut: dict[str, Any] | None = run.data["cut"]
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
     changes |= {name: [] if value is None and name in LISTS else value for name, value in (cut or {}).items()}
     changes |= {name: value for name, value in reading.items() if value is not None}

@@ -16,8 +16,9 @@ from midam import __version__
 from midam.data.bags import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
+from midam.files import write_text
 from midam.runs.data import SplitBags, read_data, split_data
-from midam.runs.folder import RunFolder, csv_text, write_text
+from midam.runs.folder import RunFolder, csv_text
 from midam.runs.report import write_reports
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.config import FitConfig, from_dict, to_dict
@@ -134,8 +135,6 @@ def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
-    # A run names all its settings; one that lacks these was trained before there were any.
-    values = {"members": 1, "scaling": "linear", **values}
     return from_dict(values, source=str(folder.config)), data
 
 

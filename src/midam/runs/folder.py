@@ -1,17 +1,13 @@
-"""The run folder: which file is what, and how each is written."""
+"""The run folder: which file is what, and how numbers are written in CSV."""
 
 import csv
-import fcntl
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from midam.errors import ConfigError, RunExistsError
-from midam.train.checkpoint import write_bytes
+from midam.errors import RunExistsError
 
 
 @dataclass(frozen=True)
@@ -100,62 +96,16 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
-@contextmanager
-def held_alone(folder: Path, *, doing: str) -> Iterator[None]:
-    """Make a folder where there is none, and hold it against other processes that ask for the same.
-
-    Raises
-    ------
-    ConfigError
-        If another process holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    # The folder itself is locked, not a file in it: nothing is left behind, whatever ends the process.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"Expected no other {doing} in {folder}, got one that is running; wait for its end, or choose another "
-                "--out."
-            ) from None
-        yield
-    finally:
-        os.close(handle)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it."""
-    write_bytes(path, text.encode())
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON atomically; a value that is not finite is an error."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as CSV with a header line; floats in 9 significant digits, None as an empty field."""
-    lines = _Lines()
+    lines = io.StringIO()
     writer = csv.DictWriter(lines, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: format_number(row.get(key)) for key in columns})
-    return "".join(lines.parts)
+        writer.writerow({key: _field(row.get(key)) for key in columns})
+    return lines.getvalue()
 
 
-def format_number(value: Any) -> Any:
-    """Floats in 9 significant digits, enough to tell any two float32 apart."""
-    if value is None:
-        return ""
-    return f"{value:.9g}" if isinstance(value, float) else value
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def write(self, text: str) -> int:
-        self.parts.append(text)
-        return len(text)
+def _field(value: Any) -> Any:
+    """Nine significant digits tell any two float32 apart."""
+    return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value

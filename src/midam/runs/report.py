@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from midam import __version__
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import auroc, operating_point, summarize
+from midam.files import write_json, write_text
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
-from midam.runs.folder import RunFolder, csv_text, write_json, write_text
+from midam.runs.folder import RunFolder, csv_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.config import to_dict
 from midam.train.trainer import Trainer

@@ -1,0 +1,78 @@
+"""Where a command may write: never over what it reads, and never among it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
+
+from midam.errors import ConfigError
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
+
+
+def keep_data(options: Namespace) -> None:
+    """Refuse to write over the data, its tables or a file of the run."""
+    keep_folder(options, "instances")
+    if options.out is None:
+        return
+    data, out = Path(options.data).resolve(), Path(options.out).resolve()
+    tables = [Path(options[name]).resolve() for name in ("labels", "slides") if options[name] is not None]
+    if (
+        out in (data, *tables)
+        or (data.is_dir() and data in out.parents)
+        or (out.exists() and Path(options.run).resolve() in out.parents)
+    ):
+        raise ConfigError(
+            f"Expected a file outside the data and the run for --out, got {options.out}; choose a new name."
+        )
+
+
+def keep_folder(options: Namespace, name: str) -> None:
+    """Refuse the data, or a place in it, as the folder that an option names."""
+    folder = options.get(name)
+    if folder is not None and _is_or_lies_in(Path(folder), [Path(options.data).resolve()]):
+        raise ConfigError(f"Expected another folder than the data for --{name}, got {folder}; choose a new name.")
+
+
+def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:
+    """Refuse to write over a file that bags were read from, or to put files beside it that would pass for data next.
+
+    Parameters
+    ----------
+    bags : Bags
+        Read from the data.
+    data : str
+        Its name; the folder of a set of the catalogue is kept as a whole.
+    place : str
+        Where something would be written.
+    option : str
+        Which says so.
+    folder : bool
+        Whether files are put into it, or it is a file itself.
+
+    Raises
+    ------
+    ConfigError
+        If that is the folder, or one, of the bags' files.
+    """
+    from midam.data.sets import catalog
+
+    sources: list[str] = [] if bags.sources is None else bags.sources.tolist()
+    files = {Path(part) for of_bag in sources for part in of_bag.split("; ")}
+    taken = {(file.parent if folder else file).resolve() for file in files}
+    inside = Path(place).resolve() if Path(place).resolve() in taken else None
+    set_at = catalog.describe(data)["location"] if catalog.is_name(data) else None
+    if set_at not in (None, "bundled"):
+        inside = inside or _is_or_lies_in(Path(place), [Path(set_at) if Path(set_at).is_dir() else Path(set_at).parent])
+    if inside is not None:
+        raise ConfigError(
+            f"Expected a place outside the data for {option}, got {place}, which is, or is in, {inside} of the bags; "
+            "choose another."
+        )
+
+
+def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:
+    known = set(folders)
+    return next((one for one in (place.resolve(), *place.resolve().parents) if one in known), None)
