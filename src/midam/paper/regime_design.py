@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from midam.data.batch import usual_chunk
 from midam.paper.regime_bags import Counts, witnesses
 from midam.paper.regime_budget import affordable_steps
+from midam.settings import usual_chunk
 from midam.train.config import EstimatorName, FitConfig, PoolingName
 
 
