@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from midam import __version__
 from midam.cli import compare, data, evaluate, explain, fit, paper, predict
-from midam.cli.parser import SETTINGS, Parser, normalise
+from midam.cli.parser import SETTINGS, Parser, normalize
 from midam.errors import MidamError, RunStoppedError
 
 COMMANDS: dict[str, tuple[ModuleType, str]] = {
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     ConfigError
         For an unknown command or option, or a value of the wrong kind.
     """
-    words = normalise(argv)
+    words = normalize(argv)
     defaults: dict[str, Any] = {}
     if words[:1] == ["fit"]:
         words, defaults = fit.take_defaults(words)

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, SETTINGS, Parser
+from midam.cli.parser import DATA, Parser, add_settings
 from midam.data import catalog
 from midam.data.bags import Bags
 from midam.data.store import is_store, open_store, verify_store, write_store
@@ -17,12 +17,13 @@ from midam.report.describe import describe_bags, format_bytes, stored_bytes
 from midam.report.sizes import plot_sizes
 from midam.report.terminal import BagProgress, print_catalog, print_description, print_warnings, stdout_console
 from midam.runs.data import read_data
-from midam.train.config import DATA_FIELDS, FitConfig, from_dict
+from midam.settings import Settings
 
 _DESCRIBE = """Counts, bag sizes, classes, groups and splits of data, and warnings: bag sizes that tell the label,
 duplicate bags, constant features, groups in several splits, a class that is missing or rare."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 A stopped import goes on when the same command is given again."""
+_READING = Settings.names("data", "cut")
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
     "list": ("The data sets of the catalogue.", "show the catalogue"),
@@ -55,7 +56,7 @@ def add_actions(to: ArgumentParser) -> dict[str, Parser]:
         found[name].add_argument(
             "--unlabelled", action="store_true", help="the bags have no labels, as those that are to be predicted"
         )
-        found[name].add_class_arguments(FitConfig, nested_key=None, skip=set(SETTINGS) - set(DATA_FIELDS))
+        add_settings(found[name], _READING)
     actions = to.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
         actions.add_subcommand(name, found[name], help=short)
@@ -132,9 +133,9 @@ def _verify(options: Namespace, console: Console) -> int:
 
 
 def _read(data: str, options: Namespace) -> Bags:
-    config = from_dict({name: options[name] for name in DATA_FIELDS})
+    settings = Settings.from_flat({name: options[name] for name in _READING})
     # A store says by itself whether its bags have labels.
-    return read_data(data, config, require_labels=not (options.unlabelled or is_store(data)))
+    return read_data(data, settings, require_labels=not (options.unlabelled or is_store(data)))
 
 
 def _jobs(options: Namespace) -> int:

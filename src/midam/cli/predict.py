@@ -62,7 +62,11 @@ def run(options: Namespace, console: Console) -> int:
         if options[name] is not None:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
     out = Path(options.out)
-    call = {"run": trained.digest(), "chunk_size": trained.config.chunk_size, "instances": _place(options.instances)}
+    call = {
+        "run": trained.digest(),
+        "chunk_size": trained.settings.run.chunk_size,
+        "instances": _place(options.instances),
+    }
     with ScoreJournal(out.with_name(f"{out.name}{_PART}"), call) as journal:
         scores, probabilities = _score(trained, bags, options.instances, journal, console)
         _write(out, bags, scores, probabilities)

@@ -11,8 +11,8 @@ from midam.evaluate.metrics import auroc, operating_point, summarize
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text, write_json, write_text
+from midam.settings import ResolvedSettings
 from midam.train.checkpoint import save_checkpoint
-from midam.train.config import to_dict
 from midam.train.trainer import Trainer
 
 SPLITS = ("test", "val", "train")
@@ -22,6 +22,7 @@ def write_reports(
     folder: RunFolder,
     *,
     trainer: Trainer,
+    settings: ResolvedSettings,
     parts: SplitBags,
     data: str,
     scores: dict[str, NDArray[np.float64]],
@@ -37,6 +38,8 @@ def write_reports(
         Of the run.
     trainer : Trainer
         What it reports holds the selected weights.
+    settings : ResolvedSettings
+        Of the run.
     parts : SplitBags
         All bags and their splits.
     data : str
@@ -75,8 +78,8 @@ def write_reports(
         for key, values in scores.items()
     }
     summary |= {
-        "method": {k: to_dict(trainer.config)[k] for k in ("pooling", "estimator", "objective")},
-        "members": trainer.config.num_members(),
+        "method": {k: getattr(settings.method, k) for k in ("pooling", "estimator", "objective")},
+        "members": settings.training.members,
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
@@ -86,7 +89,7 @@ def write_reports(
         folder.model,
         {
             "version": __version__,
-            "config": to_dict(trainer.config),
+            "config": settings.flat(),
             "model": trainer.reported.state_dict(),
             "calibrator": None if calibrator is None else calibrator.to_dict(),
             "threshold": threshold,

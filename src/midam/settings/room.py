@@ -2,7 +2,9 @@
 
 import sys
 from dataclasses import astuple
+from functools import reduce
 from numbers import Integral, Real
+from operator import or_
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -97,7 +99,7 @@ def plain_type(kind: Any) -> Any:
     if get_origin(kind) is Annotated:
         return plain_type(get_args(kind)[0])
     if get_origin(kind) in (UnionType, Union):
-        return Union[tuple(plain_type(part) for part in get_args(kind))]  # noqa: UP007  # of a computed tuple
+        return reduce(or_, (plain_type(part) for part in get_args(kind)))
     if get_origin(kind) is tuple:
         return list[plain_type(get_args(kind)[0])]  # type: ignore[misc]  # a type that is computed
     return kind

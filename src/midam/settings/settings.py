@@ -18,7 +18,7 @@ from midam.settings.room import Room
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
 
-# Of things that track a state; they are settings of the trainer, not of the class.
+# Settings of an estimator that tracks a state: one that takes a state_rate.
 _OF_STATE = ("state_start", "state_refresh")
 
 
@@ -75,14 +75,8 @@ class Settings(Room):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        method = self.method
-        _refuse_untaken(POOLINGS, method.pooling, method, ["temperature"])
-        given = [name for name in _OF_STATE if getattr(method, name) != MethodSettings.model_fields[name].default]
-        if given and not _takes(ESTIMATORS, method.estimator, "state_rate"):
-            value = getattr(method, given[0])
-            raise ConfigError(
-                f"Expected no {given[0]} with the estimator {method.estimator!r}, got {value!r}; it tracks no state."
-            )
+        _refuse_untaken(POOLINGS, self.method.pooling, self.method, {"temperature": "temperature"})
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, dict.fromkeys(_OF_STATE, "state_rate"))
         return self
 
     @classmethod
@@ -182,7 +176,8 @@ class ResolvedSettings(Settings):
 
     @model_validator(mode="after")
     def _fit_the_encoder(self) -> Self:
-        _refuse_untaken(ENCODERS, self.model.encoder, self.model, ["hidden", "dropout", "norm"])
+        own = {name: name for name in ("hidden", "dropout", "norm")}
+        _refuse_untaken(ENCODERS, self.model.encoder, self.model, own)
         return self
 
 
@@ -198,13 +193,15 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
     return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
 
 
-def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Iterable[str]) -> None:
-    """Refuse settings that were given and that the chosen class does not take; it is imported only then."""
-    for setting in settings:
+def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping[str, str]) -> None:
+    """Refuse settings that were given, and whose parameter the chosen class does not take; it is imported only then."""
+    for setting, parameter in settings.items():
         value = getattr(room, setting)
-        if value != type(room).model_fields[setting].default and not _takes(registry, name, setting):
+        if value != type(room).model_fields[setting].default and not _takes(registry, name, parameter):
+            owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
             raise ConfigError(
-                f"Expected no {setting} with the {registry.kind} {name!r}, got {value!r}; it takes none. Leave it out."
+                f"Expected no {setting} with the {registry.kind} {name!r}, got {value!r}; it belongs to "
+                f"{' and '.join(owners)}."
             )
 
 
