@@ -1,66 +1,62 @@
-"""Write the options of `midam fit` into `docs/cli.md`, from the docstring and the defaults of `FitConfig`.
+"""Write the options of `midam fit` into `docs/cli.md`, from the docstrings and the defaults of `midam.settings`.
 
 Run `python docs/gen_cli.py` from the repository's root. A test fails when the page is out of date.
 """
 
-import dataclasses
-import inspect
 import json
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from midam.train.config import FitConfig
+from midam.settings.describe import Description, describe_settings, rooms
 
 PAGE = Path(__file__).with_name("cli.md")
 BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 
 
-def descriptions() -> dict[str, str]:
-    """Text of each field in the docstring."""
-    lines = (inspect.getdoc(FitConfig) or "").split("Parameters\n----------\n", 1)[1].splitlines()
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        if line and not line.startswith(" "):
-            found[line.strip()] = []
-        elif line.strip():
-            found[list(found)[-1]].append(line.strip())
-    return {name: " ".join(text) for name, text in found.items()}
-
-
-def default_of(field: "dataclasses.Field[Any]") -> str:
-    """Default as it would be typed."""
-    factory = field.default_factory
-    value = field.default if factory is dataclasses.MISSING else factory()
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def values_of(kind: Any) -> str:
+def values_of(setting: Description) -> str:
     """Values that an option takes."""
-    if get_origin(kind) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(kind))
-    names = [getattr(part, "__name__", str(part)) for part in get_args(kind)] if get_origin(kind) is not list else []
-    if names and get_origin(kind) is not dict:
-        return " or ".join("`null`" if name == "NoneType" else name for name in names)
-    return str(kind) if get_origin(kind) else kind.__name__
+    if setting.known:
+        names = ", ".join(f"`{name}`" for name in setting.known)
+        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names} or a class path"
+    if get_origin(setting.kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(setting.kind))
+    return " or ".join(_word(part) for part in _parts(setting.kind))
 
 
-def table() -> str:
-    """Options as a Markdown table."""
-    texts = descriptions()
-    rows = ["| option | values | default | meaning |", "|---|---|---|---|"]
-    for field in dataclasses.fields(FitConfig):
-        option = "--" + field.name.replace("_", "-")
-        values = values_of(field.type).replace("dict[str, typing.Any]", "dict")
-        text = texts[field.name].replace("|", "\\|")
-        rows.append(f"| `{option}` | {values} | `{default_of(field)}` | {text} |")
-    return "\n".join(rows)
+def tables() -> str:
+    """Options as Markdown, a table a room."""
+    lines: list[str] = []
+    for room, (title, _) in rooms().items():
+        lines += [f"#### {room.capitalize()}", "", title, "", "| option | values | default | meaning |"]
+        lines.append("|---|---|---|---|")
+        for setting in describe_settings():
+            if setting.room == room:
+                option = "--" + setting.name.replace("_", "-")
+                default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
+                text = setting.text.replace("|", "\\|")
+                lines.append(f"| `{option}` | {values_of(setting)} | `{default}` | {text} |")
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is UnionType else (kind,)
+
+
+def _word(kind: Any) -> str:
+    if kind is type(None):
+        return "`null`"
+    if get_origin(kind) is dict:
+        return "dict"
+    return str(kind) if get_origin(kind) else str(kind.__name__)
 
 
 def rendered(page: str) -> str:
     """Page with a fresh table between the markers."""
     head, rest = page.split(BEGIN)
     _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{tables()}\n\n{END}{tail}"
 
 
 if __name__ == "__main__":

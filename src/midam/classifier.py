@@ -1,6 +1,5 @@
 """The scikit-learn face: a bag classifier with `fit`, `decision_function`, `predict_proba` and `predict`."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -14,20 +13,17 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.train.config import DATA_FIELDS, FitConfig, from_dict
-from midam.train.settings import unknown_key
+from midam.runs.border import as_config
+from midam.settings import Settings, unknown_setting
 from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]
 
-_OF_FILES = (
-    *DATA_FIELDS,
-    *("test_fraction", "allow_leakage", "logger"),
-)
+_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger")
 
 
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Bag classifier that maximises AUC.
+    """Bag classifier that maximizes AUC.
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
     probabilities, chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
@@ -35,13 +31,13 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     pooling, estimator, objective : str
-        The method, see `midam.train.config.FitConfig`.
+        The method, see `midam.settings.MethodSettings`.
     seed : int
         Of the split, the initial weights and the sampling.
     epochs : int
         An epoch draws as many bags as the training set holds.
     settings : dict, optional
-        Further fields of `FitConfig`, such as ``{"num_instances": 8, "members": 3}``.
+        Further settings of `midam.settings.Settings`, such as ``{"num_instances": 8, "members": 3}``.
 
     Attributes
     ----------
@@ -102,20 +98,22 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         MidamError
             If bags, labels or settings cannot be used.
         """
-        config = self._config()
+        settings = self._settings()
+        run = settings.run
         bags = _as_bags(bags, y, groups)
         both_classes(bags)
         labels = bags.require_labels()
         held = np.zeros(len(bags), dtype=bool)
-        if config.val_fraction > 0:
-            shares = (1 - config.val_fraction, config.val_fraction, 0.0)
-            held = split_bags(labels, groups=bags.groups, fractions=shares, seed=config.seed) == "val"
+        if run.val_fraction > 0:
+            shares = (1 - run.val_fraction, run.val_fraction, 0.0)
+            held = split_bags(labels, groups=bags.groups, fractions=shares, seed=run.seed) == "val"
         val = bags.subset(np.flatnonzero(held)) if held.any() else None
+        config = as_config(settings.resolve(bags.instance_shape))
         trainer = Trainer(config, bags.subset(np.flatnonzero(~held)), val, fabric=make_fabric(config))
         best: dict[str, Any] | None = None
         while not trainer.finished:
             trainer.train_epoch()
-            if config.select == "best" and trainer.best_epoch == trainer.epoch:
+            if settings.training.select == "best" and trainer.best_epoch == trainer.epoch:
                 best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
         if best is not None:
             trainer.reported.load_state_dict(best)
@@ -125,7 +123,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = trainer.history
         self.calibrator_, self.threshold_ = None, 0.5
         if val is not None:
-            scores = predict(self.model_, val, chunk_size=config.chunk_size)
+            scores = predict(self.model_, val, chunk_size=run.chunk_size)
             self.calibrator_ = PlattCalibrator().fit(scores, val.require_labels())
             self.threshold_ = float(operating_point(val.require_labels(), scores))
         return self
@@ -133,7 +131,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, bags: BagsLike) -> NDArray[np.float64]:
         """Scores [N] in [0, 1]: larger is more positive; not a probability."""
         of = self._fitting(bags)
-        return predict(self.model_, of, chunk_size=self._config().chunk_size)
+        return predict(self.model_, of, chunk_size=self._settings().run.chunk_size)
 
     def predict_proba(self, bags: BagsLike) -> NDArray[np.float64]:
         """Probabilities [N, 2] of the two classes, calibrated on the held-out bags.
@@ -162,20 +160,20 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With several members these are averages, see `midam.evaluate.predict.InstanceScores`.
         """
         of = self._fitting(bags)
-        return [instance_scores(self.model_, of, i, chunk_size=self._config().chunk_size) for i in range(len(of))]
+        return [instance_scores(self.model_, of, i, chunk_size=self._settings().run.chunk_size) for i in range(len(of))]
 
-    def _config(self) -> FitConfig:
+    def _settings(self) -> Settings:
         settings = dict(self.settings or {})
         own = {name: getattr(self, name) for name in ("pooling", "estimator", "objective", "seed", "epochs")}
-        known = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _OF_FILES]
+        known = [name for name in Settings.names() if name not in _OF_FILES]
         for key in settings:
             if key in _OF_FILES:
                 raise ConfigError(f"Expected no {key} in settings: it is about files; pass bags, y and groups to fit.")
             if key not in known:
-                raise ConfigError(unknown_key(key, known, source="settings"))
+                raise ConfigError(unknown_setting(key, known, source="settings"))
             if key in own:
                 raise ConfigError(f"Expected {key} as an argument of its own, got it in settings; move it there.")
-        return from_dict({**settings, **own})
+        return Settings(**settings, **own)
 
     def _fitting(self, bags: BagsLike) -> Bags:
         """Bags that the fitted model can score."""

@@ -219,3 +219,55 @@ def _plugins(kind: str) -> dict[str, EntryPoint]:
         if of == kind:
             found[name] = point
     return found
+
+
+POOLINGS = Registry(
+    "pooling",
+    {
+        "attention": "midam.nn.attention.AttentionPooling",
+        "gated-attention": "midam.nn.attention.GatedAttentionPooling",
+        "embedding-attention": "midam.nn.attention.EmbeddingAttentionPooling",
+        "smoothed-max": "midam.nn.pooling.SmoothedMaxPooling",
+        "mean": "midam.nn.pooling.MeanPooling",
+        "max": "midam.nn.pooling.MaxPooling",
+        "generalised-mean": "midam.nn.pooling.GeneralisedMeanPooling",
+        "noisy-or": "midam.nn.pooling.NoisyOrPooling",
+        "noisy-and": "midam.nn.pooling.NoisyAndPooling",
+    },
+)
+ESTIMATORS = Registry(
+    "estimator",
+    {
+        "vrsp": "midam.train.estimators.VarianceReduced",
+        "minibatch": "midam.train.estimators.MiniBatch",
+        "exact": "midam.train.exact.Exact",
+        "exact-point": "midam.train.exact.ExactPoint",
+    },
+)
+OBJECTIVES = Registry(
+    "objective",
+    {
+        "minmax-auc": "midam.train.objective.MinMaxAUC",
+        "pairwise": "midam.train.objective.PairwiseAUC",
+        "bce": "midam.train.objective.BCE",
+    },
+)
+ENCODERS = Registry(
+    "encoder",
+    {
+        "mlp": "midam.nn.encoders.MLP",
+        "resnet20": "midam.nn.resnet.ResNet20",
+        "resnet20-3d": "midam.nn.resnet.ResNet20",
+    },
+)
+AUGMENTATIONS = Registry(
+    "augmentation",
+    {
+        "flip": "midam.train.augment._flip",
+        "rotate90": "midam.train.augment._rotate90",
+        "crop": "midam.train.augment._crop",
+        "colour": "midam.train.augment._colour",
+        "intensity": "midam.train.augment._intensity",
+    },
+)
+DRAWS = Registry("draw", {"uniform": "midam.data.sampling.BagSampler"})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from midam.data.batch import usual_chunk
+from midam.settings import usual_chunk
 from midam.train.config import EstimatorName, FitConfig, PoolingName
 from studies.regime.bags import Counts, witnesses
 from studies.regime.budget import affordable_steps

@@ -22,7 +22,7 @@ from midam.evaluate.predict import predict
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.train.config import FitConfig, from_dict, member_seed, to_dict
+from midam.settings import Settings, member_seed
 
 FILES = {
     "config.yaml",
@@ -57,9 +57,9 @@ def test_the_folder_is_complete(run):
 def test_the_settings_are_all_there(run):
     values = yaml.safe_load((run / "config.yaml").read_text())
     assert values.pop("data") == "digits"
-    config = FitConfig(epochs=4, members=1, lr=0.01, num_instances=8, encoder="mlp", optimizer="sgd")
-    assert from_dict(values) == config
-    assert values.keys() == to_dict(config).keys()
+    settings = Settings(epochs=4, members=1, lr=0.01, num_instances=8).resolve((64,))
+    assert values == settings.flat()
+    assert Settings.from_flat(values).resolve((64,)) == settings
 
 
 def test_the_settings_repeat_the_run(run, tmp_path):
@@ -86,8 +86,8 @@ def test_metrics_hold_a_row_an_epoch(run):
 def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
     seen = []
     folder = RunFolder(tmp_path / "run")
-    config = FitConfig(epochs=4, lr=0.01, num_instances=8)
-    fit_run("digits", config, folder, on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
+    settings = Settings(epochs=4, lr=0.01, num_instances=8)
+    fit_run("digits", settings, folder, on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 

@@ -58,8 +58,8 @@ def run(root, *words):
 
 
 def test_a_folder_is_trained_on_in_place(study):
-    config = load_run(study / "run").config
-    assert (config.labels, config.positive) == (str(study / "labels.csv"), "yes")
+    how = load_run(study / "run").settings.data
+    assert (how.labels, how.positive) == (str(study / "labels.csv"), "yes")
     summary = json.loads((study / "run" / "summary.json").read_text())
     assert sum(summary[part]["bags"] for part in ("train", "val", "test")) == 40
 

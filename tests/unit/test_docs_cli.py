@@ -1,13 +1,13 @@
 """The page about the command line is up to date, and what it names exists."""
 
-import dataclasses
 import re
 
 import pytest
 from docs import gen_cli
 
 from midam.cli import parse
-from midam.train.config import FitConfig
+from midam.settings import Settings
+from midam.settings.describe import describe_settings
 
 PAGE = gen_cli.PAGE.read_text(encoding="utf-8")
 
@@ -17,13 +17,24 @@ def test_the_options_are_those_of_the_settings() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    texts = gen_cli.descriptions()
-    assert list(texts) == [field.name for field in dataclasses.fields(FitConfig)]
-    assert all(texts.values())
+    found = describe_settings()
+    assert [setting.name for setting in found] == Settings.names()
+    assert all(setting.text for setting in found)
+    assert all(f"| `--{name.replace('_', '-')}` |" in PAGE for name in Settings.names())
+
+
+def test_the_help_groups_them_and_names_what_is_known(capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse(["fit", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    heads = [f"{room} settings:" for room in ("method", "training", "model", "run", "data", "cut")]
+    assert [text.index(head) for head in heads] == sorted(text.index(head) for head in heads)
+    assert "Known: attention, gated-attention" in text
+    assert "(type: int, default: 100)" in text
 
 
 def test_a_stale_table_is_found() -> None:
-    stale = PAGE.replace(f"| `{FitConfig().epochs}` |", "| `7` |")
+    stale = PAGE.replace(f"| `{Settings().training.epochs}` |", "| `7` |")
     assert stale != PAGE
     assert gen_cli.rendered(stale) == PAGE
 
@@ -45,6 +56,7 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
         (["--patience", "null"], "patience", None),
         (["--pooling-args.head_hidden", "0"], "pooling_args", {"head_hidden": 0}),
         (["--pooling-args", "{head_hidden: 0}"], "pooling_args", {"head_hidden": 0}),
+        (["--pooling", "mypackage.heads.TrimmedMean"], "pooling", "mypackage.heads.TrimmedMean"),
     ],
 )
 def test_values_are_written_as_the_page_says(arguments: list[str], name: str, value: object) -> None:

@@ -21,6 +21,7 @@ from midam.nn.resnet import ResNet20
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
+from midam.settings import Settings
 from midam.train.config import FitConfig
 from midam.train.encoding import build_encoder
 from midam.train.method import build_ensemble, build_method
@@ -426,9 +427,9 @@ def test_settings_of_unknown_instances_are_not_guessed() -> None:
 def test_a_run_notes_the_encoder_that_fits_its_instances(tmp_path) -> None:
     bags, run = images(20), RunFolder(tmp_path / "run")
     np.savez(tmp_path / "d.npz", X=bags.instances, bag=np.repeat(np.arange(20), bags.sizes), y=bags.labels)
-    fit_run(str(tmp_path / "d.npz"), FitConfig(epochs=1, num_instances=2), run)
-    assert read_run_config(run)[0].encoder == "resnet20"
-    assert load_run(run).config.encoder == "resnet20"
+    fit_run(str(tmp_path / "d.npz"), Settings(epochs=1, num_instances=2), run)
+    assert read_run_config(run)[0].model.encoder == "resnet20"
+    assert load_run(run).settings.model.encoder == "resnet20"
 
 
 def test_a_part_is_whole_names_only() -> None:
@@ -527,7 +528,8 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
         bag=np.repeat(np.arange(20), bags.sizes),
         y=bags.labels,
     )
-    config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2}, epochs=1)
+    few = {"epochs": 1, "num_positive": 3, "num_negative": 3, "num_instances": 2, "lr": 0.05}
+    config = Settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2}, **few)
     folder = RunFolder(tmp_path / "run")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few validation bags

@@ -4,7 +4,7 @@ import pytest
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError, LeakageError, OneClassError
 from midam.runs.data import read_data, split_data
-from midam.train.config import FitConfig
+from midam.settings import Settings
 
 
 def bags(labels, **columns):
@@ -13,33 +13,33 @@ def bags(labels, **columns):
 
 def test_shares_follow_the_settings_and_the_seed():
     data = bags([0, 1] * 50)
-    parts = split_data(data, FitConfig(val_fraction=0.1, test_fraction=0.3))
+    parts = split_data(data, Settings(val_fraction=0.1, test_fraction=0.3))
     assert {name: len(parts.part(name)) for name in ("train", "val", "test")} == {"train": 60, "val": 10, "test": 30}
     assert parts.part("test").require_labels().mean() == 0.5
-    other = split_data(data, FitConfig(val_fraction=0.1, test_fraction=0.3, seed=1))
+    other = split_data(data, Settings(val_fraction=0.1, test_fraction=0.3, seed=1))
     assert not np.array_equal(parts.splits, other.splits)
 
 
 def test_splits_of_the_data_are_kept():
     splits = ["train"] * 6 + ["val"] * 2 + ["test"] * 2
-    parts = split_data(bags([0, 1] * 5, splits=splits), FitConfig())
+    parts = split_data(bags([0, 1] * 5, splits=splits), Settings())
     assert parts.splits.tolist() == splits
 
 
 def test_missing_validation_bags_come_from_the_training_bags():
     splits = ["train"] * 20 + ["test"] * 4
     data = bags([0, 1] * 12, splits=splits)
-    parts = split_data(data, FitConfig(val_fraction=0.2))
+    parts = split_data(data, Settings(val_fraction=0.2))
     assert parts.splits[20:].tolist() == ["test"] * 4
     assert (parts.splits == "val").sum() == 4
-    assert (split_data(data, FitConfig(val_fraction=0.0)).splits == "val").sum() == 0
+    assert (split_data(data, Settings(val_fraction=0.0)).splits == "val").sum() == 0
     assert data.splits.tolist() == splits, "the data must not be written to"
 
 
 def test_validation_bags_that_are_split_off_share_no_group():
     groups = np.repeat(np.arange(12), 2)
     data = bags([0, 1] * 12, splits=["train"] * 20 + ["test"] * 4, groups=groups)
-    parts = split_data(data, FitConfig(val_fraction=0.2))
+    parts = split_data(data, Settings(val_fraction=0.2))
     held = set(groups[parts.splits == "val"])
     assert held
     assert not held & set(groups[parts.splits == "train"])
@@ -50,32 +50,32 @@ def test_a_leaking_split_is_refused_unless_asked_for():
     splits = ["train", "test", "train", "train", "val", "val", "test", "test"]
     data = bags([0, 1] * 4, groups=groups, splits=splits)
     with pytest.raises(LeakageError, match="p0 in test and train"):
-        split_data(data, FitConfig())
-    assert split_data(data, FitConfig(allow_leakage=True)).splits.tolist() == splits
+        split_data(data, Settings())
+    assert split_data(data, Settings(allow_leakage=True)).splits.tolist() == splits
 
 
 def test_a_training_set_needs_bags_of_both_classes():
     with pytest.raises(OneClassError):
-        split_data(bags([1, 1, 1, 1]), FitConfig())
+        split_data(bags([1, 1, 1, 1]), Settings())
     with pytest.raises(OneClassError):
-        split_data(bags([1, 1, 0, 0], splits=["train", "train", "test", "test"]), FitConfig(val_fraction=0.0))
+        split_data(bags([1, 1, 0, 0], splits=["train", "train", "test", "test"]), Settings(val_fraction=0.0))
     with pytest.raises(BagDataError, match="'train'"):
-        split_data(bags([1, 0], splits=["val", "val"]), FitConfig())
+        split_data(bags([1, 0], splits=["val", "val"]), Settings())
 
 
 def test_held_out_bags_of_one_class_are_warned_of():
     splits = ["train"] * 4 + ["val", "val", "test"]
     with pytest.warns(UserWarning, match="the test bags hold one class"):
-        split_data(bags([0, 1, 0, 1, 0, 1, 1], splits=splits), FitConfig())
+        split_data(bags([0, 1, 0, 1, 0, 1, 1], splits=splits), Settings())
 
 
 def test_column_names_of_the_settings_are_used(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("case,who,y,part,x,place,junk\na,p,1,train,0.5,3,z\nb,q,0,test,0.25,4,z\n")
-    config = FitConfig(
+    settings = Settings(
         bag_column="case", label_column="y", groups="who", split="part", coords=["place"], ignore=["junk"]
     )
-    data = read_data(str(path), config)
+    data = read_data(str(path), settings)
     assert data.ids.tolist() == ["a", "b"]
     assert data.require_labels().tolist() == [1, 0]
     assert data.groups.tolist() == ["p", "q"]
@@ -83,4 +83,4 @@ def test_column_names_of_the_settings_are_used(tmp_path):
     assert data.feature_names == ("x",)
     assert data.coords.tolist() == [[3], [4]]
     with pytest.raises(ConfigError, match="digits"):
-        read_data("digits", config)
+        read_data("digits", settings)

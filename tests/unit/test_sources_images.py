@@ -18,7 +18,7 @@ from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe, probe_files
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
-from midam.train.config import from_dict
+from midam.settings import Settings
 
 EIGHT = ImageOptions(patch_size=8)
 
@@ -331,16 +331,16 @@ def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
 
 def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
-        ({"patch_size": 0}, "`patch_size` >= 1"),
-        ({"tissue": 1.5}, r"`tissue` in \[0, 1\]"),
-        ({"axis": 3}, "`axis` 0, 1 or 2"),
+        ({"patch_size": 0}, "patch_size >= 1"),
+        ({"tissue": 1.5}, r"tissue in \[0, 1\]"),
+        ({"axis": 3}, r"axis in \[0, 2\]"),
         ({"window": [400, 0]}, "`window` as two ascending"),
         ({"volume_size": [8, 8, 8]}, "volume=True"),
         ({"volume": True, "slice_size": 8}, "`volume_size` with whole volumes"),
     ):
         with pytest.raises(ConfigError, match=words):
-            from_dict(values)
-    assert from_dict({"window": [0, 400]}).image_options() == ImageOptions(window=(0, 400))
+            Settings.from_flat(values)
+    assert Settings.from_flat({"window": [0, 400]}).cut == ImageOptions(window=(0, 400))
     for data, labels in ((folder / "images", folder / "labels.csv"), ("digits", None)):
         with pytest.raises(ConfigError, match="`window`"):
             read_bags(data, labels=labels, images=ImageOptions(window=(0, 1)))

@@ -17,7 +17,7 @@ from midam.data.sources.probe import open_file, probe, probe_files
 from midam.errors import BagDataError
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.train.config import FitConfig
+from midam.settings import Settings
 
 SHAPE = (5, 6, 7)  # to the right, the front, the head
 SPACING = (2.0, 1.5, 3.0)
@@ -434,9 +434,9 @@ def test_unusable_volumes_are_all_named_before_training_starts(tmp_path):
         save_nifti(folder / f"s{number}.nii.gz", data)
         rows.append(f"s{number},{number % 2}")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
-    config = FitConfig(labels=str(tmp_path / "labels.csv"), epochs=1)
+    settings = Settings(labels=str(tmp_path / "labels.csv"), epochs=1)
     with pytest.raises(BagDataError) as caught:
-        fit_run(str(folder), config, RunFolder(tmp_path / "run"))
+        fit_run(str(folder), settings, RunFolder(tmp_path / "run"))
     assert "NaN or infinity in slice 4 of 6" in str(caught.value)
     assert "s3.nii.gz" in str(caught.value)
     assert "4 in every voxel" in str(caught.value)

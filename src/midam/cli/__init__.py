@@ -1,6 +1,6 @@
 """The command line, `midam COMMAND`: `midam.cli.app` says which commands there are.
 
-Options of `fit` are generated from the settings by jsonargparse; ``--option-name`` and ``--option_name`` are the same.
+Options of `fit` are generated from `midam.settings`; ``--option-name`` and ``--option_name`` are the same.
 """
 
 from midam.cli.app import main, parse

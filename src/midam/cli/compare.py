@@ -1,7 +1,6 @@
 """`midam compare`: many methods on the same folds of one data set."""
 
 import csv
-import dataclasses
 import math
 import warnings
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from midam.cli.parser import DATA, Parser
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.compare.backend import BACKENDS
 from midam.compare.folds import parse_cv, repeated_folds
 from midam.compare.methods import find_methods
@@ -21,8 +20,9 @@ from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval
 from midam.errors import ConfigError
 from midam.report.terminal import LiveProgress, stdout_console
+from midam.runs.border import as_config
 from midam.runs.data import read_data
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 from midam.train.names import method_names
 
 _TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
@@ -50,7 +50,7 @@ _NOT_HERE = {
     ),
     *("select", "patience", "val_every", "allow_leakage", "logger"),
 }
-_SETTINGS = [field.name for field in dataclasses.fields(FitConfig) if field.name not in _NOT_HERE]
+_SETTINGS = [name for name in SETTINGS if name not in _NOT_HERE]
 
 
 def parser() -> ArgumentParser:
@@ -72,7 +72,7 @@ def parser() -> ArgumentParser:
     )
     compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
-    compare.add_class_arguments(FitConfig, nested_key=None, skip=_NOT_HERE)
+    add_settings(compare, _SETTINGS)
     return compare
 
 
@@ -83,8 +83,8 @@ def run(options: Namespace, console: Console) -> int:
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
-    config = from_dict({name: options[name] for name in _SETTINGS})
-    bags = read_data(options.data, config)
+    settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
+    bags = read_data(options.data, settings)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)
     made = repeated_folds(bags, repeats=repeats, folds=folds)
@@ -98,7 +98,7 @@ def run(options: Namespace, console: Console) -> int:
             bags,
             methods,
             made,
-            settings=config,
+            settings=as_config(settings),
             lrs=lrs,
             margins=margins,
             select=options.select,

@@ -8,9 +8,9 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, SETTINGS, Parser
+from midam.cli.parser import DATA, Parser, add_settings
 from midam.errors import ConfigError, DataNotFoundError, nearest
-from midam.train.config import DATA_FIELDS, FitConfig, from_dict
+from midam.settings import Settings
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -19,6 +19,7 @@ _DESCRIBE = """Counts, bag sizes, classes, groups and splits of data, and warnin
 duplicate bags, constant features, groups in several splits, a class that is missing or rare."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 A stopped import goes on when the same command is given again."""
+_READING = Settings.names("data", "cut")
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
     "list": ("The data sets of the catalogue.", "show the catalogue"),
@@ -47,7 +48,7 @@ def parser(action: str | None = None) -> ArgumentParser:
         found[name].add_argument(
             "--unlabeled", action="store_true", help="the bags have no labels, as those that are to be predicted"
         )
-        found[name].add_class_arguments(FitConfig, nested_key=None, skip=set(SETTINGS) - set(DATA_FIELDS))
+        add_settings(found[name], _READING)
     actions = to.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
         actions.add_subcommand(name, found[name], help=short)
@@ -144,9 +145,9 @@ def _read(data: str, options: Namespace) -> "Bags":
     from midam.data.store import is_store
     from midam.runs.data import read_data
 
-    config = from_dict({name: options[name] for name in DATA_FIELDS})
+    settings = Settings.from_flat({name: options[name] for name in _READING})
     # A store says by itself whether its bags have labels.
-    return read_data(data, config, require_labels=not (options.unlabeled or is_store(data)))
+    return read_data(data, settings, require_labels=not (options.unlabeled or is_store(data)))
 
 
 def _jobs(options: Namespace) -> int:

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, SETTINGS, Parser, names_option, take_config
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, names_option, take_config
 from midam.errors import ConfigError
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 
-_TEXT = """Train a bag classifier that maximises AUC, and test it. In a table, a row is an instance; one column names
+if TYPE_CHECKING:
+    from midam.runs.folder import RunFolder
+
+_TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 or 1), the rest are features. The run folder gets weights, predictions, metrics and
 figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of --config."""
 
@@ -27,7 +30,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_argument(
         "--config", type=str | None, default=None, metavar="FILE", help="settings as YAML, such as RUN/config.yaml"
     )
-    fit.add_class_arguments(FitConfig, nested_key=None)
+    add_settings(fit)
     fit.set_defaults(values)
     return fit
 
@@ -47,24 +50,23 @@ def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.report.terminal import FitProgress, print_summary, stdout_console
     from midam.runs.fit import fit_run, read_run_config, resume_run
-    from midam.runs.folder import RunFolder, free_folder
+    from midam.runs.folder import RunFolder
 
     if options.resume is not None:
         folder = RunFolder(Path(options.resume))
-        config, _ = read_run_config(folder)
-        with FitProgress(config.epochs, console=console) as bar:
+        settings, _ = read_run_config(folder)
+        with FitProgress(settings.training.epochs, console=console) as bar:
             summary = resume_run(options.data, folder, on_epoch=lambda row, _: bar.update(row), on_bags=bar.scored)
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
-        config = from_dict({name: options[name] for name in SETTINGS})
-        name = f"{Path(options.data).stem}-{config.pooling}-{config.estimator}-seed{config.seed}"
-        folder = free_folder(Path("runs"), name) if options.out is None else RunFolder(Path(options.out))
-        title = f"training {config.pooling} x {config.estimator} x {config.objective} on {escape(options.data)}"
-        with FitProgress(config.epochs, console=console) as bar:
+        settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+        folder, method = _run_folder(options, settings), settings.method
+        title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
+        with FitProgress(settings.training.epochs, console=console) as bar:
             summary = fit_run(
                 options.data,
-                config,
+                settings,
                 folder,
                 on_start=lambda: console.print(title),
                 on_epoch=lambda row, _: bar.update(row),
@@ -72,3 +74,13 @@ def run(options: Namespace, console: Console) -> int:
             )
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
+
+
+def _run_folder(options: Namespace, settings: Settings) -> "RunFolder":
+    from midam.runs.folder import RunFolder, free_folder
+
+    if options.out is not None:
+        return RunFolder(Path(options.out))
+    method = settings.method
+    name = f"{Path(options.data).stem}-{method.pooling}-{method.estimator}-seed{settings.run.seed}"
+    return free_folder(Path("runs"), name)

@@ -1,27 +1,31 @@
 """What the commands share: how options are written, and how a mistake is reported."""
 
 import csv
-import dataclasses
 import json
 import re
 from argparse import HelpFormatter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError
-from midam.train.config import FitConfig
-from midam.train.settings import read_yaml, unknown_key
+from midam.settings import Settings, read_yaml, unknown_setting
+from midam.settings.describe import describe_settings, rooms
 
 DATA = (
     "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
     ".npz, .csv, .tsv or .parquet file"
 )
-SETTINGS = [field.name for field in dataclasses.fields(FitConfig)]
-_FLAGS = [field.name for field in dataclasses.fields(FitConfig) if field.type is bool]
-_LISTS = {field.name: field.type for field in dataclasses.fields(FitConfig) if get_origin(field.type) is list}
+SETTINGS = Settings.names()
+_FLAGS = [found.name for found in describe_settings() if found.kind is bool]
+_LISTS = {
+    found.name: kind
+    for found in describe_settings()
+    for kind in (found.kind, *get_args(found.kind))
+    if get_origin(kind) is list
+}
 
 # From the parser's wording to the form of our own messages.
 _PLAIN = [
@@ -55,11 +59,25 @@ class Parser(ArgumentParser):
         unknown = re.search(r"(?:unrecognized arguments: --|does not accept option ')([\w.-]+)", message)
         if unknown:
             known = list(self.known) or self.option_names()
-            raise ConfigError(unknown_key(unknown[1], known, source="the command line"))
+            raise ConfigError(unknown_setting(unknown[1], known, source="the command line"))
         text = " ".join(message.split()).rstrip(".")
         for pattern, plain in _PLAIN:
             text = re.sub(pattern, plain, text)
         raise ConfigError(f"{text}; see --help.")
+
+
+def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> None:
+    """Add settings to the options, those of a room as a group."""
+    for room, (title, _) in rooms().items():
+        found = [setting for setting in describe_settings() if setting.room == room and setting.name in names]
+        if not found:
+            continue
+        group = parser.add_argument_group(f"{room} settings", title)
+        for setting in found:
+            known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
+            group.add_argument(
+                f"--{setting.name}", type=setting.kind, default=setting.default, help=setting.text + known
+            )
 
 
 def names_option(token: str, key: str) -> bool:
@@ -94,7 +112,7 @@ def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[st
     values: Mapping[str, Any] = read_yaml(path)
     for key in values:
         if key not in known:
-            raise ConfigError(unknown_key(key, SETTINGS, source=str(path)))
+            raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
     del rest[at : at + 2]
     return rest, dict(values)
 

@@ -79,7 +79,7 @@ def run(options: Namespace, console: Console) -> int:
     out, folder = Path(options.out), None if options.instances is None else Path(options.instances)
     call = {
         "run": trained.digest(),
-        "chunk_size": trained.config.chunk_size,
+        "chunk_size": trained.settings.run.chunk_size,
         "instances": None if folder is None else str(folder.resolve()),
     }
     with ScoreJournal(out.with_name(f"{out.name}.part"), call) as journal:

@@ -1,6 +1,5 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
@@ -24,27 +23,7 @@ from midam.functional.objectives import ClassWeights, class_weights
 Extra = TypeVar("Extra")
 
 _ROWS_AT_A_TIME = 65536
-_VECTORS_A_CHUNK = 4096
-_NUMBERS_A_CHUNK = 2**19
 _WORKERS_ON_DISK = 2
-
-
-def usual_chunk(instance_shape: tuple[int, ...]) -> int:
-    """Instances encoded at a time where nobody says: 4096 vectors; of images and volumes, half a million numbers.
-
-    Parameters
-    ----------
-    instance_shape : tuple of int
-        Shape of one instance.
-
-    Examples
-    --------
-    >>> usual_chunk((1024,)), usual_chunk((3, 32, 32)), usual_chunk((1, 240, 240)), usual_chunk((1, 128, 128, 128))
-    (4096, 170, 9, 1)
-    """
-    if len(instance_shape) < 2:
-        return _VECTORS_A_CHUNK
-    return min(_VECTORS_A_CHUNK, max(1, _NUMBERS_A_CHUNK // math.prod(instance_shape)))
 
 
 class InstanceReader:

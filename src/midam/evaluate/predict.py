@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, WholeBatch, usual_chunk
+from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
+from midam.settings import usual_chunk
 
 _BAGS_AT_A_TIME = 4096
 _CHUNKS_AT_A_TIME = 16
@@ -66,7 +67,7 @@ def predict(
     bags : Bags
         With or without labels.
     chunk_size : int, optional
-        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
+        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     reader : InstanceReader, optional
         An open reader of `bags`.
     on_bags : callable, optional
@@ -128,7 +129,7 @@ def instance_scores(
     index : int
         Position of the bag.
     chunk_size : int, optional
-        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
+        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     """
     reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))

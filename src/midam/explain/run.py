@@ -172,7 +172,7 @@ def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: Explai
         run.model,
         bags,
         index,
-        chunk_size=run.config.chunk_size,
+        chunk_size=run.settings.run.chunk_size,
         faithful=options.faithful,
         write_to=files["instances"],
     )

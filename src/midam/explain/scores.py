@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch, usual_chunk
+from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
@@ -20,6 +20,7 @@ from midam.explain.faithful import Faithfulness, Spool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instances import write_bag
+from midam.settings import usual_chunk
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def explain_bag(
     index : int
         Position of the bag, 0 to N - 1.
     chunk_size : int, optional
-        Instances encoded at a time, >= 1; default: `midam.data.batch.usual_chunk`.
+        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
         Measure deletion and insertion curves.
     write_to : Path, optional

@@ -5,7 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import summarize
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
+from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instances import write_instance_scores
 from midam.runs.journal import ScoreJournal
+from midam.settings import ResolvedSettings, Settings
 from midam.train.average import reported_weights
 from midam.train.checkpoint import load_checkpoint
-from midam.train.config import LISTS, FitConfig, from_dict
 from midam.train.method import build_ensemble
 
 _SAME_SCALE = 0.02  # scanners note 0.2525 micrometres and 40x alike
@@ -39,7 +40,7 @@ class LoadedRun:
     ----------
     model : BagEnsemble
         All members, in evaluation mode, on the CPU.
-    config : FitConfig
+    settings : ResolvedSettings
         Settings of the run.
     calibrator : PlattCalibrator or None
         From scores to probabilities; None where validation bags were missing, or the run did not finish.
@@ -54,7 +55,7 @@ class LoadedRun:
     """
 
     model: BagEnsemble
-    config: FitConfig
+    settings: ResolvedSettings
     calibrator: PlattCalibrator | None
     threshold: float | None
     splits: dict[str, str]
@@ -97,10 +98,11 @@ def load_run(path: str | Path) -> LoadedRun:
         content = load_checkpoint(file, required=("trainer", *_SHARED))
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
     else:
-        file = folder.model
-        content = load_checkpoint(file, required=("model", "calibrator", "threshold", *_SHARED))
-    config = from_dict(content["config"], source=str(file))
-    model = build_ensemble(config, instance_shape=tuple(content["data"]["instance_shape"]))
+        path = folder.model
+        content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
+    shape = tuple(content["data"]["instance_shape"])
+    settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
+    model = build_ensemble(as_config(settings), instance_shape=shape)
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:
@@ -110,7 +112,7 @@ def load_run(path: str | Path) -> LoadedRun:
     saved = content["calibrator"]
     return LoadedRun(
         model=model.eval(),
-        config=config,
+        settings=settings,
         calibrator=None if saved is None else PlattCalibrator.from_dict(saved),
         threshold=content["threshold"],
         splits=content["splits"],
@@ -130,7 +132,7 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     data : str
         Catalogue name or path.
     **reading
-        Settings of `midam.train.config.DATA_FIELDS` that hold instead; None leaves one as it is.
+        Settings of the rooms `data` and `cut` that hold instead; None leaves one as it is.
 
     Raises
     ------
@@ -139,12 +141,13 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     """
     own = str(Path(data).resolve()) == run.data["place"]
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
-    own = own and all(Path(table).is_file() for table in (run.config.labels, run.config.slides) if table is not None)
-    cut: dict[str, Any] | None = run.data["cut"]
+    tables = (run.settings.data.labels, run.settings.data.slides)
+    own = own and all(Path(table).is_file() for table in tables if table is not None)
+    cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
-    changes |= {name: [] if value is None and name in LISTS else value for name, value in (cut or {}).items()}
+    changes |= cut or {}
     changes |= {name: value for name, value in reading.items() if value is not None}
-    bags = read_data(data, replace(run.config, **changes), require_labels=False)
+    bags = read_data(data, run.settings.replace(**changes), require_labels=False)
     if run.data["feature_names"] is not None and bags.feature_names is not None:
         _check_names(run.data["feature_names"], list(bags.feature_names), data)
     if cut is not None and bags.cut is not None:
@@ -218,7 +221,7 @@ def predict_run(
         Called with the positions of bags that are done.
     """
     known = {} if journal is None else journal.known(bags)
-    chunk_size, scores = run.config.chunk_of(bags.instance_shape), np.empty(len(bags))
+    chunk_size, scores = run.settings.run.chunk_size, np.empty(len(bags))
     for group in bag_groups(bags.sizes, chunk_size=chunk_size):
         if all(i in known for i in group):
             scores[group] = [known[i] for i in group]
@@ -241,7 +244,7 @@ def predict_instances(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instances` says how."""
     scores = write_instance_scores(
-        run.model, bags, folder, chunk_size=run.config.chunk_size, journal=journal, on_bag=on_bag
+        run.model, bags, folder, chunk_size=run.settings.run.chunk_size, journal=journal, on_bag=on_bag
     )
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 

@@ -10,7 +10,7 @@ from midam.data.bags import Bags, both_classes
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_bags
 from midam.errors import BagDataError
-from midam.train.config import FitConfig
+from midam.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,31 @@ class SplitBags:
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 
-def read_data(data: str, config: FitConfig, *, require_labels: bool = True) -> Bags:
+def read_data(data: str, settings: Settings, *, require_labels: bool = True) -> Bags:
     """Read bags with the columns and tables that the settings name."""
+    how = settings.data
     return read_bags(
         data,
-        bag_column=config.bag_column,
-        label_column=config.label_column,
-        group_column=config.groups,
-        split_column=config.split,
-        coord_columns=config.coords,
-        ignore_columns=config.ignore,
-        labels=config.labels,
-        slides=config.slides,
-        positive=config.positive,
-        bag_by=config.bag_by,
-        split_file=config.split_file,
-        fold=config.fold,
-        missing=config.missing,
-        images=config.image_options(),
-        reads=config.reads,
+        bag_column=how.bag_column,
+        label_column=how.label_column,
+        group_column=how.groups,
+        split_column=how.split,
+        coord_columns=how.coords,
+        ignore_columns=how.ignore,
+        labels=how.labels,
+        slides=how.slides,
+        positive=how.positive,
+        bag_by=how.bag_by,
+        split_file=how.split_file,
+        fold=how.fold,
+        missing=how.missing,
+        images=settings.cut,
+        reads=settings.run.reads,
         require_labels=require_labels,
     )
 
 
-def split_data(bags: Bags, config: FitConfig) -> SplitBags:
+def split_data(bags: Bags, settings: Settings) -> SplitBags:
     """Split bags as the data says, else at random: stratified by label, disjoint by group.
 
     A data set that names a test split but no validation split has its validation bags taken from its training bags.
@@ -69,21 +70,21 @@ def split_data(bags: Bags, config: FitConfig) -> SplitBags:
         If a group stands in two splits and the settings do not allow it.
     """
     both_classes(bags)
-    labels = bags.require_labels()
+    run, labels = settings.run, bags.require_labels()
     if bags.splits is None:
-        shares = (1 - config.val_fraction - config.test_fraction, config.val_fraction, config.test_fraction)
-        splits = split_bags(labels, groups=bags.groups, fractions=shares, seed=config.seed)
+        shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
+        splits = split_bags(labels, groups=bags.groups, fractions=shares, seed=run.seed)
     else:
         splits = bags.splits.astype("<U5")
         if not (splits == "train").any():
             raise BagDataError(f"Expected training bags, got none (in {bags.source}); name a split 'train'.")
-        if not (splits == "val").any() and config.val_fraction > 0:
+        if not (splits == "val").any() and run.val_fraction > 0:
             inside = np.flatnonzero(splits == "train")
             groups = None if bags.groups is None else bags.groups[inside]
-            shares = (1 - config.val_fraction, config.val_fraction, 0.0)
-            splits[inside] = split_bags(labels[inside], groups=groups, fractions=shares, seed=config.seed)
+            shares = (1 - run.val_fraction, run.val_fraction, 0.0)
+            splits[inside] = split_bags(labels[inside], groups=groups, fractions=shares, seed=run.seed)
     if bags.groups is not None:
-        check_disjoint(splits, bags.groups, allow_leakage=config.allow_leakage)
+        check_disjoint(splits, bags.groups, allow_leakage=run.allow_leakage)
     parts = SplitBags(bags, splits)
     both_classes(parts.part("train"))
     for name in ("val", "test"):

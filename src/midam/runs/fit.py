@@ -17,12 +17,12 @@ from midam.data.bags import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
+from midam.runs.border import as_config
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
 from midam.runs.report import write_reports
+from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
-from midam.train.config import FitConfig, from_dict, to_dict
-from midam.train.settings import read_yaml, yaml_text
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
@@ -31,7 +31,7 @@ OnBags = Callable[[Sequence[int]], None]
 
 def fit_run(
     data: str,
-    config: FitConfig,
+    settings: Settings,
     folder: RunFolder,
     *,
     on_start: Callable[[], None] | None = None,
@@ -44,7 +44,7 @@ def fit_run(
     ----------
     data : str
         Catalogue name or path.
-    config : FitConfig
+    settings : Settings
         Settings.
     folder : RunFolder
         Free; created once the data and the settings have been checked.
@@ -69,15 +69,16 @@ def fit_run(
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
     folder.require_free()
-    parts = split_data(read_data(data, config), config)
-    trainer = _make_trainer(config, parts, folder)
+    parts = split_data(read_data(data, settings), settings)
+    resolved = settings.resolve(parts.bags.instance_shape)
+    trainer = _make_trainer(resolved, parts, folder)
     with _leave_nothing(folder, trainer):
-        write_text(folder.config, yaml_text({"data": data, **to_dict(trainer.config)}))
+        write_text(folder.config, yaml_text({"data": data, **resolved.flat()}))
         origin = describe_origin(parts)
-        _save(trainer, origin, folder, seconds=0.0)
+        _save(trainer, resolved, origin, folder, seconds=0.0)
         if on_start is not None:
             on_start()
-        return _train(trainer, parts, origin, data, folder, on_epoch=on_epoch, on_bags=on_bags)
+        return _train(trainer, parts, origin, data, folder, settings=resolved, on_epoch=on_epoch, on_bags=on_bags)
 
 
 def resume_run(
@@ -104,55 +105,56 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
-    config, recorded = read_run_config(folder)
+    settings, recorded = read_run_config(folder)
     checkpoint = load_checkpoint(folder.last, required=("config", "trainer", "data", "seconds"))
-    # Settings that the run does not know yet had their defaults.
-    saved = to_dict(from_dict(checkpoint["config"], source=str(folder.last)))
-    changed = [name for name, value in to_dict(config).items() if saved[name] != value]
+    saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
+    changed = [name for name, value in settings.flat().items() if saved[name] != value]
     if changed:
         raise CheckpointError(
             f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
             "restore the file, or start a new run."
         )
     data = data or recorded
-    parts = split_data(read_data(data, config), config)
+    parts = split_data(read_data(data, settings), settings)
     origin = describe_origin(parts)
     if checkpoint["data"]["fingerprint"] != origin["data"]["fingerprint"]:
         raise CheckpointError(
             f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
             "resume with the same data, or start a new run."
         )
-    trainer = _make_trainer(config, parts, folder)
+    resolved = settings.resolve(parts.bags.instance_shape)
+    trainer = _make_trainer(resolved, parts, folder)
     trainer.load_state_dict(checkpoint["trainer"])
+    seconds = checkpoint["seconds"]
     return _train(
-        trainer, parts, origin, data, folder, on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"]
+        trainer, parts, origin, data, folder, settings=resolved, on_epoch=on_epoch, on_bags=on_bags, seconds=seconds
     )
 
 
-def read_run_config(folder: RunFolder) -> tuple[FitConfig, str]:
+def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
     """Settings of a run and the data it was trained on."""
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
-    return from_dict(values, source=str(folder.config)), data
+    return Settings.from_flat(values, source=str(folder.config)), data
 
 
-def _make_trainer(config: FitConfig, parts: SplitBags, folder: RunFolder) -> Trainer:
+def _make_trainer(settings: ResolvedSettings, parts: SplitBags, folder: RunFolder) -> Trainer:
     val = parts.part("val") if "val" in parts.splits else None
-    return Trainer(config, parts.part("train"), val, fabric=_fabric(config, folder))
+    return Trainer(as_config(settings), parts.part("train"), val, fabric=_fabric(settings, folder))
 
 
-def _fabric(config: FitConfig, folder: RunFolder) -> Fabric:
-    if config.logger != "tensorboard":
-        return make_fabric(config)
+def _fabric(settings: ResolvedSettings, folder: RunFolder) -> Fabric:
+    if settings.run.logger != "tensorboard":
+        return make_fabric(as_config(settings))
     try:
         logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
     except ModuleNotFoundError:
         raise MidamError(
             "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
         ) from None
-    return make_fabric(config, loggers=logger)
+    return make_fabric(as_config(settings), loggers=logger)
 
 
 @contextmanager
@@ -178,6 +180,7 @@ def _train(
     data: str,
     folder: RunFolder,
     *,
+    settings: ResolvedSettings,
     on_epoch: OnEpoch | None,
     on_bags: OnBags | None,
     seconds: float = 0.0,
@@ -193,11 +196,11 @@ def _train(
             if trainer.best_epoch == trainer.epoch:
                 save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
             seconds = time.monotonic() - started
-            _save(trainer, origin, folder, seconds=seconds)
+            _save(trainer, settings, origin, folder, seconds=seconds)
             _write_metrics(trainer, folder)
             if on_epoch is not None:
                 on_epoch(row, trainer)
-        return _finish(trainer, parts, origin, data, folder, seconds=seconds, on_bags=on_bags)
+        return _finish(trainer, parts, origin, data, folder, settings=settings, seconds=seconds, on_bags=on_bags)
     except KeyboardInterrupt:
         raise RunStoppedError(
             f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -211,10 +214,12 @@ def _train(
         ) from error
 
 
-def _save(trainer: Trainer, origin: dict[str, Any], folder: RunFolder, *, seconds: float) -> None:
+def _save(
+    trainer: Trainer, settings: ResolvedSettings, origin: dict[str, Any], folder: RunFolder, *, seconds: float
+) -> None:
     content = {
         "version": __version__,
-        "config": to_dict(trainer.config),
+        "config": settings.flat(),
         "trainer": trainer.state_dict(),
         **origin,
         "seconds": seconds,
@@ -262,21 +267,23 @@ def _finish(
     data: str,
     folder: RunFolder,
     *,
+    settings: ResolvedSettings,
     seconds: float,
     on_bags: OnBags | None,
 ) -> dict[str, Any]:
-    config, model = trainer.config, trainer.reported
+    model, chunk_size = trainer.reported, settings.run.chunk_size
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    scores = {"last": predict(model, parts.bags, chunk_size=config.chunk_size, on_bags=on_bags)}
+    scores = {"last": predict(model, parts.bags, chunk_size=chunk_size, on_bags=on_bags)}
     if trainer.best_epoch is not None:
         model.load_state_dict(load_checkpoint(folder.best, required=("model",))["model"])
-        scores["best"] = predict(model, parts.bags, chunk_size=config.chunk_size, on_bags=on_bags)
-    selected = config.select if config.select in scores else "last"
+        scores["best"] = predict(model, parts.bags, chunk_size=chunk_size, on_bags=on_bags)
+    selected = settings.training.select if settings.training.select in scores else "last"
     if selected == "last":
         model.load_state_dict(last)
     return write_reports(
         folder,
         trainer=trainer,
+        settings=settings,
         parts=parts,
         data=data,
         scores=scores,

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch, usual_chunk
+from midam.data.batch import WholeBatch
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
+from midam.settings import usual_chunk
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 _HEAD = 1 << 14  # more than the bytes of a file beside its numbers
@@ -52,7 +53,7 @@ def write_instance_scores(
     folder : Path
         Made if missing. A file appears once it is whole.
     chunk_size : int, optional
-        Instances held at a time, >= 1; default: `midam.data.batch.usual_chunk`.
+        Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
         Bags that it knows, and whose file is there, are left alone; the others are added to it.
     on_bag : callable, optional

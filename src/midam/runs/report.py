@@ -12,8 +12,8 @@ from midam.files import write_json, write_text
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
+from midam.settings import ResolvedSettings
 from midam.train.checkpoint import save_checkpoint
-from midam.train.config import to_dict
 from midam.train.trainer import Trainer
 
 SPLITS = ("test", "val", "train")
@@ -23,6 +23,7 @@ def write_reports(
     folder: RunFolder,
     *,
     trainer: Trainer,
+    settings: ResolvedSettings,
     parts: SplitBags,
     data: str,
     scores: dict[str, NDArray[np.float64]],
@@ -38,6 +39,8 @@ def write_reports(
         Of the run.
     trainer : Trainer
         What it reports holds the selected weights.
+    settings : ResolvedSettings
+        Of the run.
     parts : SplitBags
         All bags and their splits.
     data : str
@@ -76,8 +79,8 @@ def write_reports(
         for key, values in scores.items()
     }
     summary |= {
-        "method": {k: to_dict(trainer.config)[k] for k in ("pooling", "estimator", "objective")},
-        "members": trainer.config.num_members(),
+        "method": {k: getattr(settings.method, k) for k in ("pooling", "estimator", "objective")},
+        "members": settings.training.members,
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
@@ -87,7 +90,7 @@ def write_reports(
         folder.model,
         {
             "version": __version__,
-            "config": to_dict(trainer.config),
+            "config": settings.flat(),
             "model": trainer.reported.state_dict(),
             "calibrator": None if calibrator is None else calibrator.to_dict(),
             "threshold": threshold,

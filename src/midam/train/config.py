@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, get_type_hints
 
 import numpy as np
 
-from midam.data.batch import usual_chunk
 from midam.data.sources.imageoptions import ImageOptions
 from midam.errors import ConfigError
+from midam.settings import usual_chunk
 from midam.train.augment import check_names
 from midam.train.settings import typed, unknown_key
 

@@ -1,0 +1,30 @@
+"""The settings of a run: rooms of typed values, the source of the command line, of YAML files and of the Python face.
+
+Each default and each range stands here, once. `Settings` holds what was asked for; `Settings.resolve` names what goes
+by the shape of the instances. On the command line, in YAML and in checkpoints the names are flat.
+"""
+
+from midam.settings.cut import CutSettings
+from midam.settings.data import DataSettings
+from midam.settings.method import MethodSettings
+from midam.settings.model import ModelSettings
+from midam.settings.run import RunSettings, member_seed, usual_chunk
+from midam.settings.settings import ResolvedSettings, Settings, unknown_setting
+from midam.settings.training import TrainingSettings
+from midam.settings.yaml import read_yaml, yaml_text
+
+__all__ = [
+    "CutSettings",
+    "DataSettings",
+    "MethodSettings",
+    "ModelSettings",
+    "ResolvedSettings",
+    "RunSettings",
+    "Settings",
+    "TrainingSettings",
+    "member_seed",
+    "read_yaml",
+    "unknown_setting",
+    "usual_chunk",
+    "yaml_text",
+]

@@ -1,0 +1,57 @@
+"""How data is read: columns, tables of labels and of splits."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from midam.settings.room import Room
+
+
+class DataSettings(Room):
+    """How data is read.
+
+    Parameters
+    ----------
+    bag_column
+        Column of a table that names the bag; of a label table, the file: by default the column that does.
+    label_column
+        Column of a table that holds the bag's label, 0 or 1, or text with `positive`.
+    groups
+        Column of a table that names the group (patient); splits are disjoint by group. Default: in a label table, the
+        column of the patient or case.
+    split
+        Column of a table that names the split: train, val or test.
+    coords
+        Columns of a table that hold coordinates.
+    ignore
+        Columns of a table that are not features.
+    labels
+        Label table (CSV or TSV) of a folder of feature files, or other labels for a store.
+    slides
+        Table of patients and their files, where the label table is one of patients.
+    positive
+        Value of the label column that is label 1; all others are 0.
+    bag_by
+        Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
+    split_file
+        Table of splits: CLAM's splits_K.csv or the folder of these, Patho-Bench's with columns fold_K, or a table with
+        a column split beside the names.
+    fold
+        Number of the split, where `split_file` holds several.
+    missing
+        What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
+    """
+
+    bag_column: str = "bag"
+    label_column: str = "label"
+    groups: str | None = None
+    split: str | None = None
+    coords: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    labels: str | None = None
+    slides: str | None = None
+    positive: str | None = None
+    bag_by: Literal["slide", "patient"] = "slide"
+    split_file: str | None = None
+    fold: Annotated[int, Field(ge=0)] | None = None
+    missing: Literal["error", "skip"] = "error"

@@ -1,0 +1,71 @@
+"""What the command line and its page say of each setting: type, default, text and known names."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from midam.settings.room import Named, Room, marks_of, plain_type
+from midam.settings.settings import Settings
+
+
+@dataclass(frozen=True)
+class Description:
+    """One setting.
+
+    Attributes
+    ----------
+    name, room : str
+        Its flat name, and the room it stands in.
+    kind : type
+        As it is written in YAML.
+    default : object
+        As it is written in YAML.
+    text : str
+        What it does, of the docstring of its room.
+    known : tuple of str
+        Names that stand for something of a registry; a class path does beside them.
+    """
+
+    name: str
+    room: str
+    kind: Any
+    default: Any
+    text: str
+    known: tuple[str, ...]
+
+
+def describe_settings() -> list[Description]:
+    """All settings, in the order of the rooms.
+
+    Examples
+    --------
+    >>> [(found.default, found.kind) for found in describe_settings() if found.name == "epochs"]
+    [(100, <class 'int'>)]
+    """
+    defaults, found = Settings().flat(), []
+    for room, (_, kind) in rooms().items():
+        texts = _texts(kind)
+        for name, field in kind.model_fields.items():
+            known = [name for mark in marks_of(field) if isinstance(mark, Named) for name in mark.names()]
+            found.append(
+                Description(name, room, plain_type(field.annotation), defaults[name], texts[name], tuple(known))
+            )
+    return found
+
+
+def rooms() -> dict[str, tuple[str, type[Room]]]:
+    """First line of the docstring and class of each room."""
+    classes = {name: type(room) for name, room in Settings()}
+    return {name: ((inspect.getdoc(room) or "").splitlines()[0], room) for name, room in classes.items()}
+
+
+def _texts(room: type[Room]) -> dict[str, str]:
+    """Text of each setting in the docstring of its room."""
+    lines = (inspect.getdoc(room) or "").split("Parameters\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith(" "):
+            found[list(found)[-1]].append(line.strip())
+        else:
+            found[line.strip()] = []
+    return {name: " ".join(text) for name, text in found.items()}

@@ -1,0 +1,97 @@
+"""The method: pooling x estimator x objective, and how instances are drawn."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from midam.registry import DRAWS, ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.settings.room import Named, Room
+
+_CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
+
+Center = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+
+
+class MethodSettings(Room):
+    """The method: pooling x estimator x objective, and how instances are drawn.
+
+    Parameters
+    ----------
+    pooling
+        How instance scores become a bag's score.
+    pooling_args
+        Further arguments of the pooling.
+    temperature
+        tau of smoothed-max; default 0.1.
+    estimator
+        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances a bag), "minibatch" (B instances,
+        biased), "exact" (whole bags, two passes in bounded memory), "exact-point" (whole bags without graph, B
+        instances with).
+    estimator_args
+        Further arguments of the estimator.
+    state_rate
+        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
+    state_schedule
+        "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
+    lag
+        Linearize at the previous state, as Algorithm 1 prints it.
+    state_start
+        The tracked state before the first step: empty until a bag's first visit ("first-visit"), or streamed once over
+        all bags ("exact").
+    state_refresh
+        Set the tracked state exactly again after each so many epochs, at the cost of a pass over all bags; default:
+        never.
+    objective
+        What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
+    objective_args
+        Further arguments of the objective.
+    margin
+        c > 0 of the AUC objectives.
+    dual_lr
+        eta' in (0, 1] of minmax-auc.
+    objective_weight
+        F3 of minmax-auc as printed ("paper"), or doubled ("pairwise").
+    dual_domain
+        Domain of the dual variable of minmax-auc.
+    center_start
+        Where the centers a and b of minmax-auc start, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5, the
+        score of an untrained network.
+    draw
+        How a step chooses the instances of a bag.
+    draw_args
+        Further arguments of the draw.
+    """
+
+    pooling: Annotated[str, Named(POOLINGS)] = "attention"
+    pooling_args: dict[str, Any] = Field(default_factory=dict)
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
+    estimator_args: dict[str, Any] = Field(default_factory=dict)
+    state_rate: Rate = 0.9
+    state_schedule: Literal["constant", "warmup"] = "constant"
+    lag: bool = False
+    state_start: Literal["first-visit", "exact"] = "first-visit"
+    state_refresh: Annotated[int, Field(ge=1)] | None = None
+    objective: Annotated[str, Named(OBJECTIVES)] = "minmax-auc"
+    objective_args: dict[str, Any] = Field(default_factory=dict)
+    margin: Annotated[float, Field(gt=0)] = 1.0
+    dual_lr: Rate = 1.0
+    objective_weight: Literal["paper", "pairwise"] = "paper"
+    dual_domain: Literal["nonnegative", "real"] = "nonnegative"
+    center_start: Center | None = None
+    draw: Annotated[str, Named(DRAWS)] = "uniform"
+    draw_args: dict[str, Any] = Field(default_factory=dict)
+
+    def resolve(self, *, deep: bool) -> "ResolvedMethod":
+        """These settings for the mlp, or for a deep encoder."""
+        usual = _CENTER_DEEP if deep else _CENTER_SHALLOW
+        return ResolvedMethod(
+            **dict(self) | {"center_start": usual if self.center_start is None else self.center_start}
+        )
+
+
+class ResolvedMethod(MethodSettings):
+    """Settings of the method for instances of one shape."""
+
+    center_start: Center

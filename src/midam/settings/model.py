@@ -1,0 +1,76 @@
+"""The encoder, and how features are standardized before it."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from midam.registry import ENCODERS
+from midam.settings.room import Named, Room
+
+AUTO: Final = "auto"
+_LEAST_SIDE = 8  # of images: ResNet20 halves them twice
+_CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
+
+Clip = Annotated[float, Field(gt=0)]
+
+
+class ModelSettings(Room):
+    """The encoder, and how features are standardized before it.
+
+    Parameters
+    ----------
+    encoder
+        "auto": "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes; one of these;
+        or the class path of any torch.nn.Module ("package.module.Class"), which is imported.
+    encoder_args
+        Further arguments of the encoder.
+    encoder_weights
+        File with the encoder's weights at the start: a state dictionary of torch.save, or .safetensors.
+    freeze
+        Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
+    hidden
+        Widths of the mlp's layers; default: one layer as wide as the input.
+    dropout
+        After each layer of the mlp, in [0, 1).
+    norm
+        Normalization of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
+    standardize
+        Standardize features robustly with the statistics of the training instances.
+    scaling
+        Of standardized feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
+        rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
+    clip
+        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for the pixels of images and
+        volumes.
+    """
+
+    encoder: Annotated[str, Named(ENCODERS, also=(AUTO,))] = AUTO
+    encoder_args: dict[str, Any] = Field(default_factory=dict)
+    encoder_weights: str | None = None
+    freeze: tuple[str, ...] = ()
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    norm: Literal["group", "batch"] = "group"
+    standardize: bool = True
+    scaling: Literal["linear", "blend", "auto"] = "auto"
+    clip: Clip | None = None
+
+    def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedModel":
+        """These settings for instances of one shape."""
+        pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
+        usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if pixels else "mlp"
+        clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
+        return ResolvedModel(
+            **dict(self)
+            | {
+                "encoder": usual if self.encoder == AUTO else self.encoder,
+                "clip": clip if self.clip is None else self.clip,
+            }
+        )
+
+
+class ResolvedModel(ModelSettings):
+    """Settings of the model for instances of one shape."""
+
+    encoder: Annotated[str, Named(ENCODERS)]
+    clip: Clip

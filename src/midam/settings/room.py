@@ -1,0 +1,175 @@
+"""What all rooms of settings share: strict types, values that cannot change, and errors of one form."""
+
+import sys
+from dataclasses import astuple
+from functools import reduce
+from numbers import Integral, Real
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from midam.errors import ConfigError, nearest
+from midam.registry import Registry
+
+# Words for one, and for several.
+_TYPES = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("text", "texts"),
+    bool: ("true or false", "truth values"),
+    dict: ("a dictionary", "dictionaries"),
+}
+_SIGNS = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
+_RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+
+
+class Room(BaseModel):
+    """Settings of one theme.
+
+    Whole numbers pass for floats, numpy's numbers for Python's and lists for tuples; a text is no number, and a truth
+    value no whole number. Whatever is wrong is listed in one `ConfigError`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(" ".join(_fault(type(self), found) for found in error.errors())) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return _plain(value)
+
+
+class Named:
+    """Marks a setting that names something of a registry; an unknown name is refused without importing anything.
+
+    Parameters
+    ----------
+    registry : Registry
+        What the name is looked up in.
+    also : sequence of str
+        Further names that the setting takes.
+    """
+
+    def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
+        self._registry, self._also = registry, also
+
+    def names(self) -> list[str]:
+        """Names that the setting takes beside class paths."""
+        return [*self._also, *self._registry.names()]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check the name after its type."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, name: str) -> str:
+        if "." not in name and name not in self.names():
+            raise ConfigError(f"Expected a known {self._registry.kind}, got {name!r}; {nearest(name, self.names())}")
+        return name
+
+
+def marks_of(kind: Any) -> list[Any]:
+    """All marks of an annotation, those of its parts included."""
+    if isinstance(kind, FieldInfo):
+        return [*kind.metadata, *marks_of(kind.annotation)]
+    own: list[Any] = []
+    for mark in getattr(kind, "__metadata__", ()):
+        own += mark.metadata if isinstance(mark, FieldInfo) else [mark]
+    return own + [mark for part in _parts(kind) for mark in marks_of(part)]
+
+
+def plain_type(kind: Any) -> Any:
+    """An annotation without marks, with lists in place of tuples: how a setting is written in YAML.
+
+    Examples
+    --------
+    >>> plain_type(tuple[Annotated[int, Ge(1)], ...] | None)
+    list[int] | None
+    """
+    if get_origin(kind) is Annotated:
+        return plain_type(get_args(kind)[0])
+    if get_origin(kind) in (UnionType, Union):
+        return reduce(or_, (plain_type(part) for part in get_args(kind)))
+    if get_origin(kind) is tuple:
+        return list[plain_type(get_args(kind)[0])]  # type: ignore[misc]  # a type that is computed
+    return kind
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    parts = () if get_origin(kind) is Literal else get_args(kind)
+    return parts[:1] if get_origin(kind) is Annotated else parts
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    # One string for equal ones: those of a file would be pickled one by one, and the model of a run that was continued
+    # would differ from that of an uninterrupted one in its bytes.
+    return sys.intern(value) if type(value) is str else value
+
+
+def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
+    """Message for one fault."""
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):
+        return str(cause)
+    name, *place = found["loc"]
+    if found["type"] == "extra_forbidden":
+        return f"Expected a known setting, got {name!r}; {nearest(name, room.model_fields)}"
+    field, value = room.model_fields[str(name)], found["input"]
+    what = "" if found["type"] in _RANGE_FAULTS and not place else f" as {_wanted(field.annotation)}"
+    got = (
+        f"{list(value)}"
+        if isinstance(value, tuple)
+        else f"{value!r}{f' as entry {int(place[0]) + 1}' if place else ''}"
+    )
+    advice = "choose another value."
+    if found["type"] == "literal_error" and isinstance(value, str):
+        advice = nearest(value, _choices(field.annotation))
+    return f"Expected {name}{what}{_range(field)}, got {got}; {advice}"
+
+
+def _wanted(kind: Any, *, several: bool = False) -> str:
+    """Words for a type."""
+    if get_origin(kind) is Annotated:
+        return _wanted(get_args(kind)[0], several=several)
+    if get_origin(kind) in (UnionType, Union):
+        return _wanted(next(part for part in get_args(kind) if part is not type(None)))
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if get_origin(kind) is tuple:
+        first, *rest = get_args(kind)
+        return f"{'a list of' if rest[0] is ... else 1 + len(rest)} {_wanted(first, several=True)}"
+    name: str = getattr(kind, "__name__", str(kind))
+    return _TYPES.get(get_origin(kind) or kind, (name, name))[several]
+
+
+def _choices(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [choice for part in _parts(kind) for choice in _choices(part)]
+
+
+def _range(field: FieldInfo) -> str:
+    """Words for the bounds of a setting, such as " >= 1" or " in (0, 1]"."""
+    bounds = [(type(mark), astuple(mark)[0]) for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le)]
+    if len(bounds) < 2:
+        return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
+    (low, least), (high, most) = bounds[:2]
+    return f" in {'[' if low is Ge else '('}{least}, {most}{']' if high is Le else ')'}"

@@ -1,0 +1,129 @@
+"""What a run does with the machine: splits, seed, device, precision, threads, reading, logging."""
+
+import math
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from midam.errors import ConfigError
+from midam.settings.room import Room
+
+_VECTORS_A_CHUNK = 4096
+_NUMBERS_A_CHUNK = 2**19
+_THREADS_SHALLOW, _THREADS_DEEP = 1, 0
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Chunk = Annotated[int, Field(ge=1)]
+Threads = Annotated[int, Field(ge=0)]
+
+
+class RunSettings(Room):
+    """Splits, seed, device and precision of a run, how it reads instances, and what it logs.
+
+    Parameters
+    ----------
+    seed
+        Seed of splits, initial weights and sampling.
+    val_fraction
+        Fraction of the bags for validation, where the data names no splits.
+    test_fraction
+        Fraction of the bags for testing, where the data names no splits.
+    allow_leakage
+        Accept a split in which a group stands on both sides.
+    accelerator
+        Where to train: "auto", "cpu" or "cuda".
+    precision
+        "32-true" or "bf16-mixed" (the encoder in bfloat16; pooling and objective stay in float32).
+    compile
+        Run the encoder of a training step through torch.compile; needs a C++ compiler, or Triton on a GPU.
+    checkpointing
+        Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
+    threads
+        CPU threads of the training, 0 for as many as torch takes; default: 1 for the mlp, whose steps are too small to
+        share, else 0. A run repeats bit for bit with the same number.
+    chunk_size
+        Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
+        as many as make half a million numbers.
+    workers
+        Threads that read instances ahead of their use; default: 2 where the instances stay on disk, else 0. The batches
+        are the same for any number.
+    resident
+        Keep all instances on the device of the training; default: on a GPU where they take less than half of its free
+        memory, on the CPU where they are not on disk.
+    reads
+        How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
+        for a file of at most a quarter of the machine's memory).
+    logger
+        Beside metrics.csv, which is always written: "none" or "tensorboard" (extra midam[track]).
+    """
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    val_fraction: Fraction = 0.2
+    test_fraction: Fraction = 0.2
+    allow_leakage: bool = False
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    compile: bool = False
+    checkpointing: bool = False
+    threads: Threads | None = None
+    chunk_size: Chunk | None = None
+    workers: Annotated[int, Field(ge=0)] | None = None
+    resident: bool | None = None
+    reads: Literal["auto", "mmap", "pread"] = "auto"
+    logger: Literal["none", "tensorboard"] = "none"
+
+    @model_validator(mode="after")
+    def _leave_training_bags(self) -> Self:
+        if self.val_fraction + self.test_fraction >= 1:
+            raise ConfigError(
+                f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
+            )
+        return self
+
+    def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
+        """These settings for instances of one shape, and the mlp or a deep encoder."""
+        threads = _THREADS_DEEP if deep else _THREADS_SHALLOW
+        return ResolvedRun(
+            **dict(self)
+            | {
+                "threads": threads if self.threads is None else self.threads,
+                "chunk_size": usual_chunk(instance_shape) if self.chunk_size is None else self.chunk_size,
+            }
+        )
+
+
+class ResolvedRun(RunSettings):
+    """Settings of the run for instances of one shape; ``threads=0`` is as many as torch takes."""
+
+    threads: Threads
+    chunk_size: Chunk
+
+
+def usual_chunk(instance_shape: tuple[int, ...]) -> int:
+    """Instances encoded at a time where nobody says: 4096 vectors; of images and volumes, half a million numbers.
+
+    Parameters
+    ----------
+    instance_shape : tuple of int
+        Shape of one instance.
+
+    Examples
+    --------
+    >>> usual_chunk((1024,)), usual_chunk((3, 32, 32)), usual_chunk((1, 240, 240)), usual_chunk((1, 128, 128, 128))
+    (4096, 170, 9, 1)
+    """
+    if len(instance_shape) < 2:
+        return _VECTORS_A_CHUNK
+    return min(_VECTORS_A_CHUNK, max(1, _NUMBERS_A_CHUNK // math.prod(instance_shape)))
+
+
+def member_seed(seed: int, member: int) -> int:
+    """Seed of a member's weights and sampling: `seed` itself for member 0, a 32-bit hash of both for the others.
+
+    Examples
+    --------
+    >>> member_seed(5, 0), member_seed(5, 1)
+    (5, 3796490668)
+    """
+    return seed if member == 0 else int(np.random.SeedSequence([seed, member]).generate_state(1)[0])

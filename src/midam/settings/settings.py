@@ -1,0 +1,210 @@
+"""All settings of a run: the rooms under one roof, by flat names for the user, raw and resolved."""
+
+import copy
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from midam.errors import ConfigError, nearest
+from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, Registry
+from midam.settings.cut import CutSettings
+from midam.settings.data import DataSettings
+from midam.settings.method import MethodSettings, ResolvedMethod
+from midam.settings.model import ModelSettings, ResolvedModel
+from midam.settings.room import Room
+from midam.settings.run import ResolvedRun, RunSettings
+from midam.settings.training import ResolvedTraining, TrainingSettings
+
+# Settings of an estimator that tracks a state: one that takes a state_rate.
+_OF_STATE = ("state_start", "state_refresh")
+
+
+class Settings(Room):
+    """Settings of a run, in six rooms.
+
+    Parameters
+    ----------
+    method : MethodSettings
+        Pooling x estimator x objective, and how instances are drawn.
+    training : TrainingSettings
+        Epochs, optimizer, batches, members, validation and selection.
+    model : ModelSettings
+        The encoder, and how features are standardized before it.
+    run : RunSettings
+        Splits, seed, device, precision, threads, reading, logging.
+    data : DataSettings
+        How data is read.
+    cut : CutSettings
+        How images, slides and volumes are cut into instances.
+    **flat
+        Single settings of the rooms; their names are unique across the rooms.
+
+    Raises
+    ------
+    ConfigError
+        Naming all values that cannot be.
+
+    Examples
+    --------
+    >>> settings = Settings(epochs=3, pooling="mean")
+    >>> settings.training.epochs, settings.method.pooling, settings.training.lr
+    (3, 'mean', None)
+    >>> settings.resolve((166,)).training.lr
+    0.05
+    """
+
+    method: MethodSettings = Field(default_factory=MethodSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    run: RunSettings = Field(default_factory=RunSettings)
+    data: DataSettings = Field(default_factory=DataSettings)
+    cut: CutSettings = Field(default_factory=CutSettings)
+
+    def __init__(self, **values: Any) -> None:
+        homes = _homes(type(self))
+        for name in values:
+            if name not in homes and name not in type(self).model_fields:
+                raise ConfigError(unknown_setting(name, homes))
+        given = {name: value for name, value in values.items() if name not in homes}
+        for name in set(values) & set(homes):
+            given[homes[name]] = {**dict(given.get(homes[name], {})), name: values[name]}
+        super().__init__(**given)
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        _refuse_untaken(POOLINGS, self.method.pooling, self.method, {"temperature": "temperature"})
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, dict.fromkeys(_OF_STATE, "state_rate"))
+        return self
+
+    @classmethod
+    def names(cls, *rooms: str) -> list[str]:
+        """Flat names of all settings, or of those of some rooms.
+
+        Examples
+        --------
+        >>> Settings.names("data")[:3]
+        ['bag_column', 'label_column', 'groups']
+        """
+        return [name for name, home in _homes(cls).items() if not rooms or home in rooms]
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Any], *, source: str = "the settings") -> Self:
+        """Settings from a plain dictionary with flat names.
+
+        Parameters
+        ----------
+        values : mapping
+            As `flat` returns them, or some of them.
+        source : str
+            Where they come from, for messages.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown name, with the nearest one, or values that cannot be.
+
+        Examples
+        --------
+        >>> Settings.from_flat({"epochs": 3}).training.epochs
+        3
+        """
+        for name in values:
+            if name not in _homes(cls):
+                raise ConfigError(unknown_setting(name, _homes(cls), source=source))
+        return cls(**values)
+
+    def flat(self) -> dict[str, Any]:
+        """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
+        found = {name: value for room in dict(self).values() for name, value in room}
+        return {
+            name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found.items()
+        }
+
+    def replace(self, **changes: Any) -> Self:
+        """The same settings with some others, by their flat names.
+
+        Examples
+        --------
+        >>> Settings(epochs=3).replace(seed=1).flat()["epochs"]
+        3
+        """
+        return type(self)(**{**dict(self), **changes})
+
+    def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
+        """These settings with all named that goes by the shape of the instances; resolved ones stay as they are.
+
+        Parameters
+        ----------
+        instance_shape : tuple of int
+            Shape of one instance: [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features.
+
+        Raises
+        ------
+        ConfigError
+            If the encoder does not take a setting that was given.
+
+        Examples
+        --------
+        >>> [Settings().resolve(shape).model.encoder for shape in [(166,), (3, 32, 32), (1, 32, 64, 64)]]
+        ['mlp', 'resnet20', 'resnet20-3d']
+        """
+        model = self.model.resolve(instance_shape)
+        deep = model.encoder != "mlp"
+        return ResolvedSettings(
+            method=self.method.resolve(deep=deep),
+            training=self.training.resolve(deep=deep),
+            model=model,
+            run=self.run.resolve(instance_shape, deep=deep),
+            data=self.data,
+            cut=self.cut,
+        )
+
+
+class ResolvedSettings(Settings):
+    """Settings for instances of one shape.
+
+    Encoder, optimizer, lr, members, center_start, clip, chunk_size and threads are named.
+    """
+
+    method: ResolvedMethod
+    training: ResolvedTraining
+    model: ResolvedModel
+    run: ResolvedRun
+
+    @model_validator(mode="after")
+    def _fit_the_encoder(self) -> Self:
+        own = {name: name for name in ("hidden", "dropout", "norm")}
+        _refuse_untaken(ENCODERS, self.model.encoder, self.model, own)
+        return self
+
+
+def unknown_setting(name: object, known: Iterable[str], *, source: str = "the settings") -> str:
+    """Message for an unknown setting that names the nearest known one."""
+    return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, known)}"
+
+
+@cache
+def _homes(settings: type[Settings]) -> dict[str, str]:
+    """Room of each setting."""
+    rooms = {name: field.annotation for name, field in settings.model_fields.items()}
+    return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
+
+
+def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping[str, str]) -> None:
+    """Refuse settings that were given, and whose parameter the chosen class does not take; it is imported only then."""
+    for setting, parameter in settings.items():
+        value = getattr(room, setting)
+        if value != type(room).model_fields[setting].default and not _takes(registry, name, parameter):
+            owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
+            raise ConfigError(
+                f"Expected no {setting} with the {registry.kind} {name!r}, got {value!r}; it belongs to "
+                f"{' and '.join(owners)}."
+            )
+
+
+def _takes(registry: Registry, name: str, parameter: str) -> bool:
+    parameters = inspect.signature(registry.find(name)).parameters
+    return parameter in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -1,0 +1,108 @@
+"""How a method is trained: epochs, optimizer, batches, members, validation and selection."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from midam.errors import ConfigError
+from midam.registry import AUGMENTATIONS
+from midam.settings.model import AUTO
+from midam.settings.room import Named, Room
+
+# Learning rates of the mlp, and of deep encoders.
+_RATES: dict[str, tuple[float, float]] = {"sgd": (0.05, 0.01), "adam": (0.001, 0.0003)}
+_MEMBERS_SHALLOW, _MEMBERS_DEEP = 3, 1
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class TrainingSettings(Room):
+    """How a method is trained: epochs, optimizer, batches, members, validation and selection.
+
+    Parameters
+    ----------
+    epochs
+        An epoch draws as many bags as the training set holds.
+    members
+        Scorers trained from different seeds; their scores are averaged. Default: 3 for the mlp, else 1.
+    optimizer
+        "sgd" (v = beta1 v + (1 - beta1) g) or "adam"; "auto": "sgd" for the mlp, "adam" for other encoders.
+    lr
+        Learning rate; divided by 10 at each of `decay_at`. Default: 0.05 for the mlp with "sgd", 0.001 with "adam"; for
+        other encoders 0.01 and 0.0003.
+    decay_at
+        Fractions of the epochs at which the learning rate falls tenfold, and state_rate and dual_lr are halved.
+    momentum
+        beta1 of "sgd", in [0, 1).
+    weight_decay
+        On the model's weights; never on the centers a and b.
+    num_positive
+        Positive bags a batch (S+).
+    num_negative
+        Negative bags a batch (S-).
+    num_instances
+        Instances drawn a bag (B) by vrsp, minibatch and exact-point.
+    augment
+        Random changes of each instance of a training step; "color" needs three channels.
+    val_every
+        Score the validation bags after each so many epochs, and after the last.
+    select
+        Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
+    average_from
+        From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
+        (stochastic weight averaging); default: the weights themselves.
+    patience
+        Stop after so many epochs without a better validation AUROC; default: never.
+    """
+
+    epochs: Count = 100
+    members: Count | None = None
+    optimizer: Literal["auto", "sgd", "adam"] = AUTO
+    lr: Positive | None = None
+    decay_at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.5, 0.75)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    num_positive: Count = 8
+    num_negative: Count = 8
+    num_instances: Count = 8
+    augment: tuple[Annotated[str, Named(AUGMENTATIONS)], ...] = ()
+    val_every: Count = 1
+    select: Literal["last", "best"] = "last"
+    average_from: Annotated[float, Field(ge=0, lt=1)] | None = None
+    patience: Count | None = None
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.augment)) < len(self.augment):
+            raise ConfigError(f"Expected each name once in augment, got {', '.join(self.augment)}; remove the second.")
+        return self
+
+    def decays(self, epoch: int) -> int:
+        """How often the rates have fallen when epoch `epoch` (from 0) starts."""
+        return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
+
+    def averages(self, epoch: int) -> bool:
+        """Whether the weights after epoch `epoch` (from 0) enter the mean."""
+        return self.average_from is not None and epoch >= round(self.average_from * self.epochs)
+
+    def resolve(self, *, deep: bool) -> "ResolvedTraining":
+        """These settings for the mlp, or for a deep encoder."""
+        optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
+        members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
+        return ResolvedTraining(
+            **dict(self)
+            | {
+                "optimizer": optimizer,
+                "lr": _RATES[optimizer][deep] if self.lr is None else self.lr,
+                "members": members if self.members is None else self.members,
+            }
+        )
+
+
+class ResolvedTraining(TrainingSettings):
+    """Settings of the training for instances of one shape."""
+
+    members: Count
+    optimizer: Literal["sgd", "adam"]
+    lr: Positive
