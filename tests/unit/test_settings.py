@@ -164,8 +164,8 @@ def test_numbers_take_the_type_of_their_setting():
         ("patch_size", 0, "patch_size >= 1"),
         ("axis", 3, r"axis in \[0, 2\]"),
         ("window", [1.0], "window as 2 numbers, got "),
-        ("window", [400, 0], "window as two ascending intensities"),
-        ("volume_size", [8, 8, 8], "set volume"),
+        ("window", [400, 0], "`window` as two ascending intensities"),
+        ("volume_size", [8, 8, 8], "volume=True"),
         ("model", 3, "model"),
     ],
 )

@@ -18,7 +18,7 @@ PACKAGES = (
     *("midam.nn.resnet", "midam.nn.scorer", "midam.nn.stacked", "midam.train.augment", "midam.train.average"),
     *("midam.train.encoding", "midam.train.estimators", "midam.train.lockstep", "midam.train.member"),
     *("midam.train.method", "midam.train.step", "midam.train.trainer", "midam.data.bags", "midam.data.batch"),
-    *("midam.data.sources", "midam.data.splits", "midam.data.store", "midam.estimator"),
+    *("midam.data.sources", "midam.data.splits", "midam.data.store", "midam.classifier"),
 )
 
 
