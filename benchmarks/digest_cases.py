@@ -23,8 +23,15 @@ SMALL = ("--num-positive", "4", "--num-negative", "4", "--num-instances", "2")
 STOPPED = "stopped-fit"
 
 _NETWORK = """from torch import nn
-def small(width):
-    return nn.Sequential(nn.Linear(6, width), nn.Dropout(0.1), nn.ReLU(), nn.Linear(width, 5), nn.LayerNorm(5))
+
+class Small(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.stem = nn.Linear(6, width)
+        self.body = nn.Sequential(nn.Dropout(0.1), nn.ReLU(), nn.Linear(width, 5), nn.LayerNorm(5))
+
+    def forward(self, x):
+        return self.body(self.stem(x))
 """
 
 
@@ -32,8 +39,7 @@ def make_inputs(folder: Path) -> None:
     """Write every input of `CASES` into a new folder; the same bytes each time."""
     folder.mkdir()
     (folder / "digest_network.py").write_text(_NETWORK)
-    torch.manual_seed(0)
-    torch.save(_linear_weights(), folder / "weights.pt")
+    torch.save(_weights(), folder / "weights.pt")
     frame = _table(np.random.default_rng(0), bags=40)
     frame.drop(columns=["patient", "part", "x", "y", "site"]).to_csv(folder / "bags.csv", index=False)
     frame.to_csv(folder / "study.csv", index=False)
@@ -43,16 +49,18 @@ def make_inputs(folder: Path) -> None:
     other.drop(columns=["patient", "part", "x", "y", "site"]).to_csv(folder / "other.csv", index=False)
     codes, ids = pd.factorize(frame["bag"])
     x = frame.filter(regex="^f").to_numpy(np.float32)
-    np.savez(folder / "bags.npz", X=x, bag=codes, y=_labels(len(ids)), ids=ids.astype(str))
+    np.savez(folder / "bags.npz", X=x, bag=codes, y=_labels(len(ids)), ids=np.asarray(ids, dtype=str))
     _write_patches(folder / "patches.npz")
     _write_slides(folder)
     _write_images(folder)
     _write_scans(folder)
 
 
-def _linear_weights() -> dict[str, torch.Tensor]:
-    layers = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 5), torch.nn.LayerNorm(5))
-    return {f"{'034'[int(name[0])]}{name[1:]}": value for name, value in layers.state_dict().items()}
+def _weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"stem.weight": (8, 6), "stem.bias": (8,), "body.2.weight": (5, 8), "body.2.bias": (5,)}
+    shapes |= {"body.3.weight": (5,), "body.3.bias": (5,)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
 def _labels(bags: int) -> NDArray[np.int64]:
@@ -148,6 +156,7 @@ def _grid() -> Iterator[tuple[str, Commands]]:
 _DEEP = (*SMALL, "--members", "1")
 _H5 = ("--labels", "../inputs/slides.csv", "--positive", "yes", *SMALL)
 _STUDY = ("--groups", "patient", "--coords", "[x,y]", "--ignore", "[site]")
+_OWN = ("--encoder", "digest_network.Small", "--encoder-args", '{"width": 8}')
 _ADAM = ("--optimizer", "adam", "--lr", "0.05")
 # Options of `midam fit bags.csv`.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -172,12 +181,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "workers-0": ("--workers", "0", "--resident", "false"),
     "workers-2": ("--workers", "2", "--resident", "false"),
     "checkpointing": ("--checkpointing", "true", "--hidden", "[8]"),
-    "class-path": ("--encoder", "digest_network.small", "--encoder-args", '{"width": 8}', "--freeze", "[0]"),
-    "class-path-weights": (
-        *("--encoder", "digest_network.small", "--encoder-args", '{"width": 8}'),
-        *("--encoder-weights", "../inputs/weights.pt", "--members", "2", "--lr", "0.01"),
-    ),
-    "frozen": ("--encoder", "digest_network.small", "--encoder-args", '{"width": 8}', "--freeze", "[*]"),
+    "class-path": (*_OWN, "--freeze", "stem"),
+    "class-path-weights": (*_OWN, "--encoder-weights", "../inputs/weights.pt", "--members", "2", "--lr", "0.01"),
+    "class-path-frozen": (*_OWN, "--freeze", "*"),
 }
 
 

@@ -9,11 +9,8 @@ one machine with one set of libraries: write both files there, in a row, and thr
 """
 
 import argparse
-import base64
 import contextlib
-import csv
 import fnmatch
-import hashlib
 import json
 import os
 import re
@@ -28,30 +25,15 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-import h5py
-import numpy as np
-import torch
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.digest_cases import CASES, STOPPED, Commands, make_inputs
+from benchmarks.digest_files import Column, difference, read_artefacts
 
 # Words of the options and files that are spelled otherwise in later versions; `--rename` adds to them.
 RENAMED = {"generalised-mean": "generalized-mean", "colour": "color"}
 
-# Columns that no two runs share, by ARTEFACT:COLUMN, and why.
-NOT_COMPARED = {
-    "*:*seconds*": "a time",
-    "*:peak_mib*": "a memory measured in passing",
-    "*:version": "the version of midam",
-    "*:*sources*": "places in the temporary folder",
-    "*explain.json:run": "a digest of model.pt as a file, with its version and format",
-}
-_KEPT = 4096  # numbers of a column that are kept; of longer ones a sample, evenly spaced
 _LIMIT = 300.0  # seconds until the first epoch is done
-_WORK = "WORK"
 
-Column = dict[str, Any]
 Artefacts = dict[str, dict[str, Column]]
 
 
@@ -118,7 +100,7 @@ def write(
         finally:
             servers.put(server)
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
-        return {"error": error.replace(str(work), _WORK)} if error else dict(read_artefacts(work / name, work))
+        return {"error": error.replace(str(work), "WORK")} if error else dict(read_artefacts(work / name, work))
 
     try:
         with ThreadPoolExecutor(jobs) as pool:
@@ -215,120 +197,6 @@ def _stop_after_an_epoch(child: int, metrics: Path) -> None:
         os.kill(child, signal.SIGTERM)
 
 
-# --- reading
-
-
-def read_artefacts(folder: Path, work: Path) -> Iterator[tuple[str, dict[str, Column]]]:
-    """Each file of a case that is compared, by its name: its columns, each with a digest and its numbers."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = path.relative_to(folder).as_posix()
-        reader = _READERS.get(path.suffix)
-        if reader is None or name.endswith("last.pt"):
-            continue
-        columns = {key: value for key, value in reader(path) if not _left_out(f"{name}:{key}")}
-        for column in columns.values():
-            if "text" in column:
-                column["text"] = [text.replace(str(work), _WORK) for text in column["text"]]
-        yield name, columns
-
-
-def _left_out(column: str) -> bool:
-    return any(fnmatch.fnmatch(column, pattern) for pattern in NOT_COMPARED)
-
-
-def _numbers(values: Any, content: bytes) -> Column:
-    flat = np.asarray(values).ravel()
-    sample = flat if flat.size <= _KEPT else flat[np.linspace(0, flat.size - 1, _KEPT).astype(np.int64)]
-    numbers = base64.b64encode(sample.astype("<f8").tobytes()).decode()
-    return {"sha256": hashlib.sha256(content).hexdigest(), "numbers": numbers, "shape": list(np.shape(values))}
-
-
-def _array(values: Any) -> Column:
-    array = np.ascontiguousarray(values)
-    if array.dtype.kind not in "fiub":
-        return {"text": [str(value) for value in array.ravel()]}
-    return _numbers(array, str(array.dtype).encode() + array.tobytes())
-
-
-def _texts(values: list[str]) -> Column:
-    """Numbers, where all that is there is one; else texts."""
-    try:
-        numbers = [float(value) if value else np.nan for value in values]
-    except ValueError:
-        return {"text": values}
-    return _numbers(numbers, "\n".join(values).encode())
-
-
-def _read_csv(path: Path) -> Iterator[tuple[str, Column]]:
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if path.name == "trials.csv":  # in the order in which trials end
-        rows.sort(key=lambda row: (row["method"], int(row["repeat"]), int(row["fold"])))
-    for name in rows[0] if rows else ():
-        yield name, _texts([row[name] for row in rows])
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key in value:
-            yield from _leaves(value[key], f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        for i, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{i}")
-    else:
-        yield path, value
-
-
-def _plain(value: Any) -> Column:
-    items = value if isinstance(value, list) else [value]
-    if items and all(isinstance(item, int | float) and not isinstance(item, bool) for item in items):
-        return _numbers(value, json.dumps(value).encode())
-    return {"text": [json.dumps(item) for item in items]}
-
-
-def _read_json(path: Path) -> Iterator[tuple[str, Column]]:
-    return ((name, _plain(value)) for name, value in _leaves(json.loads(path.read_text())))
-
-
-def _read_yaml(path: Path) -> Iterator[tuple[str, Column]]:
-    return ((name, _plain(value)) for name, value in _leaves(yaml.safe_load(path.read_text())))
-
-
-def _read_weights(path: Path) -> Iterator[tuple[str, Column]]:
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    for name, value in _leaves(content):
-        if isinstance(value, torch.Tensor):
-            yield name, _array(value.numpy())
-        elif name.split(".")[0] in ("calibrator", "threshold"):
-            yield name, _plain(value)
-
-
-def _read_npz(path: Path) -> Iterator[tuple[str, Column]]:
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays:
-            yield name, _array(arrays[name])
-
-
-def _read_hdf5(path: Path) -> Iterator[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
-    with h5py.File(path) as file:
-        file.visititems(lambda name, item: found.append((name, _array(item[()]))) if hasattr(item, "dtype") else None)
-        found += [(f"@{name}", _array(value)) for name, value in file.attrs.items()]
-    yield from found
-
-
-def _read_bytes(path: Path) -> Iterator[tuple[str, Column]]:
-    content = path.read_bytes()
-    yield "bytes", _numbers(np.frombuffer(content, np.uint8), content)
-
-
-_READERS = {
-    **dict.fromkeys([".json", ".geojson"], _read_json),
-    **{".csv": _read_csv, ".yaml": _read_yaml, ".pt": _read_weights, ".npz": _read_npz, ".h5": _read_hdf5},
-    ".bin": _read_bytes,
-}
-
-
 # --- comparing
 
 
@@ -343,44 +211,21 @@ def rename(text: str, words: dict[str, str]) -> str:
     return text
 
 
-def difference(old: Column | None, new: Column | None) -> str:
-    """How two columns differ; nothing if they are the same."""
-    if old is None or new is None:
-        return f"only in the {'new' if old is None else 'old'} run"
-    if "text" in old or "text" in new:
-        a, b = old.get("text", ["numbers"]), new.get("text", ["numbers"])
-        if len(a) != len(b):
-            return f"{len(a)} -> {len(b)} texts"
-        return next((f"{x[:60]} -> {y[:60]}" for x, y in zip(a, b, strict=True) if x != y), "")
-    if old["sha256"] == new["sha256"]:
-        return ""
-    return _apart(old, new)
-
-
-def _apart(old: Column, new: Column) -> str:
-    if old["shape"] != new["shape"]:
-        return f"shape {old['shape']} -> {new['shape']}"
-    a, b = (np.frombuffer(base64.b64decode(column["numbers"]), "<f8") for column in (old, new))
-    if np.any(np.isnan(a) != np.isnan(b)):
-        return "a number on one side alone"
-    with np.errstate(invalid="ignore"):
-        apart = np.nan_to_num(np.abs(a - b)).max(initial=0.0)
-    sample = " of a sample" if np.prod(old["shape"]) > _KEPT else ""
-    return f"{apart:.3g}{sample}" if apart else f"no number{sample}: written otherwise, or beyond float64"
-
-
 def _pairs(old: dict[str, Column], new: dict[str, Column]) -> Iterator[tuple[str, Column | None, Column | None]]:
-    """Columns of one name; tensors that were renamed alone are known by their digest."""
-    lost = {name: column for name, column in old.items() if name not in new}
-    digests = {column["sha256"]: name for name, column in reversed(lost.items()) if "sha256" in column}
+    """Columns of one name; tensors that go by another name are known by their digest, or by their shape in order."""
+    pairs = {name: name for name in new if name in old}
+    lost = [name for name in old if name not in new]
+    for key in ("sha256", "shape"):
+        for name in (name for name in new if name not in pairs and new[name].get("shape")):
+            same = next((other for other in lost if old[other].get(key) == new[name][key]), None)
+            if same is not None:
+                lost.remove(same)
+                pairs[name] = same
     for name, column in new.items():
-        same = digests.get(column.get("sha256")) if name not in old else None
-        if same is not None and len(column["shape"]) > 0:
-            lost.pop(same, None)
-            continue
-        yield name, old.get(name), column
-    for name, column in lost.items():
-        yield name, column, None
+        was = pairs.get(name, name)
+        yield name if was == name else f"{name} (was {was})", old.get(was), column
+    for name in lost:
+        yield name, old[name], None
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], *, expected: list[str], renamed: dict[str, str]) -> int:
