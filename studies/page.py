@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from midam import __version__
-from midam.runs.folder import write_text
+from midam.files import write_text
+from studies.engine import Store
 from studies.options import StudyOptions
-from studies.store import Store
 
 
 def write_page(

@@ -191,3 +191,21 @@ def _plugins(kind: str) -> dict[str, EntryPoint]:
         if of == kind:
             found[name] = point
     return found
+
+
+BASELINES = Registry(
+    "baseline",
+    {
+        "bag-statistics-extratrees": "midam.compare.baselines.BagStatisticsTrees",
+        "bag-statistics-logistic": "midam.compare.baselines.BagStatisticsLogistic",
+        "mi-kernel-svm": "midam.compare.baselines.SetKernelSVM",
+        "instance-logistic-max": "midam.compare.baselines.InstanceLogisticMax",
+        "rgb-logistic": "midam.compare.image_baselines.ColorLogistic",
+        "rgb-trees": "midam.compare.image_baselines.ColorTrees",
+        "voxel-logistic": "midam.compare.image_baselines.VoxelLogistic",
+        "libauc-midam-att": "midam.compare.libauc.LibAUCAttention",
+        "libauc-midam-smx": "midam.compare.libauc.LibAUCSmoothedMax",
+        "torchmil-abmil": "midam.compare.torchmil.TorchMILABMIL",
+    },
+    base="midam.compare.baselines.Baseline",
+)
