@@ -5,20 +5,24 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from midam.cli import main as midam
+from midam.data import catalog
 from midam.data.bags import Bags
 from midam.registry import BASELINES
 from studies import __main__ as command
 from studies.__main__ import main
-from studies.engine import Store
+from studies.engine import Store, settings_hash, take_published
 from studies.options import StudyOptions
+from studies.paper_tables import SETS
+from studies.protocol import paper_config
 from studies.registry import STUDIES, find_study
-from studies.tabular import figure_generalization, figure_instances, table2, table2_step_time
+from studies.tabular import figure_generalization, figure_instances, table2, table2_step_time, table2_trials
 from studies.tabular.table2_cv import FEATURE_BASELINES, PEERS, cv_plan
 from studies.theory import unit_tests
 
@@ -296,3 +300,21 @@ def test_the_command_line_of_the_package_says_where_the_studies_are(capsys):
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "run `python -m studies NAME`" in said
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("margin", "splits"), [(1.0, 30), (0.1, 3)])
+def test_the_published_trials_of_table2_are_all_there(tmp_path, data_root, margin, splits):
+    published = Path(__file__).parents[2] / "docs" / "results" / "trials" / "table2.jsonl.gz"
+    assert take_published(published, tmp_path) > 20_000
+    sets = {name: catalog.load(name) for name in SETS}
+    groups = table2_trials.wanted_groups(table2.plan(StudyOptions(margin=margin, splits=splits)), sets)
+    assert sum(len(group.names) for group in groups) == 5 * 10 * 3 * 5 * splits
+    with Store(tmp_path, "table2") as store:
+        assert store.missing(groups) == []
+
+
+def test_the_settings_of_the_published_trials_have_kept_their_digests():
+    # Of settings alone: the digests beside the trials are of the real bags too.
+    found = [settings_hash(paper_config(method, lr=0.1)) for method in ("ce-mean", "dam-mb-smx", "midam-att")]
+    assert found == ["bfb38783f546", "e92e67777f3d", "49164867a979"]
