@@ -25,7 +25,7 @@ import torch
 from joblib import Parallel, delayed
 
 import midam
-from midam.compare.peers import libauc_attention
+from midam.compare.libauc import LibAUCAttention
 from midam.compare.statistics import corrected_interval
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
@@ -53,7 +53,9 @@ def run_repeat(name: str, repeat: int, who: str, config: FitConfig) -> list[dict
         scores = [result.scores[0] for result in train_trials(config, bags, trials)]
     else:
         shift = AGAIN_SEED if who == AGAIN else 0
-        scores = [libauc_attention(bags, dataclasses.replace(trial, seed=trial.seed + shift)) for trial in trials]
+        scores = [
+            LibAUCAttention().score(bags, dataclasses.replace(trial, seed=trial.seed + shift)) for trial in trials
+        ]
     return [
         {
             **{"set": name, "repeat": repeat, "fold": fold, "who": who, "settings": settings_of(who, config)},

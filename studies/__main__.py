@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.errors import ConfigError, MidamError, nearest
+from studies.engine import take_published
 from studies.options import CACHE, OUT, StudyOptions
-from studies.registry import STUDIES, check_study, run_study
-from studies.store import take_published
+from studies.registry import STUDIES, check_study, find_study
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,14 +34,14 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    names = "; ".join(f"{name}: {study.help}" for name, study in STUDIES.items())
+    names = "; ".join(f"{name}: {find_study(name).help}" for name in STUDIES.names())
     made = _Parser(
         prog="python -m studies",
         allow_abbrev=False,
         description="Run a study and write its page, DIR/NAME.md, with its figures. Finished trials are kept: a "
         f"stopped study goes on where it was. {names}.",
     )
-    made.add_argument("name", help=f"one of {', '.join(STUDIES)}")
+    made.add_argument("name", help=f"one of {', '.join(STUDIES.names())}")
     made.add_argument("--quick", action="store_true", help="a part of the study that ends in minutes")
     made.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="folder of the page and figures")
     made.add_argument("--cache", type=Path, default=CACHE, metavar="DIR", help="folder of the finished trials")
@@ -90,11 +90,11 @@ def _run(argv: Sequence[str] | None, console: Console) -> None:
     words = vars(parser().parse_args(argv))
     name, trials = words.pop("name"), words.pop("trials")
     options = StudyOptions(**words, console=console)
-    check_study(name, options, trials=trials)
+    study = check_study(name, options, trials=trials)
     if trials is not None:
         count = take_published(trials, options.cache)
         console.print(f"took {count} lines of published trials into {escape(str(options.cache))}")
-    run_study(name, options)
+    study(options)
     sys.stdout.write(f"page: {options.out / name}.md\n")
 
 

@@ -10,8 +10,8 @@ import torch
 
 from midam import __version__
 from midam.files import write_text
+from studies.engine import Store
 from studies.options import StudyOptions
-from studies.store import Store
 
 
 def write_page(

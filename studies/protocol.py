@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, TrialResult, train_trials
 from midam.train.names import method_settings
 from studies.splits import Split
-from studies.store import Row
 
 EPOCHS = 100
 LRS = (0.1, 0.01, 0.001)
@@ -100,7 +100,7 @@ def steps(config: FitConfig, train: int) -> int:
 
 
 def train_splits(config: FitConfig, bags: Bags, splits: Sequence[Split]) -> list[Row]:
-    """Train one trial a split and return what the selection needs; test bags are scored and used for nothing.
+    """Train one trial a split and return of each what the selection needs; test bags are scored and used for nothing.
 
     Returns
     -------
@@ -145,9 +145,6 @@ def _summary(result: TrialResult, labels: NDArray[np.int64], split: Split, *, st
     finite = np.flatnonzero(np.isfinite(val) & np.isfinite(test))
     best = finite[np.flatnonzero(val[finite] == val[finite].max())[-1]] if len(finite) else None
     return {
-        "split": split.split,
-        "fold": split.fold,
-        "seed": split.seed,
         "best_epoch": None if best is None else int(best) + 1,
         "val_best": None if best is None else float(val[best]),
         "test_best": None if best is None else float(test[best]),

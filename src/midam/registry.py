@@ -271,3 +271,19 @@ AUGMENTATIONS = Registry(
     },
 )
 DRAWS = Registry("draw", {"uniform": "midam.data.sampling.BagSampler"})
+BASELINES = Registry(
+    "baseline",
+    {
+        "bag-statistics-extratrees": "midam.compare.baselines.BagStatisticsTrees",
+        "bag-statistics-logistic": "midam.compare.baselines.BagStatisticsLogistic",
+        "mi-kernel-svm": "midam.compare.baselines.SetKernelSVM",
+        "instance-logistic-max": "midam.compare.baselines.InstanceLogisticMax",
+        "rgb-logistic": "midam.compare.image_baselines.ColorLogistic",
+        "rgb-trees": "midam.compare.image_baselines.ColorTrees",
+        "voxel-logistic": "midam.compare.image_baselines.VoxelLogistic",
+        "libauc-midam-att": "midam.compare.libauc.LibAUCAttention",
+        "libauc-midam-smx": "midam.compare.libauc.LibAUCSmoothedMax",
+        "torchmil-abmil": "midam.compare.torchmil.TorchMILABMIL",
+    },
+    base="midam.compare.baselines.Baseline",
+)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from midam.compare.baselines import BASELINES
 from midam.nn.resnet import ResNet20
 from studies.images.design import half_precision, image_config
 from studies.images.trials import Job, score_epochs
@@ -63,7 +62,7 @@ def forward_flop(shape: Shape) -> int:
 def job_cost(job: Job) -> Cost:
     """Return what a trial costs: the search, the training and all scoring; a baseline costs nothing here."""
     shape = job.bags.instance_shape
-    if job.method in BASELINES:
+    if job.is_baseline:
         return Cost(shape, 0, 0, 0)
     recipe, sizes = job.recipe, job.bags.sizes
     runs = len(recipe.rates(job.method)) + len(recipe.margins_of(job.method)) - 1

@@ -1,33 +1,29 @@
 """AUROC of validation and test images along a training, one curve a method and batch."""
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.report.figures import add_legend, new_figure
+from midam.train.config import FitConfig
 from midam.train.cpu import cpu_threads
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, image_config
 from studies.images.sets import image_splits
 from studies.images.trials import score_epochs, train_scored
 from studies.options import StudyOptions
 from studies.page import table
 from studies.splits import Split
-from studies.store import Row, Store, settings_hash
-from studies.work import compute
 
-VERSION = 1
-STUDY = "image-curves"
 PARTS = ("val", "test")
 
 
@@ -82,16 +78,19 @@ class _CurveJob:
     cuda: bool
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return (VERSION, self.name, self.lr, self._settings(), self.split.split, self.split.fold)
+    def config(self) -> FitConfig:
+        """Settings of the training."""
+        margin, epochs = self.arm.recipe.margins[0], self.arm.recipe.epochs
+        return image_config(self.arm.method, self.arm.recipe, lr=self.lr, margin=margin, epochs=epochs, cuda=self.cuda)
 
-    def _settings(self) -> str:
+    @property
+    def trial(self) -> Row:
+        """What the trial is known by."""
         recipe = self.arm.recipe
-        config = image_config(
-            self.arm.method, recipe, lr=0.1, margin=recipe.margins[0], epochs=recipe.epochs, cuda=self.cuda
-        )
-        content = [self.bags.fingerprint(), settings_hash(config), recipe.margins[0], recipe.score_every]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+        content = [self.bags.fingerprint(), settings_hash(self.config), recipe.margins[0], recipe.score_every]
+        place = {"split": self.split.split, "fold": self.split.fold}
+        settings = short_digest(content)
+        return trial_name("image-curves", set=self.name, method=self.arm.method, lr=self.lr, settings=settings, **place)
 
 
 def find_curves(
@@ -107,21 +106,16 @@ def find_curves(
     A curve is that of the rate with the highest mean validation AUROC at the end; a divergence counts as -1.
     """
     jobs = {(name, arm.label): _jobs(name, arm, sets[name], options) for name, own in arms.items() for arm in own}
-    done = _held(store)
-    missing = [job for own in jobs.values() for job in own if job.key not in done]
-    compute(missing, _train, store=store, options=options, section=section)
-    done = _held(store)
-    return {name: _curve(own, done) for name, own in jobs.items()}
+    groups = [Group([job.trial], [job]) for own in jobs.values() for job in own]
+    complete(groups, _train, store=store, options=options, section=section)
+    return {name: _curve(own, store.find([job.trial for job in own])) for name, own in jobs.items()}
 
 
-def _held(store: Store) -> dict[tuple[Any, ...], Row]:
-    return {_row_key(row): row for row in store.rows if row.get("study") == STUDY}
-
-
-def _curve(jobs: Sequence[_CurveJob], done: Mapping[tuple[Any, ...], Row]) -> ImageCurve:
+def _curve(jobs: Sequence[_CurveJob], done: Sequence[Row | None]) -> ImageCurve:
     found: dict[float, list[Row]] = {}
-    for job in jobs:
-        found.setdefault(job.lr, []).append(done[job.key])
+    for job, row in zip(jobs, done):
+        if row is not None:
+            found.setdefault(job.lr, []).append(row)
     ends = {lr: np.mean([_number(row["val"][-1], -1.0) for row in rows]) for lr, rows in found.items()}
     lr = max(ends, key=lambda rate: ends[rate])
     rows = found[lr]
@@ -189,17 +183,13 @@ def _jobs(name: str, arm: ImageArm, bags: Bags, options: StudyOptions) -> list[_
 def _train(job: _CurveJob) -> list[Row]:
     started = time.perf_counter()
     recipe, labels, split = job.arm.recipe, job.bags.require_labels(), job.split
-    config = image_config(
-        job.arm.method, recipe, lr=job.lr, margin=recipe.margins[0], epochs=recipe.epochs, cuda=job.cuda
-    )
     epochs = score_epochs(recipe.epochs, recipe.score_every)
     with cpu_threads(1):
-        found = train_scored(config, job.bags, split, score=split.score, epochs=epochs)
+        found = train_scored(job.config, job.bags, split, score=split.score, epochs=epochs)
     drawn = min(2 * recipe.bags, len(split.train))
     size = float(np.minimum(job.bags.sizes[split.train], recipe.instances).mean())
     per_epoch = -(-len(split.train) // drawn) * drawn * size
-    row: Row = {"study": STUDY, **dict(zip(_KEY, job.key)), "method": job.arm.method, "seed": split.seed}
-    row |= {"epochs": epochs, "instances": [round(epoch * per_epoch) for epoch in epochs]}
+    row: Row = {"seed": split.seed, "epochs": epochs, "instances": [round(epoch * per_epoch) for epoch in epochs]}
     lost: list[float | None] = [None] * (len(epochs) - len(found.epochs))
     row["train"] = [_rounded(found.train[epoch - 1]) for epoch in found.epochs] + lost
     count = len(split.val)
@@ -207,13 +197,6 @@ def _train(job: _CurveJob) -> list[Row]:
         areas = [_rounded(auroc(labels[positions], s)) if np.isfinite(s).all() else None for s in scores]
         row[part] = areas + lost
     return [{**row, "seconds": time.perf_counter() - started}]
-
-
-_KEY = ("version", "set", "lr", "settings", "split", "fold")
-
-
-def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in _KEY)
 
 
 def _rounded(value: float) -> float | None:

@@ -7,16 +7,15 @@ from typing import Any, Literal
 import numpy as np
 
 from midam.data.bags import Bags
+from studies.engine import Store
 from studies.images.curves import ImageArm, ImageCurve, find_curves
 from studies.images.design import Recipe, choose_design
 from studies.images.sets import load_set
 from studies.options import StudyOptions
 from studies.page import table, write_page
-from studies.store import Store
-from studies.work import wall_time
+from studies.registry import as_study
 
 NAME = "image-defaults"
-STORE = "image-curves.jsonl"
 METHOD = "midam-att"
 SETS = ("breast", "colon", "adrenal")
 # Named before the first run: the old default between two others, and Adam's usual rate between two others.
@@ -94,6 +93,7 @@ def choose(found: Mapping[str, Mapping[str, float]]) -> str:
     return max(names, key=merit)
 
 
+@as_study("optimizer and learning rate for images, by validation bags", takes=("size", "device"), store="image-curves")
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     design = choose_design(options)
@@ -102,8 +102,13 @@ def run(options: StudyOptions) -> None:
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
+    with Store(options.cache, "image-curves") as store:
+        _study(options, sets, store)
+
+
+def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> None:
     own, size = recipes(options), choose_design(options).name
-    store, section = Store(options.cache / STORE), f"{NAME}, {size}"
+    section = f"{NAME}, {size}"
 
     def ends(arms: Mapping[str, Sequence[ImageArm]]) -> dict[str, dict[str, float]]:
         curves = find_curves(arms, sets, store=store, options=options, section=section)
@@ -120,7 +125,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         title="Optimizer, learning rate and gamma0 for images",
         shows=_SHOWS,
         seeds="0, 1, ... of weights and sampling, one a fold",
-        seconds=wall_time(store, section),
+        seconds=store.wall_time(section),
         store=store,
         body=[
             f"- Size: {size}; "

@@ -24,6 +24,7 @@ from studies.images.sets import image_splits, load_set
 from studies.images.trials import make_trainer
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
+from studies.registry import as_study
 from studies.splits import Split
 
 NAME = "figure-attention"
@@ -56,6 +57,7 @@ def recipe_of(options: StudyOptions) -> Recipe:
     return Recipe((METHOD,), (), **fixed_settings("breast", epochs=30 if size == "small" else 100, instances=16))
 
 
+@as_study("a positive and a negative image with the scores and weights of their patches", takes=("size", "device"))
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     # Whole images in any size of the study: a part of the patches is no picture.

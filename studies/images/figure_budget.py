@@ -4,17 +4,16 @@ import dataclasses
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
+from studies.engine import Store
 from studies.images.curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curves
 from studies.images.design import Recipe, choose_design, fixed_settings
 from studies.images.sets import load_set
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.paper_tables import label
-from studies.store import Store
-from studies.work import wall_time
+from studies.registry import as_study
 
 NAME = "figure-budget"
-STORE = "image-curves.jsonl"
 METHODS = ("midam-smx", "midam-att")
 SETS = ("breast", "colon")
 _SHOWS = (
@@ -85,6 +84,11 @@ def budgets(options: StudyOptions) -> dict[str, Budget]:
     return {"breast": Budget((4, 8, 16, 32), 256, recipe), "colon": Budget((8, 16, 32, 64), 256, recipe)}
 
 
+@as_study(
+    "MIDAM on images at one budget of patches a step: few bags with many, or many bags with few",
+    takes=("size", "device"),
+    store="image-curves",
+)
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     design = choose_design(options)
@@ -95,22 +99,23 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
     own = budgets(options)
     arms = {name: own[name].arms() for name in sets}
-    store, size = Store(options.cache / STORE), choose_design(options).name
+    size = choose_design(options).name
     section = f"{NAME}, {size}"
-    found = find_curves(arms, sets, store=store, options=options, section=section)
-    body = [f"- Size: {size}", ""]
-    for name in sets:
-        body += _panels(options, name, own[name], found)
-    write_page(
-        options,
-        NAME,
-        title="One budget: few bags with many patches, or many with few",
-        shows=_SHOWS,
-        seeds="0, 1, ... of weights and sampling, one a fold",
-        seconds=wall_time(store, section),
-        store=store,
-        body=[*body, *curve_table(found), ""],
-    )
+    with Store(options.cache, "image-curves") as store:
+        found = find_curves(arms, sets, store=store, options=options, section=section)
+        body = [f"- Size: {size}", ""]
+        for name in sets:
+            body += _panels(options, name, own[name], found)
+        write_page(
+            options,
+            NAME,
+            title="One budget: few bags with many patches, or many with few",
+            shows=_SHOWS,
+            seeds="0, 1, ... of weights and sampling, one a fold",
+            seconds=store.wall_time(section),
+            store=store,
+            body=[*body, *curve_table(found), ""],
+        )
 
 
 def _panels(options: StudyOptions, name: str, budget: Budget, found: Mapping[tuple[str, str], ImageCurve]) -> list[str]:

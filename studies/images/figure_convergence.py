@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
+from studies.engine import Store
 from studies.images.curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curves
 from studies.images.design import Recipe, choose_design, fixed_settings
 from studies.images.sets import load_set
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.paper_tables import label
-from studies.store import Store
-from studies.work import wall_time
+from studies.registry import as_study
 
 NAME = "figure-convergence"
-STORE = "image-curves.jsonl"
 METHODS = ("midam-smx", "dam-mb-smx", "midam-att", "dam-mb-att")
 POOLINGS = ("smx", "att")
 SETS = ("breast", "colon")
@@ -44,6 +43,11 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
     }
 
 
+@as_study(
+    "validation and test AUROC along the epochs on images, MIDAM and DAM (MB)",
+    takes=("size", "device"),
+    store="image-curves",
+)
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     design = choose_design(options)
@@ -54,39 +58,40 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
     own = recipes(options)
     arms = {name: [ImageArm(label(method), method, own[name]) for method in METHODS] for name in sets}
-    store, size = Store(options.cache / STORE), choose_design(options).name
+    size = choose_design(options).name
     section = f"{NAME}, {size}"
-    found = find_curves(arms, sets, store=store, options=options, section=section)
-    panels = {
-        f"{name}, {pooling}": {
-            label(method): found[name, label(method)] for method in METHODS if method.endswith(pooling)
+    with Store(options.cache, "image-curves") as store:
+        found = find_curves(arms, sets, store=store, options=options, section=section)
+        panels = {
+            f"{name}, {pooling}": {
+                label(method): found[name, label(method)] for method in METHODS if method.endswith(pooling)
+            }
+            for name in sets
+            for pooling in POOLINGS
         }
-        for name in sets
-        for pooling in POOLINGS
-    }
-    path = figure_path(options, NAME)
-    draw_curves(path, panels, xlabel="Epoch", order=[label(method) for method in METHODS])
-    write_page(
-        options,
-        NAME,
-        title="Convergence on images: MIDAM and DAM (MB)",
-        shows=_SHOWS,
-        seeds="0, 1, ... of weights and sampling, one a fold",
-        seconds=wall_time(store, section),
-        store=store,
-        body=[
-            f"- Size: {size}",
-            "",
-            f"![Validation and test AUROC along the epochs]({path.name})",
-            "",
-            _note({name: own[name] for name in sets}),
-            "",
-            *[_verdict(name, pooling, found) for name in sets for pooling in POOLINGS],
-            "",
-            *curve_table(found),
-            "",
-        ],
-    )
+        path = figure_path(options, NAME)
+        draw_curves(path, panels, xlabel="Epoch", order=[label(method) for method in METHODS])
+        write_page(
+            options,
+            NAME,
+            title="Convergence on images: MIDAM and DAM (MB)",
+            shows=_SHOWS,
+            seeds="0, 1, ... of weights and sampling, one a fold",
+            seconds=store.wall_time(section),
+            store=store,
+            body=[
+                f"- Size: {size}",
+                "",
+                f"![Validation and test AUROC along the epochs]({path.name})",
+                "",
+                _note({name: own[name] for name in sets}),
+                "",
+                *[_verdict(name, pooling, found) for name in sets for pooling in POOLINGS],
+                "",
+                *curve_table(found),
+                "",
+            ],
+        )
 
 
 def _verdict(name: str, pooling: str, found: Mapping[tuple[str, str], ImageCurve]) -> str:

@@ -6,20 +6,20 @@ that each row runs. What is measured, on which bags and with which settings: `st
 
 from collections.abc import Mapping
 
+from studies.engine import Store
 from studies.images.cost import cost_table, measure_seconds, row_costs, row_seconds
 from studies.images.design import Design, choose_design
 from studies.images.sets import ImageSet, load_set
 from studies.images.table3_page import assumption, body, shows
-from studies.images.trials import Job, make_jobs, rows_of, run_jobs
+from studies.images.trials import Job, make_jobs, run_jobs
 from studies.options import StudyOptions
 from studies.page import duration, write_page
-from studies.store import Store
-from studies.work import wall_time
+from studies.registry import as_study
 
 NAME = "table3"
-STORE = "images.jsonl"
 
 
+@as_study("test AUROC on the image sets, beside the paper's Table 3", takes=("size", "device"), store="images")
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     design = choose_design(options)
@@ -30,23 +30,23 @@ def run(options: StudyOptions) -> None:
 def study(options: StudyOptions, sets: Mapping[str, ImageSet]) -> None:
     """Run the study on these sets: what it will cost is said first, what is finished is kept."""
     design, cuda = choose_design(options), options.use_cuda()
-    store = Store(options.cache / STORE)
     jobs = [job for name, found in sets.items() for job in make_jobs(name, found, design.recipes[name], cuda=cuda)]
     expected = _announce(jobs, design, options, cuda=cuda)
     section = f"{NAME}, {design.name}"
-    run_jobs(_longest_first(jobs, expected), store=store, options=options, section=section)
-    rows = rows_of(jobs, store)
-    write_page(
-        options,
-        NAME,
-        title="Table 3: images and volumes",
-        shows=shows(design),
-        seeds="repeats of the cross-validation are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f for "
-        "weights and sampling",
-        seconds=wall_time(store, section),
-        store=store,
-        body=body(design, sets, jobs, rows, expected=expected),
-    )
+    with Store(options.cache, "images") as store:
+        run_jobs(_longest_first(jobs, expected), store=store, options=options, section=section)
+        rows = store.find([job.trial for job in jobs])
+        write_page(
+            options,
+            NAME,
+            title="Table 3: images and volumes",
+            shows=shows(design),
+            seeds="repeats of the cross-validation are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f "
+            "for weights and sampling",
+            seconds=store.wall_time(section),
+            store=store,
+            body=body(design, sets, jobs, rows, expected=expected),
+        )
 
 
 def _announce(jobs: list[Job], design: Design, options: StudyOptions, *, cuda: bool) -> dict[tuple[str, str], float]:

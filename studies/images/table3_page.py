@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from midam.compare.engine import Row
 from midam.evaluate.ranking import auroc
 from studies.images.cost import Cost, assumed_seconds, cost_table, row_costs
 from studies.images.design import COLOURS, EXACT, METHODS, VOXELS, Design
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from studies.images.sets import ImageSet
-from studies.images.trials import Job, row_key
+from studies.images.trials import Job
 from studies.page import duration, table
 from studies.paper_tables import label, printed
-from studies.store import Row
 
 BASELINES = (*COLOURS, *VOXELS)
 # Named before anything was measured: the library's default pooling.
@@ -41,17 +41,17 @@ def body(
     design: Design,
     sets: Mapping[str, ImageSet],
     jobs: Sequence[Job],
-    rows: Sequence[Row],
+    rows: Sequence[Row | None],
     *,
     expected: Mapping[Key, float],
 ) -> list[str]:
-    """Return the page without its head."""
-    job_of = {job.key: job for job in jobs}
+    """Return the page without its head, from the rows of the jobs."""
+    finished = [(job, row) for job, row in zip(jobs, rows) if row is not None]
     by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
-    for row in rows:
-        by[row["set"], row["method"]].append((job_of[row_key(row)], row))
+    for job, row in finished:
+        by[job.name, job.method].append((job, row))
     results = Results(sets, by)
-    devices = sorted({row["device"] for row in rows if row["method"] in METHODS})
+    devices = sorted({row["device"] for job, row in finished if job.method in METHODS})
     head = [f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}", ""]
     if _is_no_result(design):
         return [*head, *_paths(design, results), *_settings(design)]
@@ -62,7 +62,7 @@ def body(
         *_differences(design, results),
         *_verdict(design, results),
         *_settings(design),
-        *_cost(jobs, rows, expected=expected),
+        *_cost(jobs, finished, expected=expected),
     ]
 
 
@@ -270,11 +270,11 @@ def assumption(costs: Mapping[Key, Cost]) -> str:
     )
 
 
-def _cost(jobs: Sequence[Job], rows: Sequence[Row], *, expected: Mapping[Key, float]) -> list[str]:
+def _cost(jobs: Sequence[Job], finished: Sequence[tuple[Job, Row]], *, expected: Mapping[Key, float]) -> list[str]:
     costs = row_costs(jobs)
     taken: dict[Key, float] = defaultdict(float)
-    for row in rows:
-        taken[row["set"], row["method"]] += row["seconds"]
+    for job, row in finished:
+        taken[job.name, job.method] += row["seconds"]
     return [
         "## Cost",
         "",

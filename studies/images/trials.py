@@ -1,10 +1,8 @@
 """Trials on images: settings chosen on validation bags, a scorer trained, the scores of its test bags kept."""
 
 import dataclasses
-import hashlib
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,23 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.baselines import BASELINES
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
+from midam.registry import BASELINES
 from midam.train.config import FitConfig
 from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
+from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce
 from studies.images.sets import ImageSet, image_splits
 from studies.options import StudyOptions
 from studies.splits import Split
-from studies.store import Row, Store, settings_hash
-from studies.work import compute
-
-VERSION = 1
-STUDY = "images"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +55,15 @@ class Job:
     settings: str
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """What a finished trial is found by."""
-        return (VERSION, self.name, self.method, self.settings, self.split.split, self.split.fold)
+    def trial(self) -> Row:
+        """What the trial is known by."""
+        place = {"split": self.split.split, "fold": self.split.fold}
+        return trial_name("images", set=self.name, method=self.method, settings=self.settings, **place)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether nothing of ours is trained."""
+        return self.method in self.recipe.baselines
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,30 +101,17 @@ def make_jobs(name: str, found: ImageSet, recipe: Recipe, *, cuda: bool = False)
 
 def run_jobs(jobs: Sequence[Job], *, store: Store, options: StudyOptions, section: str) -> None:
     """Run the trials that the store does not hold."""
-    done = {row_key(row) for row in store.rows if row.get("study") == STUDY}
-    compute([job for job in jobs if job.key not in done], run_job, store=store, options=options, section=section)
-
-
-def rows_of(jobs: Iterable[Job], store: Store) -> list[Row]:
-    """Return the finished rows of these trials, in their order."""
-    held = {row_key(row): row for row in store.rows if row.get("study") == STUDY}
-    return [held[job.key] for job in jobs if job.key in held]
-
-
-def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a row, as `Job.key`."""
-    return tuple(row.get(name) for name in ("version", "set", "method", "settings", "split", "fold"))
+    groups = [Group([job.trial], [job]) for job in jobs]
+    complete(groups, run_job, store=store, options=options, section=section)
 
 
 def run_job(job: Job) -> list[Row]:
     """Run a trial; test bags are scored, and used for nothing."""
     started = time.perf_counter()
     with cpu_threads(1):
-        found = _baseline(job) if job.method in BASELINES else _trained(job)
-    named = dict(zip(("version", "set", "method", "settings", "split", "fold"), job.key))
-    device = torch.cuda.get_device_name() if job.cuda and job.method not in BASELINES else "CPU"
-    row = {"study": STUDY, **named, "seed": job.split.seed, **found, "device": device}
-    return [{**row, "seconds": time.perf_counter() - started}]
+        found = _baseline(job) if job.is_baseline else _trained(job)
+    device = torch.cuda.get_device_name() if job.cuda and not job.is_baseline else "CPU"
+    return [{"seed": job.split.seed, **found, "device": device, "seconds": time.perf_counter() - started}]
 
 
 def train_scored(
@@ -233,7 +221,7 @@ def _trained(job: Job) -> Row:
 def _baseline(job: Job) -> Row:
     # A baseline has no epoch to choose: it is given the validation bags as well.
     train = np.sort(np.concatenate([job.split.train, job.split.val]))
-    scores = _kept(BASELINES[job.method](job.bags, Trial(train, job.split.test, job.split.seed)))
+    scores = _kept(BASELINES.find(job.method)().score(job.bags, Trial(train, job.split.test, job.split.seed)))
     return {"epochs": None, "steps": 0, "test_best": scores, "test_last": scores}
 
 
@@ -243,9 +231,9 @@ def _kept(scores: NDArray[np.float64]) -> list[float]:
 
 def _settings(method: str, recipe: Recipe, bags: Bags, *, cuda: bool) -> str:
     content: list[Any] = [bags.fingerprint(), recipe.validates]
-    if method not in BASELINES:
+    if method not in recipe.baselines:
         epochs = recipe.epochs_of(method)
         config = image_config(method, recipe, lr=0.1, margin=1.0, epochs=epochs, cuda=cuda)
         grid = [recipe.rates(method), recipe.margins_of(method), recipe.search_epochs(method), recipe.score_every]
         content += [settings_hash(config), grid]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+    return short_digest(content)

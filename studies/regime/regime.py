@@ -1,5 +1,6 @@
 """`python -m studies regime`: which estimator to take, over bag size, witness rate, B and steps, at equal budgets."""
 
+from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.regime.bags import Counts
@@ -8,8 +9,7 @@ from studies.regime.figure import plot_map
 from studies.regime.page import body
 from studies.regime.results import collect
 from studies.regime.trials import SECTION, run_trials
-from studies.store import Store
-from studies.work import wall_time
+from studies.registry import as_study
 
 FULL = Design(
     poolings=("smoothed-max", "attention"),
@@ -47,23 +47,24 @@ _SHOWS = (
 )
 
 
+@as_study("which estimator to take: bag size, witness rate, instances, steps", store="regime")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure."""
     part, design = ("", FULL)
     if options.quick or options.smaller:
         part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
-    store = Store(options.cache / f"{SECTION}{part}.jsonl")
-    run_trials(design, store=store, options=options)
-    results = collect(design, store.rows)
-    figure = figure_path(options, SECTION)
-    plot_map(results, figure)
-    write_page(
-        options,
-        SECTION,
-        title="Which estimator to take",
-        shows=_SHOWS,
-        seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
-        seconds=wall_time(store),
-        store=store,
-        body=body(results, figure.name),
-    )
+    with Store(options.cache, f"{SECTION}{part}") as store:
+        run_trials(design, store=store, options=options)
+        results = collect(design, store)
+        figure = figure_path(options, SECTION)
+        plot_map(results, figure)
+        write_page(
+            options,
+            SECTION,
+            title="Which estimator to take",
+            shows=_SHOWS,
+            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
+            seconds=store.wall_time(),
+            store=store,
+            body=body(results, figure.name),
+        )

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from studies.engine import Store
 from studies.regime.design import (
     CONSTANT,
     EXACT,
@@ -22,9 +23,8 @@ from studies.regime.design import (
     Design,
     Method,
 )
-from studies.regime.trials import by_key, select
+from studies.regime.trials import select
 from studies.split_statistics import Estimate, mean_interval
-from studies.store import Row
 
 CHANCE = 0.5
 Kind = Callable[[Cell], bool]
@@ -151,16 +151,15 @@ class Results:
         return [i for i, cell in enumerate(self.cells) if where is None or where(cell)]
 
 
-def collect(design: Design, rows: Sequence[Row]) -> Results:
+def collect(design: Design, store: Store) -> Results:
     """Return the results of a design: of each method, cell and repeat the AUROC at the chosen learning rate."""
-    trials = by_key(rows)
     cells = tuple(design.cells())
     shape = len(cells), len(design.repeats)
     val = {method.name: np.full(shape, np.nan) for method in METHODS}
     test = {method.name: np.full(shape, np.nan) for method in METHODS}
     for i, cell in enumerate(cells):
         for method in METHODS:
-            for repeat, row in select(trials, design, cell, method).items():
+            for repeat, row in select(store, design, cell, method).items():
                 place = design.repeats.index(repeat)
                 val[method.name][i, place] = row["val"]
                 test[method.name][i, place] = row["test"]

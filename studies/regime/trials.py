@@ -1,8 +1,7 @@
 """The trials of the study of regimes: how they are trained, what they leave behind, and the choice among rates."""
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.evaluate.predict import predict
@@ -19,74 +19,64 @@ from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.member import Member, build_members
 from midam.train.step import train_step
+from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import Counts, nine_bags
 from studies.regime.design import METHODS, Cell, Design, Method
-from studies.store import Key, Row, Store, settings_hash
-from studies.work import compute
 
-VERSION = 1
 SECTION = "regime"
 
 
 @dataclass(frozen=True)
-class Group:
-    """Trainings that are done together: they differ in witnesses and repeat alone.
-
-    Attributes
-    ----------
-    design, cell, method, lr
-        What is trained; the witnesses of the cell are those of the first.
-    sets : tuple of (int, int)
-        Witnesses and repeat of those that are missing.
-    """
+class Training:
+    """What is trained together: a method at a learning rate, on the bags of each number of witnesses and repeat."""
 
     design: Design
     cell: Cell
     method: Method
     lr: float
-    sets: tuple[tuple[int, int], ...]
+
+    @property
+    def sets(self) -> list[tuple[int, int]]:
+        """Witnesses and repeat."""
+        counts = self.design.witness_counts(self.cell.size)
+        return [(count, repeat) for count in counts for repeat in self.design.repeats]
 
 
 def run_trials(design: Design, *, store: Store, options: StudyOptions) -> None:
     """Compute the trials of a design that the store does not hold."""
-    groups = missing_groups(design, store)
-    compute(groups, train_group, store=store, options=options, section=SECTION, sizes=[len(g.sets) for g in groups])
+    complete(wanted_groups(design), _train, store=store, options=options, section=SECTION)
 
 
-def missing_groups(design: Design, store: Store) -> list[Group]:
-    """Return what is to be trained, the largest bags first; neighbours in the list share their bags."""
-    done = by_key(store.rows)
-    groups: dict[tuple[Cell, Method, float], list[tuple[int, int]]] = defaultdict(list)
+def wanted_groups(design: Design) -> list[Group[Training]]:
+    """Return what is to be trained, the largest bags first; neighbors in the list share their bags."""
+    groups = []
     for cell in design.cells():
-        first = replace(cell, witnesses=design.witness_counts(cell.size)[0])
+        if cell.witnesses != design.witness_counts(cell.size)[0]:
+            continue
         for method in METHODS:
             for lr in design.lrs:
-                for repeat in design.repeats:
-                    if design.steps_of(cell, method) and _key(_name(design, cell, method, lr, repeat)) not in done:
-                        groups[first, method, lr].append((cell.witnesses, repeat))
-    found = [Group(design, cell, method, lr, tuple(sets)) for (cell, method, lr), sets in groups.items()]
-    return sorted(found, key=lambda group: -group.cell.size)
+                own = Training(design, cell, method, lr)
+                names = [_name(design, replace(cell, witnesses=c), method, lr, repeat) for c, repeat in own.sets]
+                groups += [Group(names, [own])] if design.steps_of(cell, method) else []
+    return sorted(groups, key=lambda group: -group.tasks[0].cell.size)
 
 
-def train_group(group: Group) -> list[Row]:
-    """Train a group and return its rows."""
-    design, cell, method = group.design, group.cell, group.method
-    config, counts = design.config(cell, method, group.lr), design.counts
-    sets = [(count, repeat) for count in design.witness_counts(cell.size) for repeat in design.repeats]
-    bags = _bags(cell.size, tuple(sets), counts)
+def _train(training: Training) -> list[Row]:
+    design, cell, method = training.design, training.cell, training.method
+    config, counts = design.config(cell, method, training.lr), design.counts
+    bags = _bags(cell.size, tuple(training.sets), counts)
     trials = []
-    for wanted in group.sets:
-        place = sets.index(wanted)
+    for place, (_, repeat) in enumerate(training.sets):
         train, val, test = (counts.positions(split, place=place) for split in ("train", "val", "test"))
-        trials.append(Trial(train, np.concatenate([val, test]), wanted[1]))
+        trials.append(Trial(train, np.concatenate([val, test]), repeat))
     if method.estimator in ("minibatch", "vrsp"):
         results = [(r.scores[-1], float(r.loss[-1]), r.seconds) for r in train_trials(config, bags, trials)]
     else:
         steps = design.steps_of(cell, method)
         results = [train_steps(config, bags, trial, steps=steps) for trial in trials]
     rows = []
-    for (count, repeat), trial, (scores, loss, seconds) in zip(group.sets, trials, results):
+    for trial, (scores, loss, seconds) in zip(trials, results):
         labels = bags.require_labels()[trial.score]
         found = {
             "val": _auroc(labels[: counts.val], scores[: counts.val]),
@@ -94,7 +84,7 @@ def train_group(group: Group) -> list[Row]:
             "loss": loss if np.isfinite(loss) else None,
             "seconds": seconds,
         }
-        rows.append({**_name(design, replace(cell, witnesses=count), method, group.lr, repeat), **found})
+        rows.append(found)
     return rows
 
 
@@ -129,18 +119,13 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
     return np.broadcast_to(scores, len(trial.score)), loss, time.perf_counter() - started
 
 
-def by_key(rows: Sequence[Row]) -> dict[Key, Row]:
-    """Return the trials among the rows of a store, by what identifies them."""
-    return {_key(row): row for row in rows if row.get("study") == SECTION}
-
-
-def select(trials: Mapping[Key, Row], design: Design, cell: Cell, method: Method) -> dict[int, Row]:
+def select(store: Store, design: Design, cell: Cell, method: Method) -> dict[int, Row]:
     """Return the row of each repeat whose learning rate has the highest validation AUROC, the first of equals.
 
     A training that diverged is never chosen; a repeat for which a rate is missing is left out.
     """
-    wanted = [_key(_name(design, cell, method, lr, repeat)) for lr in design.lrs for repeat in design.repeats]
-    return choose([trials[key] for key in wanted if key in trials], design.lrs)
+    names = [_name(design, cell, method, lr, repeat) for lr in design.lrs for repeat in design.repeats]
+    return choose([row for row in store.find(names) if row is not None], design.lrs)
 
 
 def choose(rows: Sequence[Row], lrs: Sequence[float]) -> dict[int, Row]:
@@ -196,28 +181,23 @@ def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | No
 
 def _name(design: Design, cell: Cell, method: Method, lr: float, repeat: int) -> Row:
     counts = design.counts
-    return {
-        "study": SECTION,
-        "version": VERSION,
-        "pooling": cell.pooling,
-        "size": cell.size,
-        "witnesses": cell.witnesses,
-        "instances": cell.instances,
-        "steps": cell.steps,
-        "method": method.name,
-        "taken": design.steps_of(cell, method),
-        "lr": lr,
-        "repeat": repeat,
-        "bags": [counts.train, counts.val, counts.test],
-        "settings": _settings(design, cell, method, lr),
-    }
+    return trial_name(
+        SECTION,
+        pooling=cell.pooling,
+        size=cell.size,
+        witnesses=cell.witnesses,
+        instances=cell.instances,
+        steps=cell.steps,
+        method=method.name,
+        taken=design.steps_of(cell, method),
+        lr=lr,
+        repeat=repeat,
+        bags=[counts.train, counts.val, counts.test],
+        settings=_settings(design, cell, method, lr),
+    )
 
 
 # A page asks for the same settings once a repeat.
 @lru_cache(maxsize=4096)
 def _settings(design: Design, cell: Cell, method: Method, lr: float) -> str:
     return settings_hash(design.config(cell, method, lr))
-
-
-def _key(row: Mapping[str, Any]) -> Key:
-    return tuple(str(value) for name, value in row.items() if name not in ("val", "test", "loss", "seconds"))

@@ -2,35 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
+from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.protocol import drop_margin, epoch_aurocs, paper_config
+from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, epoch_aurocs, paper_config
 from studies.splits import Split, paper_splits
-from studies.store import Row, Store, settings_hash
-from studies.work import compute
 
-VERSION = 1
 _PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A curve: a method, and the number of instances that it draws from a bag.
-
-    Attributes
-    ----------
-    method : str
-        A name of `midam.train.names`.
-    instances : int
-        B; without meaning where whole bags are used.
-    """
+    """A curve: a method, and the number of instances B that it draws from a bag, without meaning for whole bags."""
 
     method: str
     instances: int = 4
@@ -81,30 +71,55 @@ class Curves:
     test: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Group:
-    name: str
+@dataclass(frozen=True, eq=False)
+class _Training:
     config: FitConfig
     bags: Bags
-    splits: tuple[Split, ...]
+    splits: Sequence[Split]
 
 
-def run_curves(plan: CurvePlan, sets: Mapping[str, Bags], *, store: Store, options: StudyOptions, section: str) -> None:
-    """Compute the curves of a plan that the store does not hold; studies share them."""
-    done = {(_key(row), row["split"]) for row in store.rows if row.get("study") == "curves"}
-    groups = []
+Found = dict[tuple[str, str, str], Curves]
+"""Curves by set, pooling and name of the arm."""
+
+
+def curve_plan(options: StudyOptions, arms: Sequence[Arm]) -> CurvePlan:
+    """Return what is run in the size of the options."""
+    margin = MARGIN if options.margin is None else options.margin
+    if options.smaller:
+        return CurvePlan(tuple(arms), LRS[:1], margin, splits=2, epochs=3)
+    return CurvePlan(tuple(arms), LRS, margin, splits=3 if options.quick else 10, epochs=EPOCHS)
+
+
+def run_curves(
+    plan: CurvePlan,
+    compared: Mapping[str, Mapping[str, Arm]],
+    sets: Mapping[str, Bags],
+    *,
+    store: Store,
+    options: StudyOptions,
+    section: str,
+) -> Found:
+    """Compute the curves of a plan that the store does not hold, and return them; studies share their trials.
+
+    Parameters
+    ----------
+    compared : mapping of str to mapping of str to Arm
+        The arms by pooling and name; those of a pooling are shown at one learning rate, see `find_curves`.
+    """
+    groups = [
+        Group(_names(plan, arm, lr, name, bags), [_Training(plan.config(arm, lr), bags, _splits(plan, bags))])
+        for name, bags in sets.items()
+        for arm in plan.arms
+        for lr in plan.lrs
+    ]
+    groups.sort(key=lambda group: -group.tasks[0].bags.num_instances)
+    complete(groups, _train, store=store, options=options, section=section)
+    found: Found = {}
     for name, bags in sets.items():
-        splits = paper_splits(bags.require_labels(), splits=range(plan.splits), folds=1)
-        for arm in plan.arms:
-            for lr in plan.lrs:
-                config = plan.config(arm, lr)
-                key = _key(_name(name, config, bags))
-                missing = tuple(split for split in splits if (key, split.split) not in done)
-                if missing:
-                    groups.append(_Group(name, config, bags, missing))
-    groups.sort(key=lambda group: -group.bags.num_instances)
-    sizes = [len(group.splits) for group in groups]
-    compute(groups, _train, store=store, options=options, section=section, sizes=sizes)
+        for pooling, arms in compared.items():
+            curves = find_curves(plan, list(arms.values()), name, bags, store=store)
+            found |= {(name, pooling, text): own for text, own in zip(arms, curves)}
+    return found
 
 
 def find_curves(plan: CurvePlan, arms: Sequence[Arm], name: str, bags: Bags, *, store: Store) -> list[Curves]:
@@ -118,48 +133,6 @@ def find_curves(plan: CurvePlan, arms: Sequence[Arm], name: str, bags: Bags, *, 
     return found[int(np.argmax([mean if np.isfinite(mean) else -1.0 for mean in means]))]
 
 
-def _find(plan: CurvePlan, arm: Arm, lr: float, name: str, bags: Bags, *, store: Store) -> Curves:
-    key = _key(_name(name, plan.config(arm, lr), bags))
-    rows = [row for row in store.rows if row.get("study") == "curves" and _key(row) == key]
-    rows = sorted((row for row in rows if row["split"] < plan.splits), key=lambda row: int(row["split"]))
-    return Curves(lr, *[np.array([row[part] for row in rows], dtype=np.float64) for part in _PARTS])
-
-
-def _train(group: _Group) -> list[Row]:
-    labels = group.bags.require_labels()
-    parts = [(split.train, split.val, split.test) for split in group.splits]
-    trials = [Trial(s.train, np.concatenate(own), s.split) for s, own in zip(group.splits, parts)]
-    named = _name(group.name, group.config, group.bags)
-    rows = []
-    for split, own, result in zip(
-        group.splits, parts, train_trials(group.config, group.bags, trials, every_epoch=True)
-    ):
-        cuts = np.cumsum([len(part) for part in own])[:-1]
-        row: Row = {**named, "split": split.split, "seed": split.split, "seconds": result.seconds}
-        for part, positions, scores in zip(_PARTS, own, np.split(result.scores, cuts, axis=1)):
-            values = epoch_aurocs(labels[positions], scores)
-            row[part] = [round(float(v), 5) if np.isfinite(v) else None for v in values]
-        rows.append(row)
-    return rows
-
-
-def _name(name: str, config: FitConfig, bags: Bags) -> Row:
-    return {
-        "study": "curves",
-        "version": VERSION,
-        "set": name,
-        "method": f"{config.pooling} x {config.estimator} x {config.objective}",
-        "instances": config.num_instances,
-        "lr": config.lr,
-        "margin": drop_margin(config),
-        "settings": settings_hash(config, bags=bags),
-    }
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row.get(k) for k in ("version", "set", "method", "instances", "lr", "margin", "settings"))
-
-
 def bands(values: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
     """Return mean, and mean -+ one standard deviation over splits, of each epoch; a single split has no width.
 
@@ -171,3 +144,42 @@ def bands(values: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
     mean = values.mean(axis=0)
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
     return mean, mean - spread, mean + spread
+
+
+def _find(plan: CurvePlan, arm: Arm, lr: float, name: str, bags: Bags, *, store: Store) -> Curves:
+    rows = [row for row in store.find(_names(plan, arm, lr, name, bags)) if row is not None]
+    return Curves(lr, *[np.array([row[part] for row in rows], dtype=np.float64) for part in _PARTS])
+
+
+def _splits(plan: CurvePlan, bags: Bags) -> list[Split]:
+    return paper_splits(bags.require_labels(), splits=range(plan.splits), folds=1)
+
+
+def _names(plan: CurvePlan, arm: Arm, lr: float, name: str, bags: Bags) -> list[Row]:
+    config = plan.config(arm, lr)
+    named = trial_name(
+        "curves",
+        set=name,
+        method=f"{config.pooling} x {config.estimator} x {config.objective}",
+        instances=config.num_instances,
+        lr=lr,
+        margin=drop_margin(config),
+        settings=settings_hash(config, bags=bags),
+    )
+    return [{**named, "split": split} for split in range(plan.splits)]
+
+
+def _train(training: _Training) -> list[Row]:
+    labels = training.bags.require_labels()
+    parts = [(split.train, split.val, split.test) for split in training.splits]
+    trials = [Trial(s.train, np.concatenate(own), s.split) for s, own in zip(training.splits, parts)]
+    results = train_trials(training.config, training.bags, trials, every_epoch=True)
+    rows = []
+    for own, result in zip(parts, results):
+        row: Row = {"seconds": result.seconds}
+        cuts = np.cumsum([len(part) for part in own])[:-1]
+        for part, positions, scores in zip(_PARTS, own, np.split(result.scores, cuts, axis=1)):
+            values = epoch_aurocs(labels[positions], scores)
+            row[part] = [round(float(v), 5) if np.isfinite(v) else None for v in values]
+        rows.append(row)
+    return rows

@@ -1,19 +1,18 @@
 """The study `defaults`: settings for small tabular bags, chosen without the set that they are judged on."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
+from studies.engine import Store, complete
 from studies.options import StudyOptions
 from studies.page import write_page
-from studies.store import Store
+from studies.registry import as_study
 from studies.synthetic import synthetic_sets
 from studies.tabular.defaults_page import MEMBERS, averaged_section, candidates_section, judged_section
-from studies.tabular.defaults_trials import BASE, CANDIDATES, DECIDED, TREES, Areas, Group, complete, settings_of
-from studies.work import wall_time
+from studies.tabular.defaults_trials import BASE, CANDIDATES, DECIDED, Areas, Fit, config_of, train_fit
 
 NAME = "defaults"
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
@@ -26,6 +25,7 @@ _OTHER_POOLINGS = tuple(name for name, values in CANDIDATES.items() if "pooling"
 _LATER = tuple(name for name, values in CANDIDATES.items() if "average_from" in values)
 
 
+@as_study("the defaults, chosen leave-one-set-out, beside bag statistics", store="defaults")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     study(options, {name: catalog.load(name) for name in SETS}, synthetic_sets())
@@ -33,34 +33,51 @@ def run(options: StudyOptions) -> None:
 
 def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
     """Run the study on these sets: candidates on all of them, then each real set under the choice made without it."""
-    store = Store(options.cache / f"{NAME}.jsonl")
+    with Store(options.cache, NAME) as store:
+        _study(options, real, synthetic, store)
+
+
+def _study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags], store: Store) -> None:
     epochs = 2 if options.smaller else None
     few = [*list(CANDIDATES)[:3], _LATER[0]]
-    candidates = {name: CANDIDATES[name] for name in few} if options.smaller else CANDIDATES
+    candidates = few if options.smaller else list(CANDIDATES)
     everything = {**real, **synthetic}
     small = options.quick or options.smaller
-    first = _try(candidates, everything, range(1), store=store, options=options, epochs=epochs)
+    areas = Areas(store, epochs=epochs)
+
+    def tried(names: Sequence[str], repeats: range) -> dict[str, dict[str, float]]:
+        """Mean AUROC over the folds of the repeats, one member, by candidate and set."""
+        fits = [
+            Fit(data, bags, config_of(name, epochs=epochs), repeat).group()
+            for name in names
+            for data, bags in everything.items()
+            for repeat in repeats
+        ]
+        complete(fits, train_fit, store=store, options=options, section="candidates")
+        return {
+            name: {data: float(areas.of(data, bags, name, repeats=repeats).mean()) for data, bags in everything.items()}
+            for name in names
+        }
+
+    first = tried(candidates, range(1))
     kept = {data: finalists(first, without=data, count=1 if small else _FINALISTS) for data in (*real, None)}
     later = [name for name in _LATER if name in candidates]
-    final_names = list(dict.fromkeys([*(name for names in kept.values() for name in names), *later]))
-    finals = {name: candidates[name] for name in final_names}
     repeats = range(1 if small else _REPEATS)
-    second = _try(finals, everything, repeats, store=store, options=options, epochs=epochs)
+    second = tried(list(dict.fromkeys([*(name for names in kept.values() for name in names), *later])), repeats)
     chosen = {
         data: finalists({name: second[name] for name in names}, without=data, count=1)[0]
         for data, names in kept.items()
     }
     judged = range(1 if small else 5)
     ours = [
-        Group(data, bags, name, settings_of(name, judged=True), repeat, member, epochs, "")
+        Fit(data, bags, config_of(name, epochs=epochs, judged=True), repeat, member).group()
         for data, bags in real.items()
         for name in dict.fromkeys((chosen[data], chosen[None]))
         for repeat in judged
         for member in range(max(MEMBERS))
     ]
-    trees = [Group(data, bags, TREES, None, repeat, 0, None, "") for data, bags in real.items() for repeat in judged]
-    complete([*ours, *trees], store, options, section="judged")
-    areas = Areas(store, epochs=epochs)
+    trees = [Fit(data, bags, None, repeat).group() for data, bags in real.items() for repeat in judged]
+    complete([*ours, *trees], train_fit, store=store, options=options, section="judged")
     write_page(
         options,
         NAME,
@@ -72,7 +89,7 @@ def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[st
         f"{DECIDED['state_rate']:g}, which the [map of estimators](regime.md) decides. 'Averaged' reports "
         "the mean of the weights after each epoch of the second half.",
         seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
-        seconds=wall_time(store),
+        seconds=store.wall_time(),
         store=store,
         body=[
             *judged_section(areas, real, chosen, repeats=judged),
@@ -105,27 +122,3 @@ def finalists(found: Mapping[str, Mapping[str, float]], *, without: str | None, 
         if name not in (*_OTHER_POOLINGS, *_LATER)
     }
     return sorted(means, key=lambda name: -means[name])[:count]
-
-
-def _try(
-    candidates: Mapping[str, Mapping[str, Any]],
-    sets: Mapping[str, Bags],
-    repeats: range,
-    *,
-    store: Store,
-    options: StudyOptions,
-    epochs: int | None,
-) -> dict[str, dict[str, float]]:
-    """Mean AUROC over the folds of the repeats, one member, by candidate and set."""
-    groups = [
-        Group(data, bags, name, settings_of(name), repeat, 0, epochs, "")
-        for name in candidates
-        for data, bags in sets.items()
-        for repeat in repeats
-    ]
-    complete(groups, store, options, section="candidates")
-    areas = Areas(store, epochs=epochs)
-    return {
-        name: {data: float(areas.of(data, bags, name, repeats=repeats).mean()) for data, bags in sets.items()}
-        for name in candidates
-    }

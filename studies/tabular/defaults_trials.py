@@ -1,26 +1,22 @@
 """The trials of the study `defaults`: which candidates there are, and their scores of each fold."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.baselines import extra_trees
+from midam.compare.baselines import BagStatisticsTrees
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep import Trial, train_trials
-from studies.options import StudyOptions
-from studies.store import Row, Store, settings_hash
-from studies.work import compute
+from studies.engine import Store, settings_hash, trial_name
 
 TREES = "bag-statistics-extratrees"
 FOLDS = 10
-# Raised when the meaning of a setting changes, so that no row of before is taken for one of after.
-_VERSION = 2
 BASE: dict[str, Any] = {
     **{"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc", "objective_weight": "paper"},
     **{"epochs": 100, "lr": 0.05, "weight_decay": 1e-4, "num_instances": 4, "state_rate": 0.5, "margin": 1.0},
@@ -62,18 +58,29 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Group:
+@dataclass(frozen=True, eq=False)
+class Fit:
     """One candidate (or the trees) on all folds of a repeat of one set."""
 
     data: str
     bags: Bags
-    candidate: str
-    values: Mapping[str, Any] | None
+    config: FitConfig | None
     repeat: int
-    member: int
-    epochs: int | None
-    key: str
+    member: int = 0
+
+    def group(self) -> Group["Fit"]:
+        """The trial, named."""
+        name = trial_name(
+            "defaults",
+            set=self.data,
+            instances=self.bags.num_instances,
+            settings=TREES if self.config is None else settings_hash(self.config),
+            lr=None if self.config is None else self.config.primal()[1],
+            margin=None if self.config is None else self.config.margin,
+            repeat=self.repeat,
+            member=self.member,
+        )
+        return Group([name], [self])
 
 
 def settings_of(candidate: str, *, judged: bool = False) -> dict[str, Any]:
@@ -87,38 +94,24 @@ def settings_of(candidate: str, *, judged: bool = False) -> dict[str, Any]:
     return {**BASE, **CANDIDATES[candidate], **(DECIDED if judged else {})}
 
 
-def complete(groups: list[Group], store: Store, options: StudyOptions, *, section: str) -> None:
-    """Compute the groups that the store does not hold."""
-    done = {row["key"] for row in store.rows if "key" in row}
-    keyed = [Group(**{**vars(group), "key": _key(group)}) for group in groups]
-    missing = [group for group in keyed if group.key not in done]
-    compute(missing, _run, store=store, options=options, section=section, sizes=[FOLDS] * len(missing))
-
-
-def _key(group: Group) -> str:
-    config = None if group.values is None else _config(group)
-    settings = (
-        TREES if config is None else f"{settings_hash(config)} lr {config.primal()[1]:g} margin {config.margin:g}"
-    )
-    trial = f"repeat {group.repeat} member {group.member}"
-    return f"v{_VERSION} {group.data} {group.bags.num_instances} | {settings} | {trial}"
-
-
-def _config(group: Group) -> FitConfig:
-    values = {**(group.values or {}), **({} if group.epochs is None else {"epochs": group.epochs})}
+def config_of(candidate: str, *, epochs: int | None, judged: bool = False) -> FitConfig | None:
+    """Return the settings of a training of a candidate, None for the trees."""
+    if candidate == TREES:
+        return None
+    values = settings_of(candidate, judged=judged) | ({} if epochs is None else {"epochs": epochs})
     return FitConfig(**values, members=1).for_instances((1,))
 
 
-def _run(group: Group) -> list[Row]:
-    labels = group.bags.require_labels()
-    tests = fold_tests(labels, group.repeat)
-    every = np.arange(len(labels))
-    trials = [Trial(np.setdiff1d(every, test), test, seed=member_seed(group.repeat, group.member)) for test in tests]
-    if group.values is None:
-        scores = [extra_trees(group.bags, trial) for trial in trials]
+def train_fit(fit: Fit) -> list[Row]:
+    """Scores of each fold of a repeat."""
+    labels = fit.bags.require_labels()
+    every, seed = np.arange(len(labels)), member_seed(fit.repeat, fit.member)
+    trials = [Trial(np.setdiff1d(every, test), test, seed=seed) for test in fold_tests(labels, fit.repeat)]
+    if fit.config is None:
+        scores = [BagStatisticsTrees().score(fit.bags, trial) for trial in trials]
     else:
-        scores = [result.scores[0] for result in train_trials(_config(group), group.bags, trials)]
-    return [{"key": group.key, "scores": [[float(x) for x in s] for s in scores]}]
+        scores = [result.scores[0] for result in train_trials(fit.config, fit.bags, trials)]
+    return [{"scores": [[float(x) for x in own] for own in scores]}]
 
 
 def fold_tests(labels: NDArray[np.int64], repeat: int) -> list[NDArray[np.int64]]:
@@ -131,21 +124,19 @@ class Areas:
     """AUROCs from the scores that were kept."""
 
     def __init__(self, store: Store, *, epochs: int | None) -> None:
-        self._rows = {row["key"]: row["scores"] for row in store.rows if "key" in row}
+        self._store = store
         self._epochs = epochs
 
     def of(
         self, data: str, bags: Bags, candidate: str, *, repeats: range, members: int = 1, judged: bool = False
     ) -> NDArray[np.float64]:
         """AUROC of each fold of the repeats, of the mean score of so many members."""
-        values = None if candidate == TREES else settings_of(candidate, judged=judged)
+        config = config_of(candidate, epochs=self._epochs, judged=judged)
         labels = bags.require_labels()
         areas = []
         for repeat in repeats:
-            groups = [
-                Group(data, bags, candidate, values, repeat, member, self._epochs, "") for member in range(members)
-            ]
-            scores = [self._rows[_key(group)] for group in groups]
+            names = [Fit(data, bags, config, repeat, member).group().names[0] for member in range(members)]
+            scores = [row["scores"] for row in self._store.find(names) if row is not None]
             for fold, test in enumerate(fold_tests(labels, repeat)):
                 areas.append(auroc(labels[test], np.mean([of[fold] for of in scores], axis=0)))
         return np.array(areas)

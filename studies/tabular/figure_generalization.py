@@ -6,14 +6,13 @@ from pathlib import Path
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from studies.drawing import Band, Panel, plot_panels
+from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
 from studies.paper_tables import SETS, label
-from studies.protocol import EPOCHS, LRS, MARGIN
+from studies.registry import as_study
 from studies.split_statistics import mean_interval, paired_interval
-from studies.store import Store
-from studies.tabular.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
-from studies.work import wall_time
+from studies.tabular.curves import Arm, Found, bands, curve_plan, run_curves
 
 NAME = "figure-generalization"
 POOLINGS = ("smx", "att")
@@ -26,15 +25,12 @@ _SHOWS = (
 )
 
 
-def plan(options: StudyOptions) -> CurvePlan:
-    """Return what is run."""
-    arms = tuple(Arm(f"{method}-{pooling}") for pooling in POOLINGS for method in _METHODS)
-    margin = MARGIN if options.margin is None else options.margin
-    if options.smaller:
-        return CurvePlan(arms, LRS[:1], margin, splits=2, epochs=3)
-    return CurvePlan(arms, LRS, margin, splits=3 if options.quick else 10, epochs=EPOCHS)
+def arms() -> dict[str, dict[str, Arm]]:
+    """Return the curves by pooling and name of the method."""
+    return {p: {label(f"{m}-{p}"): Arm(f"{m}-{p}") for m in _METHODS} for p in POOLINGS}
 
 
+@as_study("training and test AUROC along the epochs, MIDAM and DAM", takes=("margin",), store="curves")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     names = ("musk1", "musk2") if options.quick else SETS
@@ -43,72 +39,61 @@ def run(options: StudyOptions) -> None:
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
-    wanted = plan(options)
-    store = Store(options.cache / "curves.jsonl")
-    section = f"{NAME}, margin {wanted.margin:g}"
-    run_curves(wanted, sets, store=store, options=options, section=section)
-    found: dict[tuple[str, str], Curves] = {}
-    for name, bags in sets.items():
-        for pooling in POOLINGS:
-            arms = [Arm(f"{method}-{pooling}") for method in _METHODS]
-            curves = find_curves(wanted, arms, name, bags, store=store)
-            found |= {(name, arm.method): own for arm, own in zip(arms, curves)}
-    body: list[str] = []
-    for pooling in POOLINGS:
-        path = figure_path(options, NAME, pooling)
-        _draw(path, found, list(sets), pooling)
-        body += [f"![Training and test AUROC, {pooling} pooling]({path.name})", ""]
-    body += [
-        f"Margin {wanted.margin:g}. A training uses four fifths of a split's training part; the last fifth chooses the "
-        f"learning rate among {', '.join(f'{lr:g}' for lr in wanted.lrs)}, one for the two methods of a set and "
-        "pooling, so that they do not differ by the rate: the highest validation AUROC of the last epoch, mean over "
-        "both.",
-        "",
-        *_table(found),
-        "",
-        "Intervals are of the mean over splits (t). 'Gap' is training less test AUROC at the last epoch.",
-        "",
-        *_claim(found),
-    ]
-    write_page(
-        options,
-        NAME,
-        title="Generalisation: MIDAM and DAM along the epochs",
-        shows=_SHOWS,
-        seeds=f"0 to {wanted.splits - 1}, one a split, for the split, the weights and the sampling",
-        seconds=wall_time(store, section),
-        store=store,
-        body=body,
-    )
+    compared = arms()
+    plan = curve_plan(options, [arm for own in compared.values() for arm in own.values()])
+    section = f"{NAME}, margin {plan.margin:g}"
+    with Store(options.cache, "curves") as store:
+        found = run_curves(plan, compared, sets, store=store, options=options, section=section)
+        body: list[str] = []
+        for pooling, own in compared.items():
+            path = figure_path(options, NAME, pooling)
+            _draw(path, found, list(sets), pooling, list(own))
+            body += [f"![Training and test AUROC, {pooling} pooling]({path.name})", ""]
+        body += [
+            f"Margin {plan.margin:g}. A training uses four fifths of a split's training part; the last fifth chooses "
+            f"the learning rate among {', '.join(f'{lr:g}' for lr in plan.lrs)}, one for the two methods of a set and "
+            "pooling, so that they do not differ by the rate: the highest validation AUROC of the last epoch, mean "
+            "over both.",
+            "",
+            *_table(found),
+            "",
+            "Intervals are of the mean over splits (t). 'Gap' is training less test AUROC at the last epoch.",
+            "",
+            *_claim(found, compared),
+        ]
+        write_page(
+            options,
+            NAME,
+            title="Generalisation: MIDAM and DAM along the epochs",
+            shows=_SHOWS,
+            seeds=f"0 to {plan.splits - 1}, one a split, for the split, the weights and the sampling",
+            seconds=store.wall_time(section),
+            store=store,
+            body=body,
+        )
 
 
-def _draw(path: Path, found: Mapping[tuple[str, str], Curves], names: list[str], pooling: str) -> None:
-    methods = [f"{method}-{pooling}" for method in _METHODS]
+def _draw(path: Path, found: Found, names: list[str], pooling: str, methods: list[str]) -> None:
     rows = []
     for part, ylabel in (("train", "Training AUROC"), ("test", "Test AUROC")):
         row = []
         for name in names:
-            drawn = [Band(label(m), *bands(getattr(found[name, m], part))) for m in methods]
+            drawn = [Band(method, *bands(getattr(found[name, pooling, method], part))) for method in methods]
             row.append(Panel(name if part == "train" else "", ylabel, drawn))
         rows.append(row)
-    plot_panels(path, rows, order=[label(m) for m in methods])
+    plot_panels(path, rows, order=methods)
 
 
-def _claim(found: Mapping[tuple[str, str], Curves]) -> list[str]:
+def _claim(found: Found, compared: Mapping[str, Mapping[str, Arm]]) -> list[str]:
     """MIDAM minus DAM on the same splits, and what that says of the paper's account."""
     rows = []
-    for name in dict.fromkeys(name for name, _ in found):
-        for pooling in POOLINGS:
-            ours, theirs = (found[name, f"{method}-{pooling}"] for method in _METHODS)
-            train = paired_interval(ours.train[:, -1], theirs.train[:, -1])
-            test = paired_interval(ours.test[:, -1], theirs.test[:, -1])
-            if train.high < 0 < test.low:
-                verdict = "shown"
-            elif train.low > 0 or test.high < 0:
-                verdict = "contradicted"
-            else:
-                verdict = "not shown"
-            rows.append([name, pooling, f"{train:+}", f"{test:+}", verdict])
+    for name, pooling in dict.fromkeys((name, pooling) for name, pooling, _ in found):
+        ours, theirs = (found[name, pooling, method] for method in compared[pooling])
+        train = paired_interval(ours.train[:, -1], theirs.train[:, -1])
+        test = paired_interval(ours.test[:, -1], theirs.test[:, -1])
+        verdict = "contradicted" if train.low > 0 or test.high < 0 else "not shown"
+        verdict = "shown" if train.high < 0 < test.low else verdict
+        rows.append([name, pooling, f"{train:+}", f"{test:+}", verdict])
     shown = sum(row[-1] == "shown" for row in rows)
     against = sum(row[-1] == "contradicted" for row in rows)
     return [
@@ -122,12 +107,12 @@ def _claim(found: Mapping[tuple[str, str], Curves]) -> list[str]:
     ]
 
 
-def _table(found: Mapping[tuple[str, str], Curves]) -> list[str]:
+def _table(found: Found) -> list[str]:
     head = ["set", "method", "learning rate", "training AUROC", "test AUROC", "gap"]
     rows = []
-    for (name, method), curves in found.items():
+    for (name, _, method), curves in found.items():
         train, test = curves.train[:, -1], curves.test[:, -1]
         cells = [str(mean_interval(values.tolist())) for values in (train, test)]
         cells.append(str(mean_interval((train - test).tolist(), bounds=(-1.0, 1.0))))
-        rows.append([name, label(method), f"{curves.lr:g}", *cells])
+        rows.append([name, method, f"{curves.lr:g}", *cells])
     return table(head, rows)

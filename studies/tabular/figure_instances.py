@@ -7,13 +7,12 @@ from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import Band, Panel, plot_panels, plot_points, save_figure
+from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
-from studies.protocol import EPOCHS, LRS, MARGIN
+from studies.registry import as_study
 from studies.split_statistics import Estimate, mean_interval, paired_interval
-from studies.store import Store
-from studies.tabular.curves import Arm, CurvePlan, Curves, bands, find_curves, run_curves
-from studies.work import wall_time
+from studies.tabular.curves import Arm, CurvePlan, Curves, Found, bands, curve_plan, run_curves
 
 NAME = "figure-instances"
 POOLINGS = ("smx", "att")
@@ -26,19 +25,16 @@ _SHOWS = (
     "does not show: the test AUROC at the last epoch."
 )
 
-Found = dict[tuple[str, str, str], Curves]
 
-
-def plan(options: StudyOptions) -> CurvePlan:
-    """Return what is run; a bag that is drawn whole needs no tracked state, so that 'all' is the exact estimator."""
+def arms(options: StudyOptions) -> dict[str, dict[str, Arm]]:
+    """Return the curves by pooling and B; a bag drawn whole needs no tracked state: 'all' is the exact estimator."""
     counts = _COUNTS[:2] if options.smaller else _COUNTS
-    arms = tuple(arm for pooling in POOLINGS for arm in _arms(pooling, counts).values())
-    margin = MARGIN if options.margin is None else options.margin
-    if options.smaller:
-        return CurvePlan(arms, LRS[:1], margin, splits=2, epochs=3)
-    return CurvePlan(arms, LRS, margin, splits=3 if options.quick else 10, epochs=EPOCHS)
+    return {
+        p: {f"B = {count}": Arm(f"midam-{p}", count) for count in counts} | {"all": Arm(f"dam-{p}")} for p in POOLINGS
+    }
 
 
+@as_study("MIDAM with 1, 2, 4, 8 or all instances a bag", takes=("margin",), store="curves")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     names = ("fox", "musk2") if options.quick else SETS
@@ -47,40 +43,30 @@ def run(options: StudyOptions) -> None:
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
-    wanted = plan(options)
-    store = Store(options.cache / "curves.jsonl")
-    section = f"{NAME}, margin {wanted.margin:g}"
-    run_curves(wanted, sets, store=store, options=options, section=section)
-    counts = sorted({arm.instances for arm in wanted.arms if arm.method.startswith("midam")})
-    found: Found = {}
-    for name, bags in sets.items():
-        for pooling in POOLINGS:
-            arms = _arms(pooling, tuple(counts))
-            at_rate = find_curves(wanted, list(arms.values()), name, bags, store=store)
-            found |= {(name, pooling, text): own for text, own in zip(arms, at_rate)}
-    curves, points = figure_path(options, NAME), figure_path(options, NAME, "test")
-    _draw_curves(curves, found, list(sets))
-    _draw_points(points, found, list(sets))
-    write_page(
-        options,
-        NAME,
-        title="Instances a bag: B = 1, 2, 4, 8, all",
-        shows=_SHOWS,
-        seeds=f"0 to {wanted.splits - 1}, one a split, for the split, the weights and the sampling",
-        seconds=wall_time(store, section),
-        store=store,
-        body=_body(wanted, found, curves, points),
-    )
-
-
-def _arms(pooling: str, counts: tuple[int, ...]) -> dict[str, Arm]:
-    return {f"B = {count}": Arm(f"midam-{pooling}", count) for count in counts} | {"all": Arm(f"dam-{pooling}")}
+    compared = arms(options)
+    plan = curve_plan(options, [arm for own in compared.values() for arm in own.values()])
+    section = f"{NAME}, margin {plan.margin:g}"
+    with Store(options.cache, "curves") as store:
+        found = run_curves(plan, compared, sets, store=store, options=options, section=section)
+        curves, points = figure_path(options, NAME), figure_path(options, NAME, "test")
+        _draw_curves(curves, found, list(sets))
+        _draw_points(points, found, list(sets))
+        write_page(
+            options,
+            NAME,
+            title="Instances a bag: B = 1, 2, 4, 8, all",
+            shows=_SHOWS,
+            seeds=f"0 to {plan.splits - 1}, one a split, for the split, the weights and the sampling",
+            seconds=store.wall_time(section),
+            store=store,
+            body=_body(plan, found, curves, points),
+        )
 
 
 def _body(wanted: CurvePlan, found: Found, curves: Path, points: Path) -> list[str]:
     texts = list(dict.fromkeys(text for _, _, text in found))
     rows = [
-        [name, pooling, f"{found[name, pooling, texts[0]].lr:g}", *(_cell(found[name, pooling, t]) for t in texts)]
+        [name, pooling, f"{found[name, pooling, texts[0]].lr:g}", *(str(_test(found[name, pooling, t])) for t in texts)]
         for name, pooling in dict.fromkeys((name, pooling) for name, pooling, _ in found)
     ]
     return [
@@ -124,10 +110,6 @@ def _claims(found: Found, texts: list[str]) -> list[str]:
         "",
         *table(head, rows),
     ]
-
-
-def _cell(curves: Curves) -> str:
-    return str(_test(curves))
 
 
 def _test(curves: Curves) -> Estimate:

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.errors import ConfigError
+from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import duration, figure_path, write_page
 from studies.paper_tables import METHODS, SETS
 from studies.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
+from studies.registry import as_study
 from studies.splits import FOLDS
-from studies.store import Store
 from studies.tabular import table2_cv
 from studies.tabular.table2_page import Row, draw_rows, paired_section, paper_section, split_rows, verdict_section
 from studies.tabular.table2_step_time import measure_libauc, time_section
 from studies.tabular.table2_trials import PAPER_SPLITS, Plan, more_section, run_trials, section
-from studies.work import wall_time
 
 NAME = "table2"
 PROTOCOLS = ("splits", "cv")
@@ -44,6 +44,11 @@ def plan(options: StudyOptions) -> Plan:
     return Plan(METHODS, LRS, margin, splits, folds=FOLDS, epochs=EPOCHS)
 
 
+@as_study(
+    "test AUROC on the tabular sets, beside the paper's Table 2",
+    takes=("margin", "splits", "protocol"),
+    store="table2",
+)
 def run(options: StudyOptions) -> None:
     """Run a protocol, and write its page from everything that was run so far."""
     _protocol(options)
@@ -57,18 +62,12 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
     if _protocol(options) == "cv":
         table2_cv.study(options, sets, shown=shown)
         return
-    full, quick = stores(options)
     # The quick version keeps its own trials, so that its time is that of a first run.
-    store = quick if options.quick else full
-    run_trials(plan(options), sets, store=store, options=options)
-    measure_libauc(sets, store=store, smaller=options.smaller)
+    with Store(options.cache, _QUICK if options.quick else NAME) as store:
+        run_trials(plan(options), sets, store=store, options=options)
+        if not options.smaller:
+            measure_libauc(sets, store=store)
     write(options, shown)
-
-
-def stores(options: StudyOptions) -> tuple[Store, Store]:
-    """Return the trials of the study and those of its quick version."""
-    full, quick = (Store(options.cache / f"{name}.jsonl") for name in (NAME, _QUICK))
-    return full, quick
 
 
 def _protocol(options: StudyOptions) -> str:
@@ -82,32 +81,33 @@ def _protocol(options: StudyOptions) -> str:
 
 def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Write the page from the trials of `sets` that the cache holds."""
-    full, quick = stores(options)
-    store, wanted = full if full.rows else quick, plan(options)
-    margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
-    plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
-    rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
-    body = [*_commands(rows), *_times(rows, store, quick)]
-    for margin, found in rows.items():
-        body += paper_section(found, margin=margin)
-    for margin, found in rows.items():
-        others = {other: theirs for other, theirs in rows.items() if other != margin}
-        body += verdict_section(found, margin=margin, others=others)
-        path = figure_path(options, NAME, f"margin-{margin:g}")
-        if draw_rows(path, found):
-            body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
-        body += paired_section(found, margin=margin)
-    body += time_section(plans, sets, store=store)
-    write_page(
-        options,
-        NAME,
-        title="Table 2: the tabular sets",
-        shows=_SHOWS,
-        seeds=("splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and sampling"),
-        seconds=wall_time(store),
-        body=body,
-        store=store,
-    )
+    with Store(options.cache, NAME) as full, Store(options.cache, _QUICK) as quick:
+        store, wanted = full if full.rows else quick, plan(options)
+        margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
+        plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
+        rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
+        body = [*_commands(rows), *_times(rows, store, quick)]
+        for margin, found in rows.items():
+            body += paper_section(found, margin=margin)
+        for margin, found in rows.items():
+            others = {other: theirs for other, theirs in rows.items() if other != margin}
+            body += verdict_section(found, margin=margin, others=others)
+            path = figure_path(options, NAME, f"margin-{margin:g}")
+            if draw_rows(path, found):
+                body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
+            body += paired_section(found, margin=margin)
+        body += time_section(plans, sets, store=store)
+        write_page(
+            options,
+            NAME,
+            title="Table 2: the tabular sets",
+            shows=_SHOWS,
+            seeds="splits are seeded 0, 1, 2, ...; trial (split s, fold f) has the seed 5 s + f for weights and "
+            "sampling",
+            seconds=store.wall_time(),
+            body=body,
+            store=store,
+        )
 
 
 def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
@@ -132,18 +132,14 @@ def _commands(rows: Mapping[float, list[Row]]) -> list[str]:
 def _times(rows: Mapping[float, list[Row]], store: Store, quick: Store) -> list[str]:
     sets = {m: len({row.name for row in found}) for m, found in rows.items()}
     lines = [
-        f"- Time of the protocol at margin {m:g}: {duration(wall_time(store, section(m)))}"
+        f"- Time of the protocol at margin {m:g}: {duration(store.wall_time(section(m)))}"
         f"{f' (so far: {sets[m]} of {max(sets.values())} sets)' if sets[m] < max(sets.values()) else ''}"
         for m in rows
     ]
-    lines += [
-        f"- Time of the splits beyond the paper's three, margin {m:g}: {duration(wall_time(store, more_section(m)))}"
-        for m in rows
-        if wall_time(store, more_section(m))
-    ]
-    lines += [
-        f"- Time of `--quick` at margin {m:g}, {_QUICK_SET} alone: {duration(wall_time(quick, section(m)))}"
-        for m in rows
-        if wall_time(quick, section(m))
-    ]
+    more = "Time of the splits beyond the paper's three, margin"
+    for what, seconds in (
+        *((f"{more} {m:g}", store.wall_time(more_section(m))) for m in rows),
+        *((f"Time of `--quick` at margin {m:g}, {_QUICK_SET} alone", quick.wall_time(section(m))) for m in rows),
+    ):
+        lines += [f"- {what}: {duration(seconds)}"] if seconds else []
     return [*lines, ""] if lines else []

@@ -5,32 +5,36 @@ The folds are those published with a set where it carries any, else stratified o
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.progress import Progress
+from rich.console import Console
 
-from midam.compare.baselines import FEATURE_BASELINES
 from midam.compare.folds import Fold, repeated_folds
-from midam.compare.peers import PEERS, check_peer
-from midam.compare.run import OnProgress, run_comparison
+from midam.compare.run import run_comparison
 from midam.compare.summary import format_interval
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.registry import BASELINES
 from midam.train.config import FitConfig
+from studies.engine import Store, TrialProgress, settings_hash, write_packed
 from studies.options import StudyOptions
 from studies.page import table, write_page
 from studies.paper_tables import METHODS
 from studies.splits import published_folds
-from studies.store import Store, settings_hash, write_packed
-from studies.work import wall_time
 
 NAME, SECTION = "table2-cv", "cv"
+FEATURE_BASELINES = (
+    "bag-statistics-extratrees",
+    "bag-statistics-logistic",
+    "mi-kernel-svm",
+    "instance-logistic-max",
+)
+PEERS = ("libauc-midam-att", "libauc-midam-smx", "torchmil-abmil")
 FIRST = "midam-att"
 _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))
 
@@ -72,19 +76,19 @@ def _settings(**values: Any) -> FitConfig:
 def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags]) -> None:
     """Compare the methods on `sets`, and write the page of `shown`."""
     plan = cv_plan(options)
-    store = Store(options.cache / f"{NAME}{'-quick' if options.quick else ''}.jsonl")
-    run_cv(plan, sets, options=options, store=store)
-    write_page(
-        options,
-        NAME,
-        study="table2",
-        title="Table 2 by cross-validation",
-        shows=f"Test AUROC of all methods, the baselines and other libraries on the tabular sets of the [paper's Table "
-        f"2](table2.md), in cross-validation of {plan.folds} folds.",
-        seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
-        seconds=wall_time(store),
-        body=cv_tables(plan, shown, options=options),
-    )
+    with Store(options.cache, f"{NAME}{'-quick' if options.quick else ''}") as store:
+        run_cv(plan, sets, options=options, store=store)
+        write_page(
+            options,
+            NAME,
+            study="table2",
+            title="Table 2 by cross-validation",
+            shows=f"Test AUROC of all methods, the baselines and other libraries on the tabular sets of the [paper's "
+            f"Table 2](table2.md), in cross-validation of {plan.folds} folds.",
+            seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
+            seconds=store.wall_time(),
+            body=cv_tables(plan, shown, options=options),
+        )
 
 
 def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
@@ -93,8 +97,9 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
         bags, folds, _ = _folds(plan, name, catalogued)
         folder = _folder(plan, name, catalogued, options.cache)
         before, started = _size(folder / "trials.csv"), time.perf_counter()
+        console = options.console or Console(quiet=True)
         try:
-            with _bar(options, name) as report:
+            with TrialProgress(f"{SECTION}, {name}", console=console) as bar:
                 run_comparison(
                     bags,
                     plan.methods,
@@ -106,7 +111,7 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     out=folder,
                     jobs=options.jobs,
                     measure_memory=False,
-                    on_progress=report,
+                    on_progress=bar.update,
                 )
         finally:
             if _size(folder / "trials.csv") > before:
@@ -239,7 +244,7 @@ def _value(frame: pd.DataFrame, method: str, column: str) -> float:
 
 def _installed(peer: str) -> bool:
     try:
-        check_peer(peer)
+        BASELINES.find(peer)()
     except ConfigError:
         return False
     return True
@@ -247,11 +252,3 @@ def _installed(peer: str) -> bool:
 
 def _join(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-@contextmanager
-def _bar(options: StudyOptions, name: str) -> Iterator[OnProgress]:
-    shown = options.console is not None and options.console.is_terminal
-    with Progress(console=options.console, disable=not shown) as progress:
-        task = progress.add_task(f"{SECTION}, {name}", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

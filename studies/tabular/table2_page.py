@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from midam.compare.engine import Row as StoredRow
 from midam.compare.statistics import corrected_interval
 from midam.data.bags import Bags
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import COLORS, plot_points, save_figure
+from studies.engine import Store
 from studies.page import table
 from studies.paper_tables import SETS, label, printed
 from studies.split_statistics import Estimate, mean_interval, paired_interval, predictive_interval, split_means
 from studies.splits import FOLDS
-from studies.store import Row as StoredRow
-from studies.store import Store
 from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 
 _PAPER_TRIALS = 15

@@ -5,44 +5,43 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from midam.compare.libauc import libauc_folder
-from midam.compare.peers import libauc_attention
+from midam.compare.engine import Group, Row
+from midam.compare.libauc import LibAUCAttention, libauc_folder
 from midam.data.bags import Bags
 from midam.train.lockstep import Trial
+from studies.engine import Store, settings_hash
 from studies.page import duration, table
 from studies.protocol import EPOCHS, paper_config, steps
 from studies.splits import paper_splits
-from studies.store import Row, Store, settings_hash
 from studies.tabular.table2_trials import Plan, select_rows
 
 _METHOD = "midam-att"
 
 
-def measure_libauc(sets: Mapping[str, Bags], *, store: Store, smaller: bool = False) -> None:
+def measure_libauc(sets: Mapping[str, Bags], *, store: Store) -> None:
     """Train LibAUC's attention model for one trial on each set whose time the store does not hold, and note the time.
 
-    Nothing happens where LibAUC is not installed, or in the version for tests.
+    Nothing happens where LibAUC is not installed.
     """
-    if smaller or libauc_folder() is None:
+    if libauc_folder() is None:
         return
-    for name, bags in sets.items():
-        if _find(name, bags, store) is not None:
-            continue
+    for group in store.missing([Group([_name(name, bags)], [bags]) for name, bags in sets.items()]):
+        bags = group.tasks[0]
         split = paper_splits(bags.require_labels(), splits=[0], folds=1)[0]
         # One scored bag: the time is that of the training.
         trial = Trial(split.train, split.test[:1], split.seed)
         started = time.perf_counter()
-        libauc_attention(bags, trial)
+        LibAUCAttention().score(bags, trial)
         seconds = time.perf_counter() - started
         count = steps(paper_config(_METHOD, lr=0.01, epochs=EPOCHS), len(split.train))
-        store.add([{**_name(name, bags), "seconds": seconds, "steps": count}])
+        store.keep(group.names, [{"seconds": seconds, "steps": count}])
 
 
 def time_section(plans: Mapping[float, Plan], sets: Mapping[str, Bags], *, store: Store) -> list[str]:
     """Return the table of times a step and of all steps, with the total; nothing where LibAUC was not measured."""
     lines, ours_total, theirs_total = [], 0.0, 0.0
     for name, bags in sets.items():
-        found = _find(name, bags, store)
+        (found,) = store.find([_name(name, bags)])
         rows = _all_rows(plans, name, bags, store)
         if found is None or not rows:
             continue
@@ -84,8 +83,3 @@ def _all_rows(plans: Mapping[float, Plan], name: str, bags: Bags, store: Store) 
 
 def _name(name: str, bags: Bags) -> Row:
     return {"study": "libauc-time", "set": name, "settings": settings_hash(paper_config(_METHOD, lr=0.01), bags=bags)}
-
-
-def _find(name: str, bags: Bags, store: Store) -> Row | None:
-    wanted = _name(name, bags)
-    return next((row for row in store.rows if all(row.get(key) == value for key, value in wanted.items())), None)

@@ -1,20 +1,18 @@
 """The trials of Table 2: which there are, which are missing, and the learning rate that validation bags choose."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.train.config import FitConfig
+from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import drop_margin, paper_config, train_splits
 from studies.splits import Split, paper_splits
-from studies.store import Row, Store, settings_hash
-from studies.work import compute
 
 PAPER_SPLITS = 3
-VERSION = 1
 _SPLITS_A_GROUP = PAPER_SPLITS
 
 
@@ -48,19 +46,13 @@ class Plan:
         return paper_config(method, lr=lr, margin=self.margin, epochs=self.epochs)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Trials that are trained together: one set, method and learning rate.
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What is trained together: a method at a learning rate, on some splits of a set."""
 
-    All splits of a group are trained even where a few rows are `missing`: another company would change the rounding.
-    """
-
-    name: str
-    method: str
     config: FitConfig
     bags: Bags
-    splits: tuple[Split, ...]
-    missing: frozenset[tuple[int, int]]
+    splits: Sequence[Split]
 
 
 @dataclass(frozen=True)
@@ -86,28 +78,22 @@ class Chosen:
     train: float
 
 
+def wanted_groups(plan: Plan, sets: Mapping[str, Bags]) -> list[Group[Training]]:
+    """Return the trials of a plan in the order in which they are run.
+
+    The longest first, so that no process is left with one in the end; but the paper's splits before the others, and
+    those block by block, so that a study stopped early holds the same splits of every set.
+    """
+    groups = [group for name, bags in sets.items() for group in _groups_of(plan, name, bags)]
+    return sorted(groups, key=lambda own: (_first_split(own), -own.tasks[0].bags.num_instances * len(own.names)))
+
+
 def run_trials(plan: Plan, sets: Mapping[str, Bags], *, store: Store, options: StudyOptions) -> None:
     """Compute the trials of a plan that the store does not hold."""
-    done = {_key(row) for row in store.rows if row.get("study") == "table2"}
-    groups = []
-    for name, bags in sets.items():
-        for split in range(0, plan.splits, _SPLITS_A_GROUP):
-            numbers = range(split, min(split + _SPLITS_A_GROUP, plan.splits))
-            splits = paper_splits(bags.require_labels(), splits=numbers, folds=plan.folds)
-            for method in plan.methods:
-                for lr in plan.lrs:
-                    config = plan.config(method, lr)
-                    named = _name(name, method, config, bags)
-                    missing = frozenset((s.split, s.fold) for s in splits if _key({**named, **_place(s)}) not in done)
-                    if missing:
-                        groups.append(Group(name, method, config, bags, tuple(splits), missing))
-    # The longest first, so that no process is left with one in the end; but the paper's splits before the others, and
-    # those block by block, so that a study stopped early holds the same splits of every set.
-    groups.sort(key=lambda group: (group.splits[0].split, -group.bags.num_instances * len(group.splits)))
-    papers = [group for group in groups if group.splits[0].split < PAPER_SPLITS]
+    groups = wanted_groups(plan, sets)
+    papers = [group for group in groups if _first_split(group) < PAPER_SPLITS]
     for part, name in ((papers, section(plan.margin)), (groups[len(papers) :], more_section(plan.margin))):
-        sizes = [len(group.missing) for group in part]
-        compute(part, train_group, store=store, options=options, section=name, sizes=sizes)
+        complete(part, _train, store=store, options=options, section=name)
 
 
 def section(margin: float) -> str:
@@ -120,17 +106,9 @@ def more_section(margin: float) -> str:
     return f"more splits, margin {margin:g}"
 
 
-def train_group(group: Group) -> list[Row]:
-    """Train a group and return the rows that are missing."""
-    named = _name(group.name, group.method, group.config, group.bags)
-    rows = train_splits(group.config, group.bags, group.splits)
-    return [{**named, **row} for row in rows if (row["split"], row["fold"]) in group.missing]
-
-
 def select_rows(plan: Plan, name: str, bags: Bags, method: str, *, store: Store) -> list[Row]:
     """Return the trials of a method on a set that the store holds: any split, the plan's settings and margin."""
-    named = [_name(name, method, plan.config(method, lr), bags) for lr in plan.lrs]
-    return [row for row in store.rows if any(all(row.get(k) == v for k, v in own.items()) for own in named)]
+    return store.select(*(_name(name, method, plan.config(method, lr), bags) for lr in plan.lrs))
 
 
 def choose(rows: Iterable[Row], *, epoch: str, lrs: Sequence[float]) -> list[Chosen]:
@@ -183,22 +161,26 @@ def choose_together(rows: Sequence[Row], *, lrs: Sequence[float]) -> list[Chosen
     return choose([row for row in rows if row["lr"] == best], epoch="best", lrs=[best])
 
 
+def _groups_of(plan: Plan, name: str, bags: Bags) -> Iterator[Group[Training]]:
+    for split in range(0, plan.splits, _SPLITS_A_GROUP):
+        numbers = range(split, min(split + _SPLITS_A_GROUP, plan.splits))
+        splits = paper_splits(bags.require_labels(), splits=numbers, folds=plan.folds)
+        for method in plan.methods:
+            for lr in plan.lrs:
+                config = plan.config(method, lr)
+                named = _name(name, method, config, bags)
+                names = [{**named, "split": s.split, "fold": s.fold, "seed": s.seed} for s in splits]
+                yield Group(names, [Training(config, bags, splits)])
+
+
+def _first_split(group: Group[Training]) -> int:
+    return int(group.names[0]["split"])
+
+
+def _train(training: Training) -> list[Row]:
+    return train_splits(training.config, training.bags, training.splits)
+
+
 def _name(name: str, method: str, config: FitConfig, bags: Bags) -> Row:
-    return {
-        "study": "table2",
-        "version": VERSION,
-        "set": name,
-        "method": method,
-        "lr": config.lr,
-        "margin": drop_margin(config),
-        "settings": settings_hash(config, bags=bags),
-    }
-
-
-def _place(split: Split) -> Row:
-    return {"split": split.split, "fold": split.fold, "seed": split.seed}
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("version", "set", "method", "lr", "margin", "settings", "split", "fold", "seed")
-    return tuple(row.get(name) for name in names)
+    settings = settings_hash(config, bags=bags)
+    return trial_name("table2", set=name, method=method, lr=config.lr, margin=drop_margin(config), settings=settings)

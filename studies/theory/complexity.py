@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from midam.compare.engine import Group, Row
+from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
-from studies.store import Row, Store
+from studies.registry import as_study
 from studies.theory import complexity_report as report
 from studies.theory.complexity_report import Outcome, Sweep
 from studies.theory.stationary import Cell, run_cell, theorem_rates
 from studies.theory.step_cost import time_steps
-from studies.work import compute, wall_time
 
 NAME = "complexity"
 POOLINGS = ("smoothed-max", "attention")
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -33,33 +33,40 @@ class Plan:
     sweeps: tuple[Sweep, ...]
 
 
+@as_study("cost of a step, and steps to a stationary point", store="complexity")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure.
 
     Finished runs to a stationary point are kept in the cache; the steps are timed anew in each call.
     """
-    plan, store = make_plan(options), Store(options.cache / f"{NAME}.jsonl")
+    plan = make_plan(options)
     # First, while no other process of this study runs.
     started = time.perf_counter()
     timings = time_steps(plan.sizes, rounds=plan.rounds)
     seconds = time.perf_counter() - started
-    rows = _compute(plan, store, options)
-    outcomes = [
-        Outcome(pooling, sweep, [[rows[c] for c in _seeds(cell, pooling, plan.seeds)] for cell in sweep.cells])
-        for pooling in POOLINGS
-        for sweep in plan.sweeps
-    ]
-    report.draw(timings, outcomes, figure_path(options, NAME))
-    write_page(
-        options,
-        NAME,
-        title="Cost of a step, and steps to a stationary point",
-        shows="Does a step of MIDAM cost the same at any bag size? Does it take no more steps than Theorem 1 says?",
-        seeds=f"0 to {plan.seeds - 1}; each draws bags, weights and batches of its own",
-        seconds=seconds + wall_time(store, NAME),
-        store=store,
-        body=report.body(timings, outcomes, figure=f"{NAME}.png"),
-    )
+    with Store(options.cache, NAME) as store:
+        wanted = {c for s in plan.sweeps for cell in s.cells for p in POOLINGS for c in _seeds(cell, p, plan.seeds)}
+        # The longest runs first, so that no process is left with one at the end; ties in a fixed order.
+        cells = sorted(wanted, key=lambda cell: (theorem_rates(cell).eta * cell.eps2, str(cell)))
+        groups = [Group([_name(cell)], [cell]) for cell in cells]
+        complete(groups, _run, store=store, options=options, section=NAME)
+        rows = {cell: row for cell, row in zip(cells, store.find([_name(cell) for cell in cells])) if row is not None}
+        outcomes = [
+            Outcome(pooling, sweep, [[rows[c] for c in _seeds(cell, pooling, plan.seeds)] for cell in sweep.cells])
+            for pooling in POOLINGS
+            for sweep in plan.sweeps
+        ]
+        report.draw(timings, outcomes, figure_path(options, NAME))
+        write_page(
+            options,
+            NAME,
+            title="Cost of a step, and steps to a stationary point",
+            shows="Does a step of MIDAM cost the same at any bag size? Does it take no more steps than Theorem 1 says?",
+            seeds=f"0 to {plan.seeds - 1}; each draws bags, weights and batches of its own",
+            seconds=seconds + store.wall_time(NAME),
+            store=store,
+            body=report.body(timings, outcomes, figure=f"{NAME}.png"),
+        )
 
 
 def make_plan(options: StudyOptions) -> Plan:
@@ -98,26 +105,13 @@ def make_sweeps(
     )
 
 
-def _compute(plan: Plan, store: Store, options: StudyOptions) -> dict[Cell, Row]:
-    """Rows of all cells of the plan; runs those that the store does not hold."""
-    wanted = {c for s in plan.sweeps for cell in s.cells for p in POOLINGS for c in _seeds(cell, p, plan.seeds)}
-    known = {row["key"] for row in store.rows if "key" in row}
-    missing = [cell for cell in wanted if _key(cell) not in known]
-    # The longest runs first, so that no process is left with one at the end; ties in a fixed order.
-    missing.sort(key=lambda cell: (theorem_rates(cell).eta * cell.eps2, str(cell)))
-    compute(missing, _run, store=store, options=options, section=NAME)
-    rows = {row["key"]: row for row in store.rows if "key" in row}
-    return {cell: rows[_key(cell)] for cell in wanted}
+def _name(cell: Cell) -> Row:
+    return trial_name("complexity", **asdict(cell), **asdict(theorem_rates(cell)))
 
 
 def _run(cell: Cell) -> list[Row]:
-    return [{"key": _key(cell)} | run_cell(cell)]
+    return [run_cell(cell)]
 
 
 def _seeds(cell: Cell, pooling: str, count: int) -> list[Cell]:
     return [replace(cell, pooling=pooling, seed=seed) for seed in range(count)]
-
-
-def _key(cell: Cell) -> str:
-    values = asdict(cell) | asdict(theorem_rates(cell)) | {"version": _VERSION}
-    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
+from midam.compare.engine import Row
 from midam.report.figures import GREY, add_legend, new_figure
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.page import table
-from studies.store import Row
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
 from studies.theory.stationary import NUM_BAGS, NUM_FEATURES, NUM_INSTANCES, STEP_SIZES, Cell
 from studies.theory.step_cost import MEASURED, Timing

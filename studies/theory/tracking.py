@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
 from midam.data.sampling import BagSampler
@@ -22,17 +23,16 @@ from midam.nn.scorer import BagOutput
 from midam.train.config import FitConfig
 from midam.train.method import Method, build_method, build_optimizer
 from midam.train.step import train_step
+from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.protocol import paper_config
-from studies.store import Row, Store
+from studies.registry import as_study
 from studies.theory import tracking_report as report
-from studies.work import compute, wall_time
 
 NAME = "tracking"
 POOLINGS = ("smoothed-max", "attention")
 _METHODS = dict(zip(POOLINGS, ("midam-smx", "midam-att")))
-_VERSION = 2
 _POINTS = 64
 _POINT_STREAM = 11
 # The paper's configuration stands for a scale of 1; the weight of the new gradient there is 0.9.
@@ -65,6 +65,7 @@ class Cell:
     steps: int
 
 
+@as_study("error of the tracked state as the step sizes shrink", store="tracking")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure."""
     data, bags = _bags(smaller=options.smaller)
@@ -76,23 +77,27 @@ def run(options: StudyOptions) -> None:
         for scale in scales
         for seed in range(seeds)
     ]
-    store = Store(options.cache / f"{NAME}.jsonl")
-    known = {row["key"] for row in store.rows if "key" in row}
-    missing = sorted((cell for cell in cells if _key(cell) not in known), key=lambda cell: -cell.steps)
-    compute(missing, _run, store=store, options=options, section=NAME)
-    rows = {row["key"]: row for row in store.rows if "key" in row}
-    found = {p: [[rows[_key(c)] for c in cells if (c.pooling, c.scale) == (p, s)] for s in scales] for p in POOLINGS}
-    report.draw(found, scales, figure_path(options, NAME))
-    write_page(
-        options,
-        NAME,
-        title="Error of the tracked state as the step sizes shrink",
-        shows="Does the tracked state of a bag approach the bag's own statistic as the step sizes go to zero?",
-        seeds=f"0 to {seeds - 1}, of the weights and the draws",
-        seconds=wall_time(store, NAME),
-        store=store,
-        body=report.body(found, scales, data=data, bags=bags, figure=f"{NAME}.png"),
-    )
+    names = [trial_name("tracking", **asdict(cell)) for cell in cells]
+    groups = [Group([name], [cell]) for name, cell in zip(names, cells)]
+    with Store(options.cache, NAME) as store:
+        longest_first = sorted(groups, key=lambda group: -group.tasks[0].steps)
+        complete(longest_first, _run, store=store, options=options, section=NAME)
+        rows = [row for row in store.find(names) if row is not None]
+        found = {
+            p: [[row for row in rows if (row["pooling"], row["scale"]) == (p, scale)] for scale in scales]
+            for p in POOLINGS
+        }
+        report.draw(found, scales, figure_path(options, NAME))
+        write_page(
+            options,
+            NAME,
+            title="Error of the tracked state as the step sizes shrink",
+            shows="Does the tracked state of a bag approach the bag's own statistic as the step sizes go to zero?",
+            seeds=f"0 to {seeds - 1}, of the weights and the draws",
+            seconds=store.wall_time(NAME),
+            store=store,
+            body=report.body(found, scales, data=data, bags=bags, figure=f"{NAME}.png"),
+        )
 
 
 def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
@@ -197,8 +202,4 @@ def _bags(*, smaller: bool) -> tuple[str, Bags]:
 
 
 def _run(cell: Cell) -> list[Row]:
-    return [{"key": _key(cell)} | run_cell(cell, catalog.load(cell.data))]
-
-
-def _key(cell: Cell) -> str:
-    return " ".join(f"{name}={value}" for name, value in (asdict(cell) | {"version": _VERSION}).items())
+    return [run_cell(cell, catalog.load(cell.data))]

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.report.figures import GREY, add_legend, new_figure
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.page import table
-from studies.store import Row
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
 
 Found = Mapping[str, Sequence[Sequence[Row]]]

@@ -1,6 +1,5 @@
 """`python -m studies unit-tests`: which methods keep the MIL assumption, by three tests."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
+from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.report.figures import new_figure
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
 from midam.train.names import method_names, method_settings
 from studies.drawing import save_figure
+from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
 from studies.protocol import epoch_aurocs, number
-from studies.store import Row, Store, settings_hash
+from studies.registry import as_study
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
-from studies.work import compute, wall_time
 
 NAME = "unit-tests"
-VERSION = 1
 PASS = 0.9
 PARTS = ("train", "val", "test")
 ESTIMATORS = ("exact", "minibatch", "vrsp", "exact-point")
@@ -112,10 +111,15 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _Training:
     test: int
     method: str
     plan: MilPlan
+
+    def group(self) -> Group["_Training"]:
+        settings = f"{settings_hash(self.plan.config(self.method))}-{self.plan.bags}"
+        named = trial_name("unit-tests", method=self.method, test_number=self.test, settings=settings)
+        return Group([{**named, "seed": seed} for seed in self.plan.seeds], [self])
 
 
 Outcomes = dict[tuple[str, int], Outcome]
@@ -130,47 +134,42 @@ def plan(options: StudyOptions) -> MilPlan:
     return MilPlan(_methods(), (0, 1, 2, 3, 4), bags=500, epochs=30)
 
 
+@as_study("three tests of the MIL assumption for every pooling and estimator", store="unit-tests")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     wanted = plan(options)
-    store = Store(options.cache / f"{NAME}.jsonl")
-    groups = [_Group(test, method, wanted) for test in TESTS for method in wanted.methods]
-    missing = []
-    for group in groups:
-        done = {row["seed"] for row in _rows(group, store)}
-        seeds = tuple(seed for seed in wanted.seeds if seed not in done)
-        if seeds:
-            missing.append(dataclasses.replace(group, plan=dataclasses.replace(wanted, seeds=seeds)))
-    sizes = [len(group.plan.seeds) for group in missing]
-    compute(missing, run_group, store=store, options=options, section=NAME, sizes=sizes)
-    outcomes = {(group.method, group.test): _outcome(group, store) for group in groups}
-    path = figure_path(options, NAME)
-    _draw(path, wanted, outcomes)
-    write_page(
-        options,
-        NAME,
-        title="Tests of the MIL assumption",
-        shows=_SHOWS,
-        seeds=f"{wanted.seeds[0]} to {wanted.seeds[-1]}, each a draw of bags, weights and samples",
-        seconds=wall_time(store),
-        store=store,
-        body=_body(wanted, outcomes, path),
-    )
+    trainings = [_Training(test, method, wanted) for test in TESTS for method in wanted.methods]
+    with Store(options.cache, NAME) as store:
+        complete([own.group() for own in trainings], _train, store=store, options=options, section=NAME)
+        outcomes = {(own.method, own.test): _outcome(own, store) for own in trainings}
+        path = figure_path(options, NAME)
+        _draw(path, wanted, outcomes)
+        write_page(
+            options,
+            NAME,
+            title="Tests of the MIL assumption",
+            shows=_SHOWS,
+            seeds=f"{wanted.seeds[0]} to {wanted.seeds[-1]}, each a draw of bags, weights and samples",
+            seconds=store.wall_time(),
+            store=store,
+            body=_body(wanted, outcomes, path),
+        )
 
 
-def run_group(group: _Group) -> list[Row]:
+def _train(training: _Training) -> list[Row]:
     """Train a method on a test for all seeds; a row a seed."""
-    bags = unit_test_bags(group.test, seeds=group.plan.seeds, bags=group.plan.bags)
+    plan = training.plan
+    bags = unit_test_bags(training.test, seeds=plan.seeds, bags=plan.bags)
     labels = bags.require_labels()
-    parts = [_parts(bags, seed) for seed in group.plan.seeds]
-    trials = [Trial(own[0], np.concatenate(own), seed) for seed, own in zip(group.plan.seeds, parts)]
+    parts = [_parts(bags, seed) for seed in plan.seeds]
+    trials = [Trial(own[0], np.concatenate(own), seed) for seed, own in zip(plan.seeds, parts)]
     rows = []
-    for seed, own, result in zip(group.plan.seeds, parts, train_trials(group.plan.config(group.method), bags, trials)):
+    for own, result in zip(parts, train_trials(plan.config(training.method), bags, trials)):
+        row: Row = {"seconds": result.seconds}
         cuts = np.cumsum([len(part) for part in own])[:-1]
-        row: Row = {"method": group.method, "test_number": group.test, "settings": _settings(group), "seed": seed}
         for part, positions, scores in zip(PARTS, own, np.split(result.scores, cuts, axis=1)):
             row[part] = number(float(epoch_aurocs(labels[positions], scores)[-1]))
-        rows.append({**row, "seconds": result.seconds})
+        rows.append(row)
     return rows
 
 
@@ -181,27 +180,13 @@ def _methods() -> tuple[str, ...]:
     return (*of_auc, *of_ce)
 
 
-def _settings(group: _Group) -> str:
-    digest = settings_hash(group.plan.config(group.method))
-    return f"{VERSION}-{digest}-{group.plan.bags}"
-
-
 def _parts(bags: Bags, seed: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
     return [np.flatnonzero((bags.groups == str(seed)) & (bags.splits == part)) for part in PARTS]
 
 
-def _rows(group: _Group, store: Store) -> list[Row]:
-    wanted = (group.method, group.test, _settings(group))
-    return [
-        row
-        for row in store.rows
-        if (row.get("method"), row.get("test_number"), row.get("settings")) == wanted
-        and row["seed"] in group.plan.seeds
-    ]
-
-
-def _outcome(group: _Group, store: Store) -> Outcome:
-    values = np.array([[row[part] for part in PARTS] for row in _rows(group, store)], dtype=np.float64)
+def _outcome(training: _Training, store: Store) -> Outcome:
+    rows = [row for row in store.find(training.group().names) if row is not None]
+    values = np.array([[row[part] for part in PARTS] for row in rows], dtype=np.float64)
     train, val, test = values.mean(axis=0).tolist()
     return Outcome(train, val, test, worst=float(values[:, 2].min()))
 

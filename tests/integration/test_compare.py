@@ -14,7 +14,7 @@ from midam.train.config import FitConfig
 
 METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]
 TOTAL = 3 * 2 * 3
-FILES = {"config.yaml", "trials.csv", "summary.csv", "summary.md", "compare.png"}
+FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md", "compare.png"}
 
 
 def uninterrupted(data, **options):
@@ -46,8 +46,8 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(tmp_path):
     second = trials.read_text()
     assert second.startswith(first)
     assert len(second.splitlines()) - 1 < TOTAL
-    with trials.open("a") as file:
-        file.write("midam-att,1,2,0.5")
+    with (out / "trials.jsonl").open("a") as file:
+        file.write('{"method": "midam-att", "repeat": 1')
     assert finish(start(*command, log=log)) == 0
     assert trials.read_text().startswith(second)
     found = pd.read_csv(trials)

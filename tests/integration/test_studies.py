@@ -4,21 +4,26 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from midam.cli import main as midam
-from midam.compare.baselines import FEATURE_BASELINES, IMAGE_BASELINES
 from midam.data.bags import Bags
+from midam.data.sets import catalog
+from midam.registry import BASELINES
 from studies import __main__ as command
 from studies.__main__ import main
+from studies.engine import Store, settings_hash, take_published
 from studies.options import StudyOptions
-from studies.registry import STUDIES, run_study
-from studies.store import Store
-from studies.tabular import figure_generalization, figure_instances, table2, table2_step_time
-from studies.tabular.table2_cv import cv_plan
+from studies.paper_tables import SETS
+from studies.protocol import paper_config
+from studies.registry import STUDIES, find_study
+from studies.tabular import figure_generalization, figure_instances, table2, table2_step_time, table2_trials
+from studies.tabular.table2_cv import FEATURE_BASELINES, PEERS, cv_plan
 from studies.theory import unit_tests
 
 
@@ -48,8 +53,8 @@ def page(folder, name):
         assert (folder / "out" / figure).stat().st_size > 5000
     for line in ("- Command: `python -m studies", "- Machine: ", "- Seeds: ", "- Wall time"):
         assert line in text
-    if name in STUDIES and not re.search(r"^- Command: .*--quick", text, re.MULTILINE):
-        assert STUDIES[name].store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
+    if name in STUDIES.names() and not re.search(r"^- Command: .*--quick", text, re.MULTILINE):
+        assert find_study(name).store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
     return text
 
 
@@ -111,9 +116,8 @@ def test_a_study_is_carried_on_from_the_trials_beside_its_page(tmp_path, sets, m
     assert "- Trials, a line of JSON each: [trials/table2.jsonl.gz](trials/table2.jsonl.gz)" in page(tmp_path, "table2")
     # On another machine, with the same bags and another number of splits.
     elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setattr(
-        command, "run_study", lambda name, given: table2.study(options(elsewhere, splits=3), one) if name else given
-    )
+    run = replace(find_study("table2"), run=lambda given: table2.study(options(elsewhere, splits=3), one))
+    monkeypatch.setattr(command, "check_study", lambda *_, **__: run)
     words = ["--trials", str(published), "--out", str(elsewhere / "out"), "--cache", str(elsewhere / "cache")]
     assert main(["table2", *words]) == 0
     assert f"took {len(lines)} lines" in capsys.readouterr().err
@@ -190,7 +194,7 @@ def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, s
 def test_the_cross_validation_names_methods_of_feature_vectors():
     methods = cv_plan(StudyOptions()).methods
     assert set(FEATURE_BASELINES) <= set(methods)
-    assert not set(IMAGE_BASELINES) & set(methods)
+    assert set(methods) & set(BASELINES.names()) <= {*FEATURE_BASELINES, *PEERS}
 
 
 def test_the_quick_table2_is_timed_apart(tmp_path, sets):
@@ -240,7 +244,7 @@ def test_the_figures_share_their_curves(tmp_path, sets):
 
 
 def test_unit_tests_print_what_was_found(tmp_path):
-    run_study("unit-tests", options(tmp_path, jobs=2))
+    find_study("unit-tests")(options(tmp_path, jobs=2))
     text = page(tmp_path, "unit-tests")
     rows = [line for line in text.splitlines() if "| minmax-auc |" in line]
     assert len(rows) == 3
@@ -248,19 +252,19 @@ def test_unit_tests_print_what_was_found(tmp_path):
         for train, test, verdict in re.findall(r"([\d.]+), ([\d.]+) \([\d.]+\): (pass|fail)", line):
             assert verdict == ("pass" if float(train) >= unit_tests.PASS and float(test) >= unit_tests.PASS else "fail")
     seconds = (tmp_path / "cache" / "unit-tests.jsonl").read_text()
-    run_study("unit-tests", options(tmp_path, jobs=2))
+    find_study("unit-tests")(options(tmp_path, jobs=2))
     assert (tmp_path / "cache" / "unit-tests.jsonl").read_text() == seconds
 
 
 @pytest.mark.libauc
 def test_libaucs_time_is_measured_once(tmp_path, sets):
     one = {"one": sets["one"]}
-    store = Store(tmp_path / "cache" / "table2.jsonl")
-    table2_step_time.measure_libauc(one, store=store)
-    table2_step_time.measure_libauc(one, store=store)
-    assert [row["study"] for row in store.rows] == ["libauc-time"]
-    # 100 epochs of 29 training bags: 2 steps of 16 each.
-    assert store.rows[0]["steps"] == 200
+    with Store(tmp_path / "cache", "table2") as store:
+        table2_step_time.measure_libauc(one, store=store)
+        table2_step_time.measure_libauc(one, store=store)
+        assert [row["study"] for row in store.rows] == ["libauc-time"]
+        # 100 epochs of 29 training bags: 2 steps of 16 each.
+        assert store.rows[0]["steps"] == 200
     table2.study(options(tmp_path), one)
     assert "with LibAUC's loop" in page(tmp_path, "table2")
 
@@ -296,3 +300,21 @@ def test_the_command_line_of_the_package_says_where_the_studies_are(capsys):
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "run `python -m studies NAME`" in said
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("margin", "splits"), [(1.0, 30), (0.1, 3)])
+def test_the_published_trials_of_table2_are_all_there(tmp_path, data_root, margin, splits):
+    published = Path(__file__).parents[2] / "docs" / "results" / "trials" / "table2.jsonl.gz"
+    assert take_published(published, tmp_path) > 20_000
+    sets = {name: catalog.load(name) for name in SETS}
+    groups = table2_trials.wanted_groups(table2.plan(StudyOptions(margin=margin, splits=splits)), sets)
+    assert sum(len(group.names) for group in groups) == 5 * 10 * 3 * 5 * splits
+    with Store(tmp_path, "table2") as store:
+        assert store.missing(groups) == []
+
+
+def test_the_settings_of_the_published_trials_have_kept_their_digests():
+    # Of settings alone: the digests beside the trials are of the real bags too.
+    found = [settings_hash(paper_config(method, lr=0.1)) for method in ("ce-mean", "dam-mb-smx", "midam-att")]
+    assert found == ["bfb38783f546", "e92e67777f3d", "49164867a979"]

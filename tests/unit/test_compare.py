@@ -1,6 +1,7 @@
 """Folds, statistics, trials, baselines and selection of a comparison."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -8,23 +9,24 @@ import pytest
 from benchmarks.peers import libauc_folder
 
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
-from midam.compare.baselines import BASELINES, bag_statistics
+from midam.compare.baselines import bag_statistics
+from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import check_folds, fold_remarks, parse_cv, validation_part
 from midam.compare.methods import find_methods
-from midam.compare.peers import PEERS, load_torchmil
-from midam.compare.plan import LEARNING_RATES, Selection, plan
+from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
 from midam.compare.setkernel import set_kernels
 from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
-from midam.compare.trials import COLUMNS, TrialRow, append_trials, start_trials
+from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
-from midam.files import held
+from midam.registry import BASELINES
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 
 QUICK = FitConfig(epochs=2)
+OTHERS = ("rgb", "voxel", "libauc", "torchmil")  # of images, and of other libraries
 
 
 def witness_bags(count=60, groups=None, seed=3, shift=2.5):
@@ -158,13 +160,14 @@ def test_the_set_kernel_equals_its_definition():
     np.testing.assert_allclose(set_kernels(bags, bags[1:], gammas=[0.7])[0], expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in BASELINES if not name.startswith(("rgb", "voxel"))])
+@pytest.mark.parametrize("name", [name for name in BASELINES.names() if not name.startswith(OTHERS)])
 def test_baselines_beat_chance_and_repeat(name):
     bags = witness_bags(100)
     train, test = halves(bags)
-    scores = BASELINES[name](bags, Trial(train, test, 0))
+    baseline = BASELINES.find(name)()
+    scores = baseline.score(bags, Trial(train, test, 0))
     assert auroc(bags.labels[test], scores) > 0.8
-    assert scores.tolist() == BASELINES[name](bags, Trial(train, test, 0)).tolist()
+    assert scores.tolist() == baseline.score(bags, Trial(train, test, 0)).tolist()
 
 
 @pytest.mark.libauc
@@ -173,16 +176,15 @@ def test_libauc_learns(name, capsys):
     assert libauc_folder() is not None
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
-    assert auroc(bags.labels[test], PEERS[name](bags, Trial(train, test, 0))) > 0.7
+    assert auroc(bags.labels[test], BASELINES.find(name)().score(bags, Trial(train, test, 0))) > 0.7
     assert capsys.readouterr().out == ""
 
 
 def test_torchmil_learns():
     pytest.importorskip("torchmil")
-    load_torchmil()
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
-    assert auroc(bags.labels[test], PEERS["torchmil-abmil"](bags, Trial(train, test, 0))) > 0.7
+    assert auroc(bags.labels[test], BASELINES.find("torchmil-abmil")().score(bags, Trial(train, test, 0))) > 0.7
 
 
 def test_names_are_checked():
@@ -201,7 +203,7 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     selection = Selection(QUICK, [0.5, 1e-6], [1.0], "best")
     methods = find_methods(["ce-mb-mean", "midam"])
     (fold,) = repeated_folds(bags, repeats=1, folds=2)[:1]
-    _, groups = plan(bags, methods, [fold], selection, done=())
+    _, groups = plan(bags, methods, [fold], selection)
     tasks = groups[0].tasks
     assert [task.config.lr for task in tasks] == [0.5, 1e-6]
     inner, val = tasks[0].parts[0]
@@ -220,9 +222,11 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     turned = Bags.from_list([bags[i] for i in range(len(bags))], labels)
     again = [run_task(turned, task)[0][0] for task in tasks]
     assert [(o.validation, o.epoch) for o in again] == [(o.validation, o.epoch) for o in outcomes]
-    rows = [groups[0].rows(b, [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))]
-    assert (rows[0].lr, rows[0].epoch) == (rows[1].lr, rows[1].epoch)
-    assert rows[1].auroc == pytest.approx(1 - rows[0].auroc)
+    rows = [
+        group_results(b, groups[0], [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))
+    ]
+    assert [rows[0][key] for key in ("lr", "epoch")] == [rows[1][key] for key in ("lr", "epoch")]
+    assert rows[1]["auroc"] == pytest.approx(1 - rows[0]["auroc"])
 
 
 def test_with_nothing_to_choose_the_whole_training_part_trains():
@@ -298,50 +302,110 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
 def row(**changes):
     values = dict.fromkeys(COLUMNS)
     values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
-    return TrialRow(**{**values, "status": "ok", **changes})
+    return {**values, "status": "ok", **changes}
 
 
-def test_a_half_written_line_is_dropped(tmp_path):
-    path = tmp_path / "trials.csv"
-    assert start_trials(path) == []
-    append_trials(path, [row(), row(fold=2, lr=0.1)])
+def test_a_half_written_trial_is_dropped(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    with open_trials(path) as trials:
+        assert trials.rows == []
+        trials.add([row(), row(fold=2, lr=0.1)])
     whole = path.read_text()
-    path.write_text(whole + "midam,0,3,0.5,0.5")
-    assert start_trials(path) == [row(), row(fold=2, lr=0.1)]
+    path.write_text(whole + '{"method": "midam", "rep')
+    with open_trials(path) as trials:
+        assert trials.rows == [row(), row(fold=2, lr=0.1)]
     assert path.read_text() == whole
+    write_trials(tmp_path / "trials.csv", trials.rows)
+    assert (tmp_path / "trials.csv").read_text().splitlines() == [
+        ",".join(COLUMNS),
+        "midam,0,1,0.5,,,,,,,4,2,0,ok",
+        "midam,0,2,0.5,,,,0.1,,,4,2,0,ok",
+    ]
 
 
 @pytest.mark.parametrize(
     "line",
     [
         b"midam,0,3,0.5\n",
-        b"midam,0,x,0.5,,,,,,,4,2,0,ok\n",
-        b"midam,0,3,0.5,,,,,,,4,2,0,good\n",
-        b"midam,0,3,nan,,,,,,,4,2,0,ok\n",
-        b"midam,0,3,,,,,,,,4,2,0,ok\n",
-        b"midam,0,3,1.5,,,,,,,4,2,0,ok\n",
-        b"midam,0,3,0.5,,,,,,,4,2,0,\xff\n",
+        b"7\n",
+        b"\xff\n",
+        *(
+            json.dumps(changed).encode() + b"\n"
+            for changed in (
+                {"method": "midam"},
+                row(status="good"),
+                row(auroc=math.nan),
+                row(auroc=None),
+                row(auroc=1.5),
+                row(auroc="high"),
+            )
+        ),
     ],
 )
-def test_a_damaged_line_is_an_error_with_its_number(tmp_path, line):
-    path = tmp_path / "trials.csv"
-    start_trials(path)
-    append_trials(path, [row()])
+def test_a_damaged_trial_is_an_error_with_its_line(tmp_path, line):
+    path = tmp_path / "trials.jsonl"
+    with open_trials(path) as trials:
+        trials.add([row()])
     path.write_bytes(path.read_bytes() + line)
-    with pytest.raises(CheckpointError, match="line 3"):
-        start_trials(path)
+    with pytest.raises(CheckpointError, match="line 2"):
+        open_trials(path)
 
 
 def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     names = ["bag-statistics-logistic", "instance-logistic-max"]
-    busy = pytest.raises(ConfigError, match=r"no other comparison in .*out, got one that is running")
-    (tmp_path / "out").mkdir()
-    with held(tmp_path / "out", busy=ConfigError("busy")), busy:
+    busy = pytest.raises(ConfigError, match=r"no other process that adds to .*trials.jsonl, got one that is running")
+    with TrialStore(tmp_path / "out" / "trials.jsonl"), busy:
         run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     assert len(run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out").trials) == 4
+
+
+def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
+    names = [{"set": "a", "split": s} for s in range(3)]
+    groups = [Group(names[:2], [10]), Group(names[2:], [20])]
+    with TrialStore(tmp_path / "t.jsonl") as store:
+        store.keep(names[:1], [{"found": 0}])
+        assert store.missing(groups) == groups
+        compute(
+            store.missing(groups),
+            tenfold,
+            keep=lambda group, results: store.keep(group.names, results[0]),
+            backend="threading",
+        )
+        assert store.missing(groups) == []
+        assert [own["found"] for own in store.find(names)] == [0, 101, 200]
+        assert store.select({"set": "a", "split": 2}) == [{"set": "a", "split": 2, "found": 200}]
+    with TrialStore(tmp_path / "t.jsonl") as again:
+        assert len(again.rows) == 3
+    with TrialStore(tmp_path / "empty.jsonl"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"t.jsonl"}
+
+
+def tenfold(task):
+    return [{"found": 10 * task + i} for i in range(3 - task // 10)]
+
+
+def test_a_baseline_from_elsewhere_is_named_by_its_class_path(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere.py").write_text(
+        "import numpy as np\n"
+        "from midam.compare import Baseline\n"
+        "class FirstFeature(Baseline):\n"
+        "    def score(self, bags, trial):\n"
+        "        return np.array([bags[i][:, 0].max() for i in trial.score], dtype=float)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bags = witness_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    path = "elsewhere.FirstFeature"
+    found = run_comparison(bags, ["instance-logistic-max", path], folds, measure_memory=False)
+    assert found.summary["method"].tolist() == ["instance-logistic-max", path]
+    expected = [auroc(bags.labels[f.test], [bags[i][:, 0].max() for i in f.test]) for f in folds]
+    assert found.trials.query("method == @path")["auroc"].tolist() == expected
+    with pytest.raises(ConfigError, match=r"subclass of midam.compare.baselines.Baseline"):
+        find_methods(["midam", "collections.OrderedDict"])
 
 
 def test_folds_without_room_for_validation_say_so():

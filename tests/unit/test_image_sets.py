@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from midam.compare.baselines import BASELINES
-from midam.compare.image_statistics import colour_statistics, voxel_counts
+from midam.compare.image_baselines import color_statistics, voxel_counts
 from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
@@ -20,6 +19,7 @@ from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.registry import BASELINES
 from midam.report.describe import describe_bags
 from midam.train.lockstep import Trial
 
@@ -266,7 +266,7 @@ def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     bags = image_bags()
     monkeypatch.setattr(validate, "_CHUNK_BYTES", 2 * 48)
     rows = OneByOne(bags.instances)
-    found = colour_statistics(bags.replace(instances=rows), np.array([7, 0]))
+    found = color_statistics(bags.replace(instances=rows), np.array([7, 0]))
     assert rows.most == 2
     pixels = bags[7].swapaxes(0, 1).reshape(3, -1)
     np.testing.assert_allclose(found[0], [*pixels.mean(axis=1), *pixels.std(axis=1)], rtol=1e-12)
@@ -276,7 +276,7 @@ def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     counts = voxel_counts(Bags.from_list([volume.astype(np.float32)]), np.array([0]))
     assert counts.tolist() == [[float((volume > volume.min()).sum())]]
     with pytest.raises(ConfigError, match="Expected images"):
-        colour_statistics(Bags.from_list([[[1.0, 2.0]]]), np.array([0]))
+        color_statistics(Bags.from_list([[[1.0, 2.0]]]), np.array([0]))
 
 
 @pytest.mark.parametrize("name", ["rgb-logistic", "rgb-trees", "voxel-logistic"])
@@ -286,12 +286,13 @@ def test_baselines_of_images_beat_chance_and_repeat(name):
         volumes = (bags.instances[:, :1] > 99).astype(np.uint8)
         bags = bags.replace(instances=volumes)
     trial = Trial(np.arange(24), np.arange(24, 40), 0)
-    scores = BASELINES[name](bags, trial)
+    baseline = BASELINES.find(name)()
+    scores = baseline.score(bags, trial)
     assert auroc(bags.labels[24:], scores) > 0.9
-    assert scores.tolist() == BASELINES[name](bags, trial).tolist()
+    assert scores.tolist() == baseline.score(bags, trial).tolist()
 
 
 def test_baselines_of_instances_refuse_images_that_do_not_fit(monkeypatch):
     monkeypatch.setattr("midam.compare.baselines._MOST_NUMBERS", 100)
     with pytest.raises(ConfigError, match="rgb-logistic"):
-        BASELINES["instance-logistic-max"](image_bags(), Trial(np.arange(24), np.arange(24, 40), 0))
+        BASELINES.find("instance-logistic-max")().score(image_bags(), Trial(np.arange(24), np.arange(24, 40), 0))

@@ -14,7 +14,8 @@ from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
 from studies.__main__ import main
-from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3, trials
+from studies.engine import VERSIONS
+from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3
 from studies.images.cost import Cost, forward_flop, job_cost
 from studies.images.design import (
     CHOSEN,
@@ -35,7 +36,7 @@ from studies.images.table3_page import body
 from studies.images.trials import make_jobs, run_job, score_epochs, search
 from studies.options import StudyOptions
 from studies.paper_tables import TABLE3
-from studies.registry import STUDIES
+from studies.registry import STUDIES, find_study
 
 SIDE = 8
 
@@ -82,8 +83,8 @@ def page(folder, name):
     text = (folder / "out" / f"{name}.md").read_text(encoding="utf-8")
     for figure in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (folder / "out" / figure).stat().st_size > 5000
-    if name in STUDIES and not re.search(r"^- Command: .*--quick", text, re.MULTILINE):
-        assert STUDIES[name].store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
+    if name in STUDIES.names() and not re.search(r"^- Command: .*--quick", text, re.MULTILINE):
+        assert find_study(name).store in ("", *re.findall(r"\[trials/(\S+)\.jsonl\.gz\]", text))
     return text
 
 
@@ -231,9 +232,8 @@ def written(sets, scores):
     labels = sets["colon"].bags.labels
     for job in jobs:
         found = scores(job.method, labels[job.split.test]).tolist()
-        named = dict(zip(("version", "set", "method", "settings", "split", "fold"), job.key))
         trained = {"lr": None if job.method in COLOURS else 0.1, "margin": 1.0, "epochs": 1, "device": "CPU"}
-        rows.append({**named, **trained, "test_best": found, "test_last": found, "seconds": 1.0})
+        rows.append({**job.trial, **trained, "test_best": found, "test_last": found, "seconds": 1.0})
     expected = {("colon", method): 1.0 for method in recipe.methods}
     return "\n".join(body(design, own, jobs, rows, expected=expected))
 
@@ -291,7 +291,7 @@ def test_a_trial_is_the_same_in_another_process(sets):
     recipe = dataclasses.replace(SMALLER.recipes["breast"], methods=("midam-att", STACKED[0]), baselines=())
     for job in make_jobs("breast", sets["breast"], recipe):
         there = pickle.loads(pickle.dumps(job))
-        assert there.key == job.key
+        assert there.trial == job.trial
         assert run_job(there)[0]["test_last"] == run_job(job)[0]["test_last"]
 
 
@@ -392,4 +392,4 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_read(tmp_path, capsy
 
 def test_the_version_of_a_trial_is_in_its_key(sets):
     job = make_jobs("breast", sets["breast"], SMALLER.recipes["breast"])[0]
-    assert job.key[0] == trials.VERSION
+    assert job.trial["version"] == VERSIONS["images"]

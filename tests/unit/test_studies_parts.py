@@ -6,24 +6,23 @@ import re
 import numpy as np
 import pytest
 
+from midam.compare import Group
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
-from midam.errors import BagDataError, ConfigError
+from midam.errors import CheckpointError, ConfigError
 from midam.train.config import FitConfig
-from studies import registry
+from studies.engine import Store, complete, settings_hash
 from studies.options import StudyOptions
 from studies.paper_tables import METHODS, SETS, TABLE2
 from studies.protocol import epoch_aurocs, paper_config, train_splits
-from studies.registry import STUDIES, run_study
+from studies.registry import STUDIES, as_study, check_study, find_study
 from studies.split_statistics import mean_interval, predictive_interval, split_means
 from studies.splits import paper_splits, published_folds
-from studies.store import Store, settings_hash
 from studies.tabular import figure_generalization, figure_instances
-from studies.tabular.curves import Arm, CurvePlan, Curves, _name, find_curves
+from studies.tabular.curves import Arm, CurvePlan, Curves, _names, find_curves
 from studies.tabular.table2_page import Row, paired_section
 from studies.tabular.table2_trials import Chosen, choose, choose_together
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
-from studies.work import compute
 
 T_2, T_3 = 4.302652729749462, 3.182446305283708  # 97.5% points of t with 2 and 3 degrees of freedom, from tables
 
@@ -180,31 +179,37 @@ def test_epoch_aurocs_skip_what_is_not_finite():
 
 def test_the_store_drops_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "x" / "trials.jsonl"
-    Store(path).add([{"a": 1}, {"a": 2}])
+    with Store(path.parent, "trials") as store:
+        store.add([{"a": 1}, {"a": 2}])
     path.write_bytes(path.read_bytes() + b'{"a": 3')
-    again = Store(path)
-    again.add([{"a": 4}])
-    assert [r["a"] for r in Store(path).rows] == [1, 2, 4]
+    with Store(path.parent, "trials") as again:
+        again.add([{"a": 4}])
+        assert [r["a"] for r in again.rows] == [1, 2, 4]
     assert [json.loads(line)["a"] for line in path.read_text().splitlines()] == [1, 2, 4]
 
 
 def _where(array):
-    return [{"study": "where", "on_disk": on_disk(array)}]
+    return [{"on_disk": on_disk(array)}]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_bags_of_a_group_reach_every_process_in_memory(jobs, tmp_path):
     # More than the megabyte from which joblib would pass a file.
-    groups, store = [np.ones(2**18), np.zeros(2**18)], Store(tmp_path / "study.jsonl")
-    compute(groups, _where, store=store, options=StudyOptions(jobs=jobs), section="where")
-    assert [row["on_disk"] for row in store.rows if "on_disk" in row] == [False, False]
+    groups = [Group([{"study": "where", "number": n}], [np.full(2**18, n)]) for n in range(2)]
+    with Store(tmp_path, "study") as store:
+        complete(groups, _where, store=store, options=StudyOptions(jobs=jobs), section="where")
+        assert [row["on_disk"] for row in store.rows if "on_disk" in row] == [False, False]
+        assert store.wall_time("where") > 0
+        rows = list(store.rows)
+        complete(groups, _where, store=store, options=StudyOptions(jobs=jobs), section="where")
+        assert store.rows == rows
 
 
 def test_the_store_names_a_damaged_line(tmp_path):
     path = tmp_path / "trials.jsonl"
     path.write_text('{"a": 1}\n{"a\n{"a": 2}\n')
-    with pytest.raises(BagDataError, match="line 2"):
-        Store(path)
+    with pytest.raises(CheckpointError, match="line 2"):
+        Store(tmp_path, "trials")
 
 
 def test_the_hash_knows_settings_and_bags():
@@ -216,12 +221,12 @@ def test_the_hash_knows_settings_and_bags():
 
 def test_an_unknown_study_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'table2'"):
-        run_study("tabel2", StudyOptions())
+        find_study("tabel2")
 
 
 def test_an_option_that_a_study_does_not_take_is_refused():
     with pytest.raises(ConfigError, match=r"no --margin with the study table1.*table2"):
-        run_study("table1", StudyOptions(margin=0.1))
+        check_study("table1", StudyOptions(margin=0.1))
 
 
 @pytest.mark.parametrize("wrong", [{"jobs": 0}, {"margin": 0.0}, {"splits": 1}])
@@ -230,12 +235,22 @@ def test_options_out_of_range_are_refused(wrong):
         StudyOptions(**wrong)
 
 
-def test_a_study_can_be_added_by_one_line(monkeypatch, tmp_path):
+def test_a_study_is_a_row_or_a_path(tmp_path, monkeypatch):
     called = []
-    monkeypatch.setattr(registry, "write_note", called.append, raising=False)
-    monkeypatch.setitem(STUDIES, "note", registry.Study("a note", "studies.registry:write_note"))
-    run_study("note", StudyOptions(out=tmp_path))
+    STUDIES.add("note", as_study("a note")(called.append))
+    try:
+        find_study("note")(StudyOptions(out=tmp_path))
+    finally:
+        STUDIES.remove("note")
     assert [options.out for options in called] == [tmp_path]
+    (tmp_path / "elsewhere_study.py").write_text(
+        "from studies.registry import as_study\n@as_study('a note')\ndef run(options):\n    options.out.mkdir()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    find_study("elsewhere_study.run")(StudyOptions(out=tmp_path / "made"))
+    assert (tmp_path / "made").is_dir()
+    with pytest.raises(ConfigError, match="Expected a study"):
+        find_study("json.dumps")
 
 
 def test_every_method_of_the_paper_has_a_figure_for_every_set():
@@ -301,11 +316,10 @@ def test_arms_that_are_compared_have_one_learning_rate(tmp_path):
     # Alone, MIDAM would take 0.1 and DAM 0.01; together 0.01 is best; at 0.001 a training diverged.
     val = {("midam-att", 0.1): 0.9, ("midam-att", 0.01): 0.8, ("midam-att", 0.001): None}
     val |= {("dam-att", 0.1): 0.6, ("dam-att", 0.01): 0.8, ("dam-att", 0.001): 1.0}
-    store = Store(tmp_path / "curves.jsonl")
-    for (method, lr), value in val.items():
-        named = _name("a", wanted.config(Arm(method), lr), bags)
-        store.add([{**named, "split": 0, "train": [1.0], "val": [value], "test": [lr]}])
-    found = find_curves(wanted, arms, "a", bags, store=store)
+    with Store(tmp_path, "curves") as store:
+        for (method, lr), value in val.items():
+            store.keep(_names(wanted, Arm(method), lr, "a", bags), [{"train": [1.0], "val": [value], "test": [lr]}])
+        found = find_curves(wanted, arms, "a", bags, store=store)
     assert [(curves.lr, curves.test.item()) for curves in found] == [(0.01, 0.01)] * 2
     assert [curves.val.item() for curves in found] == [0.8, 0.8]
 
@@ -313,10 +327,10 @@ def test_arms_that_are_compared_have_one_learning_rate(tmp_path):
 def test_the_account_of_generalisation_is_judged_by_both_intervals():
     low, high = curves([0.8, 0.81, 0.8], [0.7, 0.71, 0.7]), curves([0.9, 0.91, 0.91], [0.9, 0.9, 0.91])
     worse_and_better = curves([0.7, 0.71, 0.7], [0.9, 0.9, 0.91])
-    found = {("a", "midam-smx"): worse_and_better, ("a", "dam-smx"): low}
-    found |= {("a", "midam-att"): high, ("a", "dam-att"): low}
-    found |= {("b", f"{method}-{pooling}"): low for method in ("midam", "dam") for pooling in ("smx", "att")}
-    text = "\n".join(figure_generalization._claim(found))
+    found = {("a", "smx", "MIDAM (smx)"): worse_and_better, ("a", "smx", "DAM (smx)"): low}
+    found |= {("a", "att", "MIDAM (att)"): high, ("a", "att", "DAM (att)"): low}
+    found |= {("b", p, f"{method} ({p})"): low for method in ("MIDAM", "DAM") for p in ("smx", "att")}
+    text = "\n".join(figure_generalization._claim(found, figure_generalization.arms()))
     assert "**Shown in 1 of 4, contradicted in 1.**" in text
     rows = {tuple(row[:2]): row[-1] for row in re.findall(r"^\| (\w) \| (\w+) \|.*\| ([\w ]+) \|$", text, re.MULTILINE)}
     assert rows == {

@@ -13,9 +13,9 @@ from midam.errors import ConfigError
 from midam.nn.scorer import BagOutput
 from midam.train.method import build_method
 from midam.train.objective import MinMaxAUC
+from studies.engine import Store
 from studies.options import StudyOptions
-from studies.registry import STUDIES
-from studies.store import Store
+from studies.registry import find_study
 from studies.theory import complexity, tracking
 from studies.theory.complexity_report import Outcome, Sweep, cost_verdict
 from studies.theory.exponents import Exponent, fit_exponent, slopes, verdict
@@ -251,13 +251,14 @@ def test_a_tiny_study_writes_its_page_and_keeps_its_runs(study, tmp_path):
     page = (options.out / f"{study.NAME}.md").read_text(encoding="utf-8")
     assert "the bound" in page
     assert f"python -m studies {study.NAME}" in page
-    assert (options.out / "trials" / f"{STUDIES[study.NAME].store}.jsonl.gz").is_file()
+    assert (options.out / "trials" / f"{find_study(study.NAME).store}.jsonl.gz").is_file()
     assert (options.out / f"{study.NAME}.png").stat().st_size > 10_000
-    cache = options.cache / f"{study.NAME}.jsonl"
-    before = [row for row in Store(cache).rows if "key" in row]
+    with Store(options.cache, study.NAME) as store:
+        before = store.select({"study": study.NAME})
     study.run(options)
-    assert [row for row in Store(cache).rows if "key" in row] == before
-    assert len(before) == len({row["key"] for row in before}) > 0
+    with Store(options.cache, study.NAME) as store:
+        assert store.select({"study": study.NAME}) == before
+    assert before
 
 
 def results_table(name, columns):

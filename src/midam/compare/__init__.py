@@ -1,8 +1,25 @@
-"""Many methods on the same folds of any labelled bags: trials, intervals, a table and a picture."""
+"""Many methods on the same folds of any labeled bags: trials, intervals, a table and a picture."""
 
+from midam.compare.baselines import Baseline
+from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.methods import known_methods
+from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
+from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.summary import Comparison
 
-__all__ = ["Comparison", "Fold", "known_methods", "repeated_folds", "run_comparison"]
+__all__ = [
+    "LEARNING_RATES",
+    "Baseline",
+    "Comparison",
+    "CorrectedInterval",
+    "Fold",
+    "Group",
+    "TrialStore",
+    "compute",
+    "corrected_interval",
+    "known_methods",
+    "repeated_folds",
+    "run_comparison",
+]

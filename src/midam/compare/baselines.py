@@ -1,32 +1,31 @@
-"""Baselines from scikit-learn that a sceptic asks for. Each is trained on the training bags of a trial alone.
+"""Baselines: methods that are no settings of this library. Each is trained on the training bags of a trial alone.
+
+Those of feature vectors, from scikit-learn, are what a sceptic asks for:
 
 - `bag-statistics-extratrees`: mean, minimum, maximum and standard deviation of each feature over a bag; 500 extremely
-  randomised trees (Geurts et al. 2006), untuned.
-- `bag-statistics-logistic`: the same statistics, standardised; logistic regression, C by inner cross-validation.
-- `mi-kernel-svm`: the normalised set kernel with RBF (Gartner et al. 2002) on standardised instances; gamma and C by
+  randomized trees (Geurts et al. 2006), untuned.
+- `bag-statistics-logistic`: the same statistics, standardized; logistic regression, C by inner cross-validation.
+- `mi-kernel-svm`: the normalized set kernel with RBF (Gartner et al. 2002) on standardized instances; gamma and C by
   inner cross-validation.
-- `rgb-logistic`, `rgb-trees`: mean and standard deviation of each channel of an image; logistic regression and trees as
-  above. `voxel-logistic`: the number of voxels of a volume above its least intensity; logistic regression.
-- `instance-logistic-max`: logistic regression on standardised instances with the label of their bag, C = 1; a bag's
+- `instance-logistic-max`: logistic regression on standardized instances with the label of their bag, C = 1; a bag's
   score is its largest.
 
 Inner cross-validation has five folds (fewer where a class is rare), stratified and disjoint by group, and goes by the
 mean AUROC.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from midam.compare.folds import Positions, inner_folds
-from midam.compare.image_statistics import colour_statistics, voxel_counts
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -34,8 +33,6 @@ from midam.evaluate.ranking import auroc
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
-Runner = Callable[[Bags, Trial], Scores]
-Statistics = Callable[[Bags, Positions], Scores]
 
 _TREES = 500
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
@@ -43,6 +40,33 @@ _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
+
+
+class Baseline(ABC):
+    """A method of a comparison that trains and scores by itself.
+
+    It is made before anything runs: its constructor raises a `ConfigError` where a package that it needs is missing.
+    """
+
+    uses_torch = False
+    """Draws from torch's global random state: in threads of one process such methods take turns."""
+
+    @abstractmethod
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Train on the bags ``trial.train`` with the seed ``trial.seed``, and score the bags ``trial.score``.
+
+        Parameters
+        ----------
+        bags : Bags
+            Labelled; only the labels of the training bags may be looked at.
+        trial : Trial
+            Positions and seed.
+
+        Returns
+        -------
+        float64 array [len(trial.score)]
+            Higher for positive bags.
+        """
 
 
 def bag_statistics(bags: Bags, index: Positions) -> Scores:
@@ -65,97 +89,99 @@ def bag_statistics(bags: Bags, index: Positions) -> Scores:
     >>> bag_statistics(Bags.from_list([[[1.0], [3.0]]]), np.array([0]))
     array([[2., 1., 3., 1.]])
     """
-    return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in flat_bags(bags, index)])
+    return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in _flat_bags(bags, index)])
 
 
-def flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
-    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
-    for i in index:
-        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
-
-
-def standardised_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
+def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
     """Training and scored bags as rows, by mean and deviation of the training instances."""
-    _require_small(bags)
-    train = list(flat_bags(bags, trial.train))
-    scaler = StandardScaler().fit(np.concatenate(train))
-    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
-
-
-def extra_trees(bags: Bags, trial: Trial, *, statistics: Statistics = bag_statistics) -> Scores:
-    """Scores of `bag-statistics-extratrees`, or of trees on other statistics of bags."""
-    forest = ExtraTreesClassifier(_TREES, random_state=trial.seed)
-    forest.fit(statistics(bags, trial.train), bags.require_labels()[trial.train])
-    return np.asarray(forest.predict_proba(statistics(bags, trial.score))[:, 1])
-
-
-def statistics_logistic(bags: Bags, trial: Trial, *, statistics: Statistics = bag_statistics) -> Scores:
-    """Scores of `bag-statistics-logistic`, or of logistic regression on other statistics of bags."""
-    x, y = statistics(bags, trial.train), bags.require_labels()[trial.train]
-    folds = inner_folds(y, None if bags.groups is None else bags.groups[trial.train], seed=trial.seed)
-
-    def mean_auroc(c: float) -> float:
-        areas = []
-        for test in folds:
-            inside = np.setdiff1d(np.arange(len(y)), test)
-            areas.append(auroc(y[test], _logistic(c).fit(x[inside], y[inside]).decision_function(x[test])))
-        return float(np.mean(areas))
-
-    best = max(_LOGISTIC_C, key=mean_auroc) if folds else 1.0
-    return np.asarray(_logistic(best).fit(x, y).decision_function(statistics(bags, trial.score)))
-
-
-def kernel_svm(bags: Bags, trial: Trial) -> Scores:
-    """Scores of `mi-kernel-svm`; gamma is a multiple of 1 / median squared distance."""
-    train, score = standardised_bags(bags, trial)
-    y = bags.require_labels()[trial.train]
-    gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
-    kernels = set_kernels([*train, *score], train, gammas=gammas)
-    folds = inner_folds(y, None if bags.groups is None else bags.groups[trial.train], seed=trial.seed)
-    best, best_area = (kernels[len(_GAMMAS) // 2], 1.0), -1.0
-    for kernel in kernels:
-        inner = kernel[: len(y)]
-        for c in _KERNEL_C if folds else []:
-            area = float(np.mean([_kernel_auroc(inner, y, test, c) for test in folds]))
-            if area > best_area:
-                best, best_area = (kernel, float(c)), area
-    kernel, c = best
-    machine = SVC(C=c, kernel="precomputed").fit(kernel[: len(y)], y)
-    return np.asarray(machine.decision_function(kernel[len(y) :]))
-
-
-def instance_logistic(bags: Bags, trial: Trial) -> Scores:
-    """Scores of `instance-logistic-max`."""
-    train, score = standardised_bags(bags, trial)
-    labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
-    model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
-    return np.array([model.decision_function(x).max() for x in score])
-
-
-FEATURE_BASELINES: dict[str, Runner] = {
-    "bag-statistics-extratrees": extra_trees,
-    "bag-statistics-logistic": statistics_logistic,
-    "mi-kernel-svm": kernel_svm,
-    "instance-logistic-max": instance_logistic,
-}
-IMAGE_BASELINES: dict[str, Runner] = {
-    "rgb-logistic": partial(statistics_logistic, statistics=colour_statistics),
-    "rgb-trees": partial(extra_trees, statistics=colour_statistics),
-    "voxel-logistic": partial(statistics_logistic, statistics=voxel_counts),
-}
-BASELINES = FEATURE_BASELINES | IMAGE_BASELINES
-
-
-def _require_small(bags: Bags) -> None:
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
             f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees or "
             "voxel-logistic."
         )
+    train = list(_flat_bags(bags, trial.train))
+    scaler = StandardScaler().fit(np.concatenate(train))
+    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in _flat_bags(bags, trial.score)]
 
 
-def _logistic(c: float) -> "LogisticRegression":
+class BagStatisticsTrees(Baseline):
+    """`bag-statistics-extratrees`; a subclass may take other statistics of bags."""
+
+    statistics = staticmethod(bag_statistics)
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Scores of the trees."""
+        forest = ExtraTreesClassifier(_TREES, random_state=trial.seed)
+        forest.fit(self.statistics(bags, trial.train), bags.require_labels()[trial.train])
+        return np.asarray(forest.predict_proba(self.statistics(bags, trial.score))[:, 1])
+
+
+class BagStatisticsLogistic(Baseline):
+    """`bag-statistics-logistic`; a subclass may take other statistics of bags."""
+
+    statistics = staticmethod(bag_statistics)
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Scores of logistic regression."""
+        x, y = self.statistics(bags, trial.train), bags.require_labels()[trial.train]
+        folds = _folds_inside(bags, trial)
+
+        def mean_auroc(c: float) -> float:
+            areas = []
+            for test in folds:
+                inside = np.setdiff1d(np.arange(len(y)), test)
+                areas.append(auroc(y[test], _logistic(c).fit(x[inside], y[inside]).decision_function(x[test])))
+            return float(np.mean(areas))
+
+        best = max(_LOGISTIC_C, key=mean_auroc) if folds else 1.0
+        return np.asarray(_logistic(best).fit(x, y).decision_function(self.statistics(bags, trial.score)))
+
+
+class SetKernelSVM(Baseline):
+    """`mi-kernel-svm`; gamma is a multiple of 1 / median squared distance."""
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Scores of the machine."""
+        train, score = standardized_bags(bags, trial)
+        y = bags.require_labels()[trial.train]
+        gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
+        kernels = set_kernels([*train, *score], train, gammas=gammas)
+        folds = _folds_inside(bags, trial)
+        best, best_area = (kernels[len(_GAMMAS) // 2], 1.0), -1.0
+        for kernel in kernels:
+            for c in _KERNEL_C if folds else []:
+                area = float(np.mean([_kernel_auroc(kernel[: len(y)], y, test, c) for test in folds]))
+                if area > best_area:
+                    best, best_area = (kernel, float(c)), area
+        kernel, c = best
+        machine = SVC(C=c, kernel="precomputed").fit(kernel[: len(y)], y)
+        return np.asarray(machine.decision_function(kernel[len(y) :]))
+
+
+class InstanceLogisticMax(Baseline):
+    """`instance-logistic-max`."""
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Largest score of an instance of each bag."""
+        train, score = standardized_bags(bags, trial)
+        labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
+        model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
+        return np.array([model.decision_function(x).max() for x in score])
+
+
+def _flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
+    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
+    for i in index:
+        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
+
+
+def _folds_inside(bags: Bags, trial: Trial) -> list[Positions]:
+    groups = None if bags.groups is None else bags.groups[trial.train]
+    return inner_folds(bags.require_labels()[trial.train], groups, seed=trial.seed)
+
+
+def _logistic(c: float) -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(C=float(c), max_iter=_MAX_ITERATIONS))
 
 

@@ -1,7 +1,11 @@
-"""Peak memory of one trial a method, measured in fresh processes."""
+"""Peak memory of one trial a method, measured in fresh processes.
+
+``python -m midam.compare.memory FILE`` is that process: it measures each task of a file in a fork of its own.
+"""
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,10 +14,12 @@ from pathlib import Path
 
 import joblib
 
-from midam.compare.tasks import Task
+from midam.compare.tasks import Task, run_task
 from midam.data.bags import Bags
 
 _EPOCHS = 2
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
 
 
 def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
@@ -39,7 +45,7 @@ def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tasks.joblib"
         joblib.dump((bags, small), path)
-        command = [sys.executable, "-m", "midam.compare.measure", str(path)]
+        command = [sys.executable, "-m", "midam.compare.memory", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return {}
@@ -51,3 +57,49 @@ def _first_fold(task: Task) -> Task:
     if config is not None:
         config = dataclasses.replace(config, epochs=min(config.epochs, _EPOCHS))
     return dataclasses.replace(task, config=config, folds=task.folds[:1], parts=task.parts[:1])
+
+
+def _measure(bags: Bags, task: Task) -> float | None:
+    """Peak memory in MiB of a task in a fork of this process, above what it starts with; None if it failed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        # Nothing of the parent's exit handlers may run in the fork.
+        try:
+            before = _forget_peak()
+            run_task(bags, task)
+            os.write(writer, f"{max(0.0, _peak() - before)}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return float(text) if text else None
+
+
+def _peak() -> float:
+    # Linux: ru_maxrss counts what a process inherited at its fork; VmHWM is its own.
+    if _STATUS.exists():
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    import resource  # noqa: PLC0415 - there is none on Windows
+
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _forget_peak() -> float:
+    """Peak so far; on Linux, counted from the present use on."""
+    if _RESET.exists():
+        try:
+            _RESET.write_text("5")
+        except OSError:
+            return _peak()
+    return _peak()
+
+
+if __name__ == "__main__":
+    held, tasks = joblib.load(sys.argv[1])
+    sys.stdout.write(json.dumps([_measure(held, task) for task in tasks]))

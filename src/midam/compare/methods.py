@@ -1,45 +1,41 @@
-"""What can be compared: methods trained here, baselines, and other libraries' models, all by name."""
+"""What can be compared, by name: methods trained here, and baselines, which include other libraries' models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midam.compare.baselines import BASELINES, Runner
-from midam.compare.peers import PEERS, check_peer
-from midam.errors import ConfigError
+from midam.compare.baselines import Baseline
+from midam.errors import ConfigError, nearest
+from midam.registry import BASELINES, build
 from midam.train.config import FitConfig, from_dict, to_dict
-from midam.train.names import method_names, method_settings, unknown_method
+from midam.train.names import method_names, method_settings
 
 DEFAULT = "midam"
 
 
 @dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """One method of a comparison.
 
     Attributes
     ----------
     name : str
         Its name.
-    settings : dict of str, optional
+    settings : dict of str
         Pooling, estimator and objective of a method trained here; empty for the library's defaults.
     tuned : bool
         Learning rate, margin and epoch are chosen on validation bags.
-    runner : callable, optional
-        From bags and a trial to scores, for the others.
+    baseline : Baseline, optional
+        What trains and scores, where it is no method of ours.
     """
 
     name: str
-    settings: dict[str, str] | None = None
+    settings: dict[str, str]
     tuned: bool = False
-    runner: Runner | None = None
+    baseline: Baseline | None = None
 
-    @property
-    def uses_torch(self) -> bool:
-        """Draws from torch's global random state."""
-        return self.name not in BASELINES
-
-    def configs(self, base: FitConfig, *, lrs: list[float], margins: list[float]) -> list[FitConfig]:
+    def configs(self, base: FitConfig, *, lrs: Sequence[float], margins: Sequence[float]) -> list[FitConfig]:
         """Candidates of a method trained here: the grid, or the settings as they are."""
-        values = {**to_dict(base), **(self.settings or {})}
+        values = {**to_dict(base), **self.settings}
         if values["pooling"] != "smoothed-max":
             values["temperature"] = None
         if not self.tuned:
@@ -57,11 +53,11 @@ def known_methods() -> list[str]:
     >>> {"midam", "midam-att", "mi-kernel-svm", "torchmil-abmil"} <= set(known_methods())
     True
     """
-    return [DEFAULT, *method_names(), *BASELINES, *PEERS]
+    return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
-def find_methods(names: list[str]) -> list[Method]:
-    """Methods of these names, ready to run.
+def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
+    """Methods of these names, ready to run; the class path of a `Baseline` is a name too.
 
     Raises
     ------
@@ -70,21 +66,19 @@ def find_methods(names: list[str]) -> list[Method]:
     """
     known = known_methods()
     for name in names:
-        if name not in known:
-            raise ConfigError(unknown_method(name, known))
-        if names.count(name) > 1:
+        if name not in known and "." not in name:
+            raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
+        if list(names).count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
     return [_find(name) for name in names]
 
 
-def _find(name: str) -> Method:
+def _find(name: str) -> ComparedMethod:
     if name == DEFAULT:
-        return Method(name, settings={})
-    if name in BASELINES:
-        return Method(name, runner=BASELINES[name])
-    if name in PEERS:
-        check_peer(name)
-        return Method(name, runner=PEERS[name])
-    return Method(name, settings=method_settings(name), tuned=True)
+        return ComparedMethod(name, {})
+    if name in method_names():
+        return ComparedMethod(name, method_settings(name), tuned=True)
+    made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
+    return ComparedMethod(name, {}, baseline=made)

@@ -1,16 +1,26 @@
-"""What is still to be done: groups of tasks whose outcomes make rows of trials."""
+"""What a comparison consists of: groups of tasks whose outcomes make trials, and folds that cannot be used."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from midam.compare.engine import Group, Row
 from midam.compare.folds import Fold, Positions, one_class, validation_part
-from midam.compare.methods import Method
+from midam.compare.methods import ComparedMethod
 from midam.compare.tasks import Outcome, Task
-from midam.compare.trials import DIVERGED, NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TRAIN, Key, TrialRow
+from midam.compare.trials import (
+    DIVERGED,
+    NO_VALIDATION,
+    OK,
+    ONE_CLASS_TEST,
+    ONE_CLASS_TRAIN,
+    trial_name,
+    trial_result,
+)
 from midam.data.bags import Bags
-from midam.train.config import FitConfig
+from midam.errors import ConfigError
+from midam.train.config import FitConfig, from_dict, to_dict
 
 # Candidates where none are given, by optimizer: the paper's, and around the default for deep encoders.
 LEARNING_RATES = {"sgd": (0.1, 0.01, 0.001), "adam": (0.001, 0.0003, 0.0001)}
@@ -36,57 +46,36 @@ class Selection:
     margins: list[float]
     select: str
 
-    def validates(self, method: Method) -> bool:
+    def validates(self, method: ComparedMethod) -> bool:
         """Whether a method needs a validation part."""
-        several = len(method.configs(self.base, lrs=self.lrs, margins=self.margins)) > 1 if method.tuned else False
-        return method.tuned and (several or self.select == "best")
+        return method.tuned and (self.select == "best" or len(self.configs(method)) > 1)
+
+    def configs(self, method: ComparedMethod) -> list[FitConfig]:
+        """Candidates of a method trained here."""
+        return method.configs(self.base, lrs=self.lrs, margins=self.margins)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Tasks that are finished together: the candidates of a method on the folds of a repeat."""
-
-    method: Method
-    folds: list[Fold]
-    tasks: list[Task]
-
-    def rows(self, bags: Bags, outcomes: Sequence[list[Outcome]], *, peak: float | None) -> list[TrialRow]:
-        """Rows of the folds, each by the candidate with the best validation AUROC.
-
-        Of equals, the one with the best mean over epochs, then the first. `peak` goes to the first fold.
-        """
-        made = []
-        for i, fold in enumerate(self.folds):
-            of_fold = [of_task[i] for of_task in outcomes]
-            usable = [outcome for outcome in of_fold if outcome.status == OK]
-            best = max(usable, key=lambda outcome: outcome.validation) if usable else of_fold[0]
-            seconds = sum(outcome.seconds for outcome in of_fold)
-            row = empty_row(bags, self.method, fold, status=OK if usable else DIVERGED)
-            made.append(
-                replace(
-                    row,
-                    auroc=best.auroc,
-                    auprc=best.auprc,
-                    seconds=seconds,
-                    lr=best.lr,
-                    margin=best.margin,
-                    epoch=best.epoch,
-                    peak_mib=peak if i == 0 else None,
-                )
-            )
-        return made
+def make_selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
+    """Check the candidates; learning rates that are not given go by the optimizer."""
+    if select not in ("best", "last"):
+        raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
+    lrs = LEARNING_RATES[base.primal()[0]] if lrs is None else lrs
+    for name, values in (("lr", lrs), ("margin", margins)):
+        if not len(values):
+            raise ConfigError(f"Expected at least one {name}, got none; give one.")
+        for value in values:
+            from_dict({**to_dict(base), name: value})
+    # The weights of the last epoch are asked for; the comparison selects.
+    last = replace(base, select="last", patience=None)
+    return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
 
 
 def plan(
-    bags: Bags, methods: Sequence[Method], folds: Sequence[Fold], selection: Selection, *, done: Collection[Key]
-) -> tuple[list[TrialRow], list[Group]]:
-    """Rows of folds that cannot be used, and the groups that are not finished, repeat after repeat.
-
-    A group is run whole even if some of its rows are there: trainings in lockstep agree bit for bit only in the same
-    company.
-    """
-    barred: list[TrialRow] = []
-    groups: list[Group] = []
+    bags: Bags, methods: Sequence[ComparedMethod], folds: Sequence[Fold], selection: Selection
+) -> tuple[list[tuple[Row, Row]], list[Group[Task]]]:
+    """Names and results of trials on folds that cannot be used, and the groups of the others, repeat after repeat."""
+    barred: list[tuple[Row, Row]] = []
+    groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
         inside = [fold for fold in folds if fold.repeat == repeat]
         parts = {fold.fold: _parts(bags, fold, selection.base.val_fraction) for fold in inside}
@@ -96,35 +85,39 @@ def plan(
                 status = _status(bags, fold, parts[fold.fold], validates=selection.validates(method))
                 if status is None:
                     usable.append(fold)
-                elif (method.name, repeat, fold.fold) not in done:
-                    barred.append(empty_row(bags, method, fold, status=status))
-            groups += [
-                group
-                for group in _groups(method, usable, parts, selection)
-                if any((method.name, f.repeat, f.fold) not in done for f in group.folds)
-            ]
+                else:
+                    barred.append((trial_name(method.name, fold), trial_result(bags, fold, status=status)))
+            for tasks in _tasks(method, usable, parts, selection):
+                groups.append(Group([trial_name(method.name, fold) for fold in tasks[0].folds], tasks))
     return barred, groups
 
 
-def empty_row(bags: Bags, method: Method, fold: Fold, *, status: str) -> TrialRow:
-    """Row of a trial without a result."""
-    positives = int(bags.require_labels()[fold.test].sum())
-    return TrialRow(
-        method=method.name,
-        repeat=fold.repeat,
-        fold=fold.fold,
-        auroc=None,
-        auprc=None,
-        seconds=None,
-        peak_mib=None,
-        lr=None,
-        margin=None,
-        epoch=None,
-        test_bags=len(fold.test),
-        test_positives=positives,
-        seed=fold.repeat,
-        status=status,
-    )
+def group_results(
+    bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
+) -> list[Row]:
+    """Results of the folds of a group, each of the candidate with the best validation AUROC.
+
+    Of equals, the one with the best mean over epochs, then the first. `peak` goes to the first fold.
+    """
+    made = []
+    for i, fold in enumerate(group.tasks[0].folds):
+        of_fold = [of_task[i] for of_task in outcomes]
+        usable = [outcome for outcome in of_fold if outcome.status == OK]
+        best = max(usable, key=lambda outcome: outcome.validation) if usable else of_fold[0]
+        found = trial_result(
+            bags,
+            fold,
+            status=OK if usable else DIVERGED,
+            auroc=best.auroc,
+            auprc=best.auprc,
+            seconds=sum(outcome.seconds for outcome in of_fold),
+            peak_mib=peak if i == 0 else None,
+            lr=best.lr,
+            margin=best.margin,
+            epoch=best.epoch,
+        )
+        made.append(found)
+    return made
 
 
 def _parts(bags: Bags, fold: Fold, fraction: float) -> tuple[Positions, Positions] | None:
@@ -141,18 +134,17 @@ def _status(bags: Bags, fold: Fold, parts: tuple[Positions, Positions] | None, *
     return NO_VALIDATION if validates and parts is None else None
 
 
-def _groups(
-    method: Method,
+def _tasks(
+    method: ComparedMethod,
     folds: list[Fold],
     parts: dict[int, tuple[Positions, Positions] | None],
     selection: Selection,
-) -> list[Group]:
-    if not folds:
-        return []
-    if method.runner is not None:
-        return [Group(method, [f], [Task(method, None, [f], [(f.train, _NOTHING)])]) for f in folds]
-    validates = selection.validates(method)
-    used = [(validates and parts[f.fold]) or (f.train, _NOTHING) for f in folds]
-    configs = method.configs(selection.base, lrs=selection.lrs, margins=selection.margins)
-    every_epoch = validates and selection.select == "best"
-    return [Group(method, folds, [Task(method, config, folds, used, every_epoch) for config in configs])]
+) -> Iterator[list[Task]]:
+    """Tasks of each group: a baseline on one fold, or the candidates of a method on all folds of the repeat."""
+    if method.baseline is not None:
+        yield from ([Task(method, None, [f], [(f.train, _NOTHING)])] for f in folds)
+    elif folds:
+        validates = selection.validates(method)
+        used = [(validates and parts[f.fold]) or (f.train, _NOTHING) for f in folds]
+        every_epoch = validates and selection.select == "best"
+        yield [Task(method, config, folds, used, every_epoch) for config in selection.configs(method)]

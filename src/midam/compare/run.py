@@ -1,35 +1,30 @@
-"""Run a comparison: plan, compute in parallel, append, summarise; what is finished is never computed again."""
+"""Run a comparison: plan, compute what is missing side by side, summarize."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from warnings import warn
 
-from joblib import Parallel, delayed
-from joblib.parallel import get_active_backend
-
 from midam import __version__
-from midam.compare.backend import check_backend, use_backend
+from midam.compare.backend import check_backend
+from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.figure import plot_comparison
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
-from midam.compare.methods import Method, find_methods
-from midam.compare.plan import LEARNING_RATES, Group, Selection, plan
+from midam.compare.methods import find_methods
+from midam.compare.plan import Selection, group_results, make_selection, plan
 from midam.compare.summary import SUMMARY_COLUMNS, Comparison, make_comparison
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import NO_VALIDATION, TrialRow, append_trials, start_trials
+from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.files import LOCK, held, write_text
+from midam.files import write_text
 from midam.runs.folder import csv_text
-from midam.train.config import FitConfig, from_dict, to_dict
+from midam.train.config import FitConfig, to_dict
 from midam.train.settings import read_yaml, yaml_text
 
 OnProgress = Callable[[float, int], None]
-_Result = tuple[int, int, list[Outcome], list[str]]
 
 
 def run_comparison(
@@ -53,26 +48,26 @@ def run_comparison(
     Inside each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses
     learning rate, margin and epoch of the methods trained here. With a single learning rate, a single margin and
     ``select="last"`` there is nothing to choose, and the whole training part trains. The method "midam" is trained with
-    `settings` as they are; baselines and peers choose what they choose inside the training part.
+    `settings` as they are; baselines choose what they choose inside the training part.
 
     Parameters
     ----------
     bags : Bags
-        Labelled; groups, where there are any, keep the inner splits disjoint.
+        Labeled; groups, where there are any, keep the inner splits disjoint.
     methods : sequence of str
-        At least two names, see `known_methods`; the others are compared with the first.
+        At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
     folds : sequence of Fold
         From `repeated_folds`, or ``(repeat, fold, train, test)`` of your own. The repeat is the seed.
     settings : FitConfig, optional
         All other settings of the methods trained here.
     lrs, margins : sequence of float
         Candidates; the first of equals is taken. Margins concern the AUC objectives alone. Default of the learning
-        rates: `midam.compare.plan.LEARNING_RATES` of the optimizer that `settings` settle on.
+        rates: `midam.compare.LEARNING_RATES` of the optimizer that `settings` settle on.
     select : {"best", "last"}
         Epoch that is tested.
     out : str or Path, optional
-        Folder that keeps the trials, and gets summary.csv, summary.md and compare.png. A second call with the same
-        arguments computes what is missing there; further methods may be named.
+        Folder that keeps the trials, and gets trials.csv, summary.csv, summary.md and compare.png. A second call with
+        the same arguments computes what is missing there; further methods may be named.
     jobs : int >= 1
         Tasks at a time.
     backend : {"loky", "threading", "ray", "dask"}
@@ -110,41 +105,97 @@ def run_comparison(
     >>> found.summary["auroc"].gt(0.5).all()
     np.True_
     """
-    chosen = find_methods(list(methods))
+    compared = find_methods(methods)
     check_backend(backend, jobs=jobs)
     both_classes(bags)
     checked = check_folds(bags, folds)
     base = (settings or FitConfig()).for_instances(bags.instance_shape)
-    selection = _selection(base, lrs=lrs, margins=margins, select=select)
-    if any(selection.validates(method) for method in chosen) and selection.base.val_fraction == 0:
+    selection = make_selection(base, lrs=lrs, margins=margins, select=select)
+    if any(selection.validates(method) for method in compared) and selection.base.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
-    barred, groups = plan(bags, chosen, checked, selection, done=())
+    barred, groups = plan(bags, compared, checked, selection)
     if not groups:
-        raise _no_fold(bags, barred, len(checked))
-    keeper = _Keeper(None if out is None else Path(out))
-    remarks = [*notes, *fold_remarks(bags, checked)]
-    with keeper.alone():
-        keeper.open(_record(bags, checked, selection), chosen)
-        barred, groups = plan(bags, chosen, checked, selection, done={row.key for row in keeper.rows})
-        keeper.add(barred)
-        progress = _Progress(on_progress, keeper, total=len(chosen) * len(checked))
+        reasons = {result["status"] for _, result in barred}
+        raise _no_fold(bags, len(checked), no_validation=NO_VALIDATION in reasons)
+    folder, names = None if out is None else Path(out), [method.name for method in compared]
+    total = len(compared) * len(checked)
+    with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
+        store.keep([name for name, _ in barred], [result for _, result in barred])
         try:
-            with use_backend(backend, jobs=jobs):
-                _compute(bags, groups, keeper, progress, measure=measure_memory)
+            _compute(
+                bags,
+                groups,
+                store,
+                folder,
+                jobs=jobs,
+                backend=backend,
+                measure=measure_memory,
+                report=on_progress,
+                total=total,
+            )
         except KeyboardInterrupt:
-            if keeper.folder is None:
+            if folder is None:
                 raise
             raise RunStoppedError(
-                f"stopped; {keeper.folder} holds {len(keeper.rows)} of {progress.total} trials. The same command goes "
-                "on from there"
+                f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
             ) from None
-        comparison = make_comparison(keeper.rows, [method.name for method in chosen], checked, remarks=remarks)
-        keeper.finish(comparison, title=f"{bags.source}: {len(checked)} folds")
+        comparison = make_comparison(store.rows, names, checked, remarks=[*notes, *fold_remarks(bags, checked)])
+        if folder is not None:
+            _write(folder, comparison, title=f"{bags.source}: {len(checked)} folds")
     return comparison
 
 
-def _no_fold(bags: Bags, barred: Sequence[TrialRow], count: int) -> BagDataError:
-    if any(row.status == NO_VALIDATION for row in barred):
+def _compute(
+    bags: Bags,
+    groups: Sequence[Group[Task]],
+    store: TrialStore,
+    folder: Path | None,
+    *,
+    jobs: int,
+    backend: str,
+    measure: bool,
+    report: OnProgress | None,
+    total: int,
+) -> None:
+    """Compute the groups that the store does not hold; each is kept as it finishes."""
+    missing = store.missing(groups)
+    there = total - sum(len(group.names) for group in missing)
+    peaks = peaks_mib(bags, _unmeasured(missing, store)) if measure else {}
+    told: set[str] = set()
+
+    def keep(group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
+        for message in dict.fromkeys(message for _, messages in results for message in messages):
+            if message not in told:
+                told.add(message)
+                warn(message, UserWarning, stacklevel=4)
+        outcomes, peak = [found for found, _ in results], peaks.pop(group.tasks[0].method.name, None)
+        store.keep(group.names, group_results(bags, group, outcomes, peak=peak))
+        if folder is not None:
+            write_trials(folder / "trials.csv", store.rows)
+
+    def progress(done: float) -> None:
+        if report is not None:
+            report(min(there + done, total), total)
+
+    progress(0)
+    if folder is not None:
+        write_trials(folder / "trials.csv", store.rows)
+    compute(missing, partial(run_task, bags), keep=keep, jobs=jobs, backend=backend, on_progress=progress)
+
+
+def _unmeasured(groups: Sequence[Group[Task]], store: TrialStore) -> dict[str, Task]:
+    """A task of each method whose peak memory is not known yet."""
+    known = {row["method"] for row in store.rows if row["peak_mib"] is not None}
+    first: dict[str, Task] = {}
+    for group in groups:
+        name = group.tasks[0].method.name
+        if name not in known:
+            first.setdefault(name, group.tasks[0])
+    return first
+
+
+def _no_fold(bags: Bags, count: int, *, no_validation: bool) -> BagDataError:
+    if no_validation:
         return BagDataError(
             "Expected training parts that can spare validation bags of both classes, got none that can, of "
             f"{count} (in {bags.source}); give one of --lrs and --margins with --select last, which needs no "
@@ -156,158 +207,32 @@ def _no_fold(bags: Bags, barred: Sequence[TrialRow], count: int) -> BagDataError
     )
 
 
-class _Keeper:
-    """The rows, and the folder that keeps them."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        self.rows: list[TrialRow] = []
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other comparisons out of the folder."""
-        if self.folder is None or (self.folder.exists() and not self.folder.is_dir()):
-            yield  # nothing to hold, or nothing that `open` takes
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            busy = (
-                f"Expected no other comparison in {self.folder}, got one that is running; wait for its end, or choose "
-                "another --out."
-            )
-            with held(self.folder, busy=ConfigError(busy)):
-                yield
-
-    def open(self, record: dict[str, Any], methods: Sequence[Method]) -> None:
-        """Take up what is there; refuse a folder of something else."""
-        if self.folder is None:
-            return
-        path = self.folder / "config.yaml"
-        names = [method.name for method in methods]
-        if path.exists():
-            kept = read_yaml(path)
-            # Settings that came after the comparison was started stand at their defaults.
-            kept["settings"] = {**to_dict(FitConfig()), **kept.get("settings", {})}
-            # The same bags under another path are the same bags.
-            changed = [key for key, value in record.items() if kept.get(key) != value and key != "data"]
-            if changed:
-                raise ConfigError(
-                    f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
-                    "another --out, or repeat the command as it was."
-                )
-        elif self.folder.exists() and (not self.folder.is_dir() or {*os.listdir(self.folder)} - {LOCK}):
+def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
+    """Take up what is in the folder; refuse one of something else."""
+    if folder is None:
+        return TrialStore()
+    path, journal = folder / "config.yaml", folder / "trials.jsonl"
+    if path.exists():
+        kept = read_yaml(path)
+        # The same bags under another path are the same bags; further methods may be named.
+        changed = [key for key in record if key not in ("data", "methods") and kept.get(key) != record[key]]
+        if changed:
             raise ConfigError(
-                f"Expected a new folder or that of a comparison, got {self.folder}, which holds something else; choose "
-                "another --out."
+                f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
+                "another --out, or repeat the command as it was."
             )
-        write_text(path, yaml_text({**record, "methods": names}))
-        self.rows = start_trials(self.folder / "trials.csv")
-
-    def add(self, rows: Sequence[TrialRow]) -> None:
-        """Keep rows that are not there yet."""
-        there = {row.key for row in self.rows}
-        fresh = [row for row in rows if row.key not in there]
-        if fresh and self.folder is not None:
-            append_trials(self.folder / "trials.csv", fresh)
-        self.rows += fresh
-
-    def finish(self, comparison: Comparison, *, title: str) -> None:
-        """Write summary and picture."""
-        if self.folder is None:
-            return
-        records = comparison.summary.astype(object).where(comparison.summary.notna(), None).to_dict("records")
-        write_text(
-            self.folder / "summary.csv",
-            csv_text(SUMMARY_COLUMNS, [{str(key): value for key, value in row.items()} for row in records]),
+    elif folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not journal.exists())):
+        raise ConfigError(
+            f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
+            "another --out."
         )
-        write_text(self.folder / "summary.md", comparison.markdown())
-        plot_comparison(self.folder / "compare.png", comparison.summary, title=title)
-
-
-class _Progress:
-    """Counts finished trials; the candidates of a trial in equal parts."""
-
-    def __init__(self, report: OnProgress | None, keeper: _Keeper, *, total: int) -> None:
-        self.report, self.keeper, self.total, self.partial = report, keeper, total, 0.0
-
-    def update(self) -> None:
-        """Report where things stand."""
-        if self.report is not None:
-            self.report(min(len(self.keeper.rows) + self.partial, self.total), self.total)
-
-
-def _compute(bags: Bags, groups: Sequence[Group], keeper: _Keeper, progress: _Progress, *, measure: bool) -> None:
-    outcomes: list[dict[int, list[Outcome]]] = [{} for _ in groups]
-    told: set[str] = set()
-    there = {row.key for row in keeper.rows}
-    progress.update()
-    peaks = peaks_mib(bags, _unmeasured(groups, keeper.rows)) if measure else {}
-    with _results(bags, groups) as results:
-        for g, t, found, messages in results:
-            group, outcomes[g][t] = groups[g], found
-            for message in messages:
-                if message not in told:
-                    told.add(message)
-                    warn(message, UserWarning, stacklevel=3)
-            share = sum((group.method.name, f.repeat, f.fold) not in there for f in group.folds) / len(group.tasks)
-            progress.partial += share
-            if len(outcomes[g]) == len(group.tasks):
-                progress.partial -= share * len(group.tasks)
-                of_tasks = [outcomes[g].pop(t) for t in range(len(group.tasks))]
-                keeper.add(group.rows(bags, of_tasks, peak=peaks.pop(group.method.name, None)))
-            progress.update()
-
-
-@contextmanager
-def _results(bags: Bags, groups: Sequence[Group]) -> Iterator[Iterator[_Result]]:
-    """Results of all tasks as they come; leaving stops what still runs."""
-    calls = [delayed(_run)(bags, task, g, t) for g, group in enumerate(groups) for t, task in enumerate(group.tasks)]
-    backend, jobs = get_active_backend()
-    if backend.supports_return_generator:
-        # One task at a time in the queue of a worker: a stop has little to wait for.
-        made = Parallel(return_as="generator_unordered", batch_size=1)(calls)
-    else:
-        made = _in_rounds(calls, size=2 * jobs)
-    with closing(made) as results:
-        yield results
-
-
-def _in_rounds(calls: Sequence[Any], *, size: int) -> Iterator[_Result]:
-    """Results for a backend (Ray's) that returns whole lists only: a round of tasks after the other."""
-    for low in range(0, len(calls), size):
-        yield from Parallel(batch_size=1)(calls[low : low + size])
-
-
-def _run(bags: Bags, task: Task, g: int, t: int) -> _Result:
-    return g, t, *run_task(bags, task)
-
-
-def _unmeasured(groups: Sequence[Group], rows: Sequence[TrialRow]) -> dict[str, Task]:
-    """A task of each method whose peak memory is not known yet."""
-    known = {row.method for row in rows if row.peak_mib is not None}
-    first: dict[str, Task] = {}
-    for group in groups:
-        if group.method.name not in known:
-            first.setdefault(group.method.name, group.tasks[0])
-    return first
-
-
-def _selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
-    if select not in ("best", "last"):
-        raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
-    lrs = LEARNING_RATES[base.primal()[0]] if lrs is None else lrs
-    for name, values in (("lr", lrs), ("margin", margins)):
-        if not len(values):
-            raise ConfigError(f"Expected at least one {name}, got none; give one.")
-        for value in values:
-            from_dict({**to_dict(base), name: value})
-    # The weights of the last epoch are asked for; selection happens here.
-    return Selection(
-        replace(base, select="last", patience=None), [float(x) for x in lrs], [*map(float, margins)], select
-    )
+    store = open_trials(journal)
+    write_text(path, yaml_text(record))
+    return store
 
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
-    """What may not differ between two calls that share a folder."""
+    """What may not differ between two calls that share a folder, but for the path of the data."""
     return {
         "version": __version__,
         "data": bags.source,
@@ -318,3 +243,12 @@ def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str
         "select": selection.select,
         "settings": to_dict(selection.base),
     }
+
+
+def _write(folder: Path, comparison: Comparison, *, title: str) -> None:
+    """Write summary and picture."""
+    records = comparison.summary.astype(object).where(comparison.summary.notna(), None).to_dict("records")
+    text = csv_text(SUMMARY_COLUMNS, [{str(key): value for key, value in row.items()} for row in records])
+    write_text(folder / "summary.csv", text)
+    write_text(folder / "summary.md", comparison.markdown())
+    plot_comparison(folder / "compare.png", comparison.summary, title=title)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from midam.compare.engine import Row
 from midam.compare.folds import Fold
 from midam.compare.statistics import corrected_interval
-from midam.compare.trials import COLUMNS, DIVERGED, NO_VALIDATION, ONE_CLASS_TEST, ONE_CLASS_TRAIN, TrialRow
+from midam.compare.trials import COLUMNS, DIVERGED, NO_VALIDATION, ONE_CLASS_TEST, ONE_CLASS_TRAIN
 
 SUMMARY_COLUMNS = [
     *("method", "folds", "auroc", "auroc_low", "auroc_high", "auprc"),
@@ -30,7 +31,7 @@ class Comparison:
     Attributes
     ----------
     trials : DataFrame
-        A row a trial, with the columns of `midam.compare.trials.TrialRow`, by method, repeat and fold.
+        A row a trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
         A row a method: `folds` used, mean `auroc` with its 95% interval, mean `auprc`, mean paired `difference` to
         the first method with its 95% interval over `paired_folds`, mean `seconds` a trial, `peak_mib`, and the folds
@@ -76,18 +77,18 @@ class Comparison:
 
 
 def make_comparison(
-    rows: Sequence[TrialRow], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
+    rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
 ) -> Comparison:
     """Tables of the trials of these methods on these folds."""
     ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
-    by_method: dict[str, dict[tuple[int, int], TrialRow]] = {name: {} for name in methods}
+    by_method: dict[str, dict[tuple[int, int], Row]] = {name: {} for name in methods}
     for row in rows:
-        if row.method in by_method and (row.repeat, row.fold) in ratios:
-            by_method[row.method][row.repeat, row.fold] = row
+        if row["method"] in by_method and (row["repeat"], row["fold"]) in ratios:
+            by_method[row["method"]][row["repeat"], row["fold"]] = row
     first = by_method[methods[0]]
-    summary = [_summarise(name, by_method[name], first, ratios) for name in methods]
+    summary = [_summarize(name, by_method[name], first, ratios) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
-    trials = pd.DataFrame([{column: getattr(row, column) for column in COLUMNS} for row in ordered], columns=COLUMNS)
+    trials = pd.DataFrame(ordered, columns=COLUMNS)
     return Comparison(trials, pd.DataFrame(summary, columns=SUMMARY_COLUMNS), tuple(remarks))
 
 
@@ -100,19 +101,19 @@ def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) ->
     return f"{value:{form}} " + ("[-]" if not np.isfinite(low) else f"[{low:{form}}, {high:{form}}]")
 
 
-def _summarise(
+def _summarize(
     name: str,
-    rows: Mapping[tuple[int, int], TrialRow],
-    first: Mapping[tuple[int, int], TrialRow],
+    rows: Mapping[tuple[int, int], Row],
+    first: Mapping[tuple[int, int], Row],
     ratios: Mapping[tuple[int, int], float],
 ) -> dict[str, Any]:
-    used = {key: row.auroc for key, row in rows.items() if row.auroc is not None}
-    reference = {key: row.auroc for key, row in first.items() if row.auroc is not None and rows is not first}
+    used = {key: row["auroc"] for key, row in rows.items() if row["auroc"] is not None}
+    reference = {key: row["auroc"] for key, row in first.items() if row["auroc"] is not None and rows is not first}
     areas = corrected_interval(list(used.values()), ratio=_mean(ratios[key] for key in used))
     pairs = {key: area - reference[key] for key, area in used.items() if key in reference}
     gaps = corrected_interval(list(pairs.values()), ratio=_mean(ratios[key] for key in pairs))
-    peaks = [row.peak_mib for row in rows.values() if row.peak_mib is not None]
-    statuses = [row.status for row in rows.values()]
+    peaks = [row["peak_mib"] for row in rows.values() if row["peak_mib"] is not None]
+    statuses = [row["status"] for row in rows.values()]
     return {
         "method": name,
         "folds": areas.trials,
@@ -120,12 +121,12 @@ def _summarise(
         # The t interval knows nothing of the range of an AUROC.
         "auroc_low": float(np.maximum(areas.low, 0.0)),
         "auroc_high": float(np.minimum(areas.high, 1.0)),
-        "auprc": _mean(rows[key].auprc for key in used),
+        "auprc": _mean(rows[key]["auprc"] for key in used),
         "difference": gaps.mean,
         "difference_low": float(np.maximum(gaps.low, -1.0)),
         "difference_high": float(np.minimum(gaps.high, 1.0)),
         "paired_folds": gaps.trials,
-        "seconds": _mean(rows[key].seconds for key in used),
+        "seconds": _mean(rows[key]["seconds"] for key in used),
         "peak_mib": max(peaks, default=np.nan),
         "one_class": statuses.count(ONE_CLASS_TEST) + statuses.count(ONE_CLASS_TRAIN),
         "no_validation": statuses.count(NO_VALIDATION),

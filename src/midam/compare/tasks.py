@@ -4,7 +4,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from midam.compare.folds import Fold, Positions
-from midam.compare.methods import Method
+from midam.compare.methods import ComparedMethod
 from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
@@ -31,7 +31,7 @@ class Task:
 
     Attributes
     ----------
-    method : Method
+    method : ComparedMethod
         The method.
     config : FitConfig, optional
         The candidate, of a method trained here.
@@ -43,7 +43,7 @@ class Task:
         The epoch is selected too.
     """
 
-    method: Method
+    method: ComparedMethod
     config: FitConfig | None
     folds: Sequence[Fold]
     parts: Sequence[tuple[Positions, Positions]]
@@ -115,13 +115,12 @@ def _pick(
 
 def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
     fold, (train, _) = task.folds[number], task.parts[number]
-    runner = task.method.runner
-    if runner is None:
-        raise TypeError(f"{task.method.name} has no runner")
-    # The peers draw from torch's global state as well; baselines of scikit-learn do not.
-    with _TURN if task.method.uses_torch else threading.Lock():
+    baseline = task.method.baseline
+    if baseline is None:
+        raise TypeError(f"{task.method.name} is no baseline")
+    with _TURN if baseline.uses_torch else nullcontext():
         started = time.perf_counter()
-        scores = runner(bags, Trial(train, fold.test, fold.repeat))
+        scores = baseline.score(bags, Trial(train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
     if not np.isfinite(scores).all():
         return Outcome(DIVERGED, None, None, seconds)

@@ -1,14 +1,26 @@
-"""`trials.csv`: a row a trial, appended as trials finish, read again by a run that goes on."""
+"""A trial of a comparison, one method on one fold, as a row of `trials.csv`.
+
+| column | what |
+|---|---|
+| `method`, `repeat`, `fold` | what names the trial |
+| `auroc`, `auprc` | of the test bags; empty unless the status is "ok" |
+| `seconds` | wall time of the trial, selection included; trials trained in lockstep share theirs equally |
+| `peak_mib` | peak memory of one training above libraries and data; measured in one trial a method |
+| `lr`, `margin` | of the scorer that was tested; empty where the method has none |
+| `epoch` | epoch whose weights were tested |
+| `test_bags`, `test_positives` | counts |
+| `seed` | of validation part, weights and sampling |
+| `status` | "ok", "diverged", or why the fold is left out: "one-class-test", "one-class-train", "no-validation" |
+"""
 
 import csv
-import dataclasses
 import io
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from midam.compare.engine import Row, TrialStore
+from midam.compare.folds import Fold
+from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.files import write_text
 
@@ -19,131 +31,49 @@ ONE_CLASS_TRAIN = "one-class-train"
 NO_VALIDATION = "no-validation"
 STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
 
-Key = tuple[str, int, int]
+_MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
+COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
 
 
-@dataclass(frozen=True)
-class TrialRow:
-    """One method on one fold.
-
-    Attributes
-    ----------
-    method : str
-        Its name.
-    repeat, fold : int
-        The fold.
-    auroc, auprc : float or None
-        Of the test bags; None unless the status is "ok".
-    seconds : float or None
-        Wall time of the trial, selection included; trials trained in lockstep share theirs equally.
-    peak_mib : float or None
-        Peak memory of one training in MiB above libraries and data; measured in one trial a method.
-    lr, margin : float or None
-        Of the scorer that was tested; None where the method has none.
-    epoch : int or None
-        Epoch whose weights were tested.
-    test_bags, test_positives : int
-        Counts.
-    seed : int
-        Of validation part, weights and sampling.
-    status : str
-        "ok"; "diverged"; "one-class-test", "one-class-train": no AUROC, or nothing to learn, without both classes;
-        "no-validation": the training part cannot spare a validation part with both classes.
-    """
-
-    method: str
-    repeat: int
-    fold: int
-    auroc: float | None
-    auprc: float | None
-    seconds: float | None
-    peak_mib: float | None
-    lr: float | None
-    margin: float | None
-    epoch: int | None
-    test_bags: int
-    test_positives: int
-    seed: int
-    status: str
-
-    @property
-    def key(self) -> Key:
-        """What names the trial."""
-        return self.method, self.repeat, self.fold
+def trial_name(method: str, fold: Fold) -> Row:
+    """What names a trial."""
+    return {"method": method, "repeat": fold.repeat, "fold": fold.fold}
 
 
-COLUMNS = [field.name for field in dataclasses.fields(TrialRow)]
-_INTEGERS = ("repeat", "fold", "epoch", "test_bags", "test_positives", "seed")
-_TEXTS = ("method", "status")
+def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: float | None) -> Row:
+    """The other columns of a trial; what was not measured is None."""
+    positives = int(bags.require_labels()[fold.test].sum())
+    counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
+    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status}
 
 
-def start_trials(path: Path) -> list[TrialRow]:
-    """Rows of `trials.csv`; makes the file where there is none, and drops a last line that was not finished.
+def open_trials(path: Path) -> TrialStore:
+    """Trials in a journal.
 
     Raises
     ------
+    ConfigError
+        If another process has it.
     CheckpointError
-        If the file is no such table.
+        If a line is no trial.
     """
-    if not path.exists():
-        write_text(path, ",".join(COLUMNS) + "\n")
-        return []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise CheckpointError(
-            f"Expected text in UTF-8, got other bytes (in {path}, line {line}); remove the line to compute the trial "
-            "again."
-        ) from None
-    whole = text[: text.rfind("\n") + 1]
-    rows = _parse(whole, path)
-    if whole != text:
-        write_text(path, whole)
-    return rows
-
-
-def append_trials(path: Path, rows: Iterable[TrialRow]) -> None:
-    """Append rows in one write and see them on the disk."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    # Floats in full, as csv writes them: a row that is read again is the row that was written.
-    writer.writerows([getattr(row, column) for column in COLUMNS] for row in rows)
-    with path.open("ab", buffering=0) as file:
-        file.write(text.getvalue().encode())
-        os.fsync(file.fileno())
-
-
-def _parse(text: str, path: Path) -> list[TrialRow]:
-    lines = csv.reader(io.StringIO(text))
-    if next(lines, None) != COLUMNS:
-        raise CheckpointError(
-            f"Expected the columns {','.join(COLUMNS)}, got others (in {path}); choose another --out."
-        )
-    rows = []
-    for number, line in enumerate(lines, start=2):
-        try:
-            fields: dict[str, Any] = {name: _value(name, cell) for name, cell in zip(COLUMNS, line, strict=True)}
-            rows.append(_sound(TrialRow(**fields)))
-        except (ValueError, TypeError):
+    store = TrialStore(path)
+    for number, row in enumerate(store.rows, start=1):
+        area, status = row.get("auroc"), row.get("status")
+        sound = status != OK or (isinstance(area, float) and 0 <= area <= 1)
+        if list(row) != COLUMNS or status not in STATUSES or not sound:
+            store.close()
             raise CheckpointError(
-                f"Expected a trial of {len(COLUMNS)} fields, with an AUROC in [0, 1] where its status is ok, got "
+                f"Expected a trial with {', '.join(COLUMNS)}, and an AUROC in [0, 1] where its status is ok, got "
                 f"something else (in {path}, line {number}); remove the line to compute the trial again."
-            ) from None
-    return rows
+            )
+    return store
 
 
-def _sound(row: TrialRow) -> TrialRow:
-    if row.status == OK and (row.auroc is None or not 0 <= row.auroc <= 1):
-        raise ValueError(row.auroc)
-    return row
-
-
-def _value(name: str, cell: str) -> str | int | float | None:
-    if name in _TEXTS:
-        if name == "status" and cell not in STATUSES:
-            raise ValueError(cell)
-        return cell
-    if cell == "":
-        return None
-    return int(cell) if name in _INTEGERS else float(cell)
+def write_trials(path: Path, rows: Iterable[Row]) -> None:
+    """Write the trials as CSV, floats in full."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

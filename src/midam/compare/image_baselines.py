@@ -1,4 +1,8 @@
-"""What an image says before anything is learned from it: colours, and the size of what a volume shows."""
+"""Baselines of images: what they say before anything is learned from them.
+
+- `rgb-logistic`, `rgb-trees`: mean and standard deviation of each channel; logistic regression, and trees.
+- `voxel-logistic`: the number of voxels of a volume above its least intensity; logistic regression.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.compare.baselines import BagStatisticsLogistic, BagStatisticsTrees
 from midam.compare.folds import Positions
 from midam.data.bags import Bags
 from midam.data.validate import row_chunks
@@ -14,7 +19,7 @@ from midam.errors import ConfigError
 _STACKED = 2  # axes of an instance, channel and place, from which it is an image
 
 
-def colour_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
+def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
     """Mean and standard deviation of each channel over all pixels of each bag, read a chunk at a time.
 
     Parameters
@@ -37,10 +42,9 @@ def colour_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
     Examples
     --------
     >>> image = np.array([0, 2], dtype=np.uint8).reshape(1, 1, 1, 2)
-    >>> colour_statistics(Bags.from_list([image]), np.array([0]))
+    >>> color_statistics(Bags.from_list([image]), np.array([0]))
     array([[1., 1.]])
     """
-    _require_images(bags)
     found = []
     for number in index.tolist():
         count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
@@ -67,7 +71,6 @@ def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
     >>> voxel_counts(Bags.from_list([np.array([0, 7, 9, 0]).reshape(2, 1, 1, 2)]), np.array([0]))
     array([[2.]])
     """
-    _require_images(bags)
     found = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0
@@ -81,14 +84,29 @@ def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def _require_images(bags: Bags) -> None:
+class ColorLogistic(BagStatisticsLogistic):
+    """`rgb-logistic`."""
+
+    statistics = staticmethod(color_statistics)
+
+
+class ColorTrees(BagStatisticsTrees):
+    """`rgb-trees`."""
+
+    statistics = staticmethod(color_statistics)
+
+
+class VoxelLogistic(BagStatisticsLogistic):
+    """`voxel-logistic`."""
+
+    statistics = staticmethod(voxel_counts)
+
+
+def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
     if len(bags.instance_shape) < _STACKED:
         raise ConfigError(
             f"Expected images for this baseline, got instances of shape {list(bags.instance_shape)} (in "
             f"{bags.source}); name a baseline of feature vectors, such as bag-statistics-logistic."
         )
-
-
-def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
     for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
         yield np.asarray(bags.instances[low:high])

@@ -1,0 +1,202 @@
+"""The engine of trials: which are wanted, which of them are done, and the missing ones computed side by side.
+
+A trial is a row, a dictionary of what JSON takes, and is known by the fields that name it. Trials that are computed
+together are a `Group`. A stopped call computes at its next start what is missing; groups are always computed whole,
+since trainings in lockstep agree bit for bit only in the same company.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from joblib import Parallel, delayed
+from joblib.parallel import get_active_backend
+
+from midam.compare.backend import use_backend
+from midam.errors import CheckpointError, ConfigError
+from midam.files import Journal
+
+Row = dict[str, Any]
+Task = TypeVar("Task")
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Generic[Task]):
+    """Trials that are computed together.
+
+    Attributes
+    ----------
+    names : sequence of dict
+        What each trial is known by.
+    tasks : sequence
+        Computed side by side, each wherever there is room; together they make the rows.
+    """
+
+    names: Sequence[Row]
+    tasks: Sequence[Task]
+
+
+class TrialStore:
+    """Rows of finished trials, kept in a journal of one process at a time, or in memory alone.
+
+    Leave the context, or call `close`, to let go of the journal; one without rows is removed.
+
+    Parameters
+    ----------
+    path : Path, optional
+        File of the journal; it and its folder are made.
+
+    Raises
+    ------
+    ConfigError
+        If another process has the journal.
+    CheckpointError
+        If a line of it is damaged. A last line that a crash cut off is dropped.
+
+    Examples
+    --------
+    >>> store = TrialStore()
+    >>> store.add([{"method": "midam", "fold": 0, "auroc": 0.9}])
+    >>> store.find([{"fold": 0, "method": "midam"}, {"fold": 1, "method": "midam"}])
+    [{'method': 'midam', 'fold': 0, 'auroc': 0.9}, None]
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self._journal: Journal | None = None
+        self._indexes: dict[tuple[str, ...], dict[str, Row]] = {}
+        if path is None:
+            return
+        busy = f"Expected no other process that adds to {path}, got one that is running; wait for its end."
+        self._journal = Journal(path, busy=ConfigError(busy))
+        self.rows = list(self._journal.rows)
+        damaged = self._journal.damaged
+        if damaged is None:
+            damaged = next((n for n, row in enumerate(self.rows, start=1) if not isinstance(row, dict)), None)
+        if damaged is not None:
+            self.close()
+            raise CheckpointError(
+                f"Expected a trial in each line, got damage (in {path}, line {damaged}); remove the line to compute "
+                "the trial again."
+            )
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep rows; they are on the disk when this returns."""
+        new = list(rows)
+        if self._journal is not None:
+            self._journal.add(new)
+        self.rows += new
+        for fields, index in self._indexes.items():
+            index.update((_key(row, fields), row) for row in new)
+
+    def find(self, names: Sequence[Row]) -> list[Row | None]:
+        """The row of each name, None where there is none yet; all names have the same fields."""
+        if not names:
+            return []
+        fields = tuple(sorted(names[0]))
+        if fields not in self._indexes:
+            self._indexes[fields] = {_key(row, fields): row for row in self.rows}
+        return [self._indexes[fields].get(_key(name, fields)) for name in names]
+
+    def select(self, *names: Row) -> list[Row]:
+        """All rows that have the fields of one of the names, in the order of the store."""
+        return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
+
+    def missing(self, groups: Iterable[Group[Task]]) -> list[Group[Task]]:
+        """The groups that are not done; all names have the same fields."""
+        every = list(groups)
+        found = iter(self.find([name for group in every for name in group.names]))
+        undone = [[next(found) is None for _ in group.names] for group in every]
+        return [group for group, own in zip(every, undone, strict=True) if any(own)]
+
+    def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:
+        """Add the rows of names that are not there yet, each with its result."""
+        held = self.find(names)
+        self.add({**n, **r} for n, r, row in zip(names, results, held, strict=True) if row is None)
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self._journal is not None:
+            self._journal.close() if self.rows or self._journal.damaged else self._journal.remove()
+            self._journal = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def compute(
+    groups: Sequence[Group[Task]],
+    function: Callable[[Task], Any],
+    *,
+    keep: Callable[[Group[Task], list[Any]], None],
+    jobs: int = 1,
+    backend: str = "loky",
+    on_progress: Callable[[float], None] | None = None,
+) -> None:
+    """Compute the tasks of all groups side by side, and keep each group as it finishes.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        What is missing, in the order in which it is begun.
+    function : callable
+        Computes a task. It, the tasks and the results can be pickled.
+    keep : callable
+        Called with a group and the results of its tasks.
+    jobs : int >= 1
+        Tasks at a time.
+    backend : {"loky", "threading", "ray", "dask"}
+        Where they run, see `midam.compare.backend`.
+    on_progress : callable, optional
+        Called with the number of trials that are done, the tasks of a group counting in equal parts.
+
+    Examples
+    --------
+    >>> groups = [Group([{"x": 1}, {"x": 2}], [1, 2]), Group([{"x": 3}], [3])]
+    >>> compute(groups, str, keep=lambda group, results: print(len(group.names), results), backend="threading")
+    2 ['1', '2']
+    1 ['3']
+    """
+    if not groups:
+        return
+    found: list[dict[int, Any]] = [{} for _ in groups]
+    done = 0.0
+    with use_backend(backend, jobs=jobs), closing(_results(groups, function)) as results:
+        for g, t, result in results:
+            found[g][t] = result
+            if len(found[g]) == len(groups[g].tasks):
+                keep(groups[g], [found[g].pop(i) for i in range(len(groups[g].tasks))])
+            done += len(groups[g].names) / len(groups[g].tasks)
+            if on_progress is not None:
+                on_progress(done)
+
+
+def _results(groups: Sequence[Group[Task]], function: Callable[[Task], Any]) -> Generator[tuple[int, int, Any]]:
+    """Results of all tasks as they come; closing stops what still runs."""
+    calls = [
+        delayed(_run)(function, task, g, t) for g, group in enumerate(groups) for t, task in enumerate(group.tasks)
+    ]
+    backend, jobs = get_active_backend()
+    if backend.supports_return_generator:
+        # One task at a time in the queue of a worker: a stop has little to wait for.
+        with closing(Parallel(return_as="generator_unordered", batch_size=1)(calls)) as results:
+            yield from results
+    else:
+        # Ray's backend returns whole lists only: a round of tasks after the other.
+        for low in range(0, len(calls), 2 * jobs):
+            yield from Parallel(batch_size=1)(calls[low : low + 2 * jobs])
+
+
+def _run(function: Callable[[Task], Any], task: Task, g: int, t: int) -> tuple[int, int, Any]:
+    return g, t, function(task)
+
+
+def _key(row: Row, fields: Sequence[str]) -> str:
+    return json.dumps([row.get(field) for field in fields])

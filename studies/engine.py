@@ -1,0 +1,245 @@
+"""The engine of the studies, on that of `midam compare`: trials on disk, the missing ones computed, their time noted.
+
+A study says which trials it wants (`Group`, each trial named by `trial_name`) and how a group is computed. Its store,
+one line of JSON a trial, grows as groups finish, so that a stopped study goes on where it was. Beside a page it is
+published packed, `trials/NAME.jsonl.gz`: figures can be checked, and the study carried on by someone who has not the
+machine that it began on.
+"""
+
+import gzip
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from rich.console import Console
+from rich.progress import MofNCompleteColumn
+
+from midam.compare.engine import Group, Row, TrialStore, compute
+from midam.data.bags import Bags
+from midam.errors import BagDataError, DataNotFoundError
+from midam.files import write_bytes
+from midam.report.terminal import LiveProgress
+from midam.train.config import FitConfig, to_dict
+from studies.options import StudyOptions
+
+Task = TypeVar("Task")
+
+# How a file of published trials ends.
+PACKED = ".jsonl.gz"
+# Of the trials of each kind; raised when their meaning changes, so that no row of before is taken for one of after.
+VERSIONS = {
+    "table2": 1,
+    "curves": 1,
+    "unit-tests": 1,
+    "images": 1,
+    "image-curves": 1,
+    "regime": 1,
+    "defaults": 2,
+    "complexity": 1,
+    "tracking": 2,
+}
+# Settings that the rows of a study name themselves, or that change no number.
+_NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
+# Settings that are older than the first trials; a later one counts where it is not left at its default, so that
+# trials that were finished before there was such a setting stay valid.
+_FIRST = (
+    "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
+    "num_instances state_rate state_schedule lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
+    "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
+    "label_column groups split coords ignore allow_leakage precision"
+)
+# Their defaults were once these numbers, and still are for the mlp.
+_ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
+
+
+class Store(TrialStore):
+    """Finished trials of studies, ``CACHE/NAME.jsonl``, and the time that they took.
+
+    Parameters
+    ----------
+    cache : Path
+        Folder of the finished trials.
+    name : str
+        Of the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> cache = Path(tempfile.mkdtemp())
+    >>> with Store(cache, "trials") as store:
+    ...     store.add([{"split": 0, "auroc": 0.9}])
+    >>> with Store(cache, "trials") as store:
+    ...     store.rows
+    [{'split': 0, 'auroc': 0.9}]
+    """
+
+    def __init__(self, cache: Path, name: str) -> None:
+        self.file = cache / f"{name}.jsonl"
+        super().__init__(self.file)
+
+    def wall_time(self, section: str | None = None) -> float:
+        """Seconds that were spent on a section (or on all), over all calls that were stopped and continued."""
+        return float(sum(row["wall"] for row in self.rows if "wall" in row and section in (None, row["section"])))
+
+    def publish(self, folder: Path) -> Path:
+        """Write ``FOLDER/NAME.jsonl.gz``, byte for byte the same from the same rows; returns its path."""
+        path = folder / f"{self.file.stem}{PACKED}"
+        write_packed(path, self.file.read_bytes() if self.rows else b"")
+        return path
+
+
+def trial_name(study: str, **fields: Any) -> Row:
+    """What a trial is known by: its kind, the version of that, and fields of its own.
+
+    Examples
+    --------
+    >>> trial_name("curves", set="musk1", split=0)
+    {'study': 'curves', 'version': 1, 'set': 'musk1', 'split': 0}
+    """
+    return {"study": study, "version": VERSIONS[study], **fields}
+
+
+def complete(
+    groups: Sequence[Group[Task]],
+    function: Callable[[Task], Sequence[Row]],
+    *,
+    store: Store,
+    options: StudyOptions,
+    section: str,
+) -> None:
+    """Compute the groups that the store does not hold, in `options.jobs` processes, and keep their rows.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        What is wanted, each of one task.
+    function : callable
+        Returns the results of a task, one a trial of its group; it and the tasks can be pickled.
+    store : Store
+        Gets the rows, and a row ``{"wall": seconds, "section": section}`` in the end, also when the study is stopped.
+    options : StudyOptions
+        Number of processes, and the console.
+    section : str
+        Name of the section whose time is noted.
+    """
+    missing = store.missing(groups)
+    if not missing:
+        return
+    started = time.perf_counter()
+    total = sum(len(group.names) for group in missing)
+    console = options.console or Console(quiet=True)
+    try:
+        with TrialProgress(section, MofNCompleteColumn(), total=total, console=console) as bar:
+            compute(
+                missing,
+                function,
+                keep=lambda group, results: store.keep(group.names, results[0]),
+                jobs=options.jobs,
+                on_progress=bar.update,
+            )
+    finally:
+        store.add([{"wall": time.perf_counter() - started, "section": section}])
+
+
+class TrialProgress(LiveProgress):
+    """A bar of trials."""
+
+    def update(self, done: float, total: int | None = None) -> None:
+        """Show how many are done, and of how many."""
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def write_packed(path: Path, content: bytes) -> None:
+    """Write a gzip file, the same for the same content, into a folder that is made."""
+    write_bytes(path, gzip.compress(content, compresslevel=9, mtime=0))
+
+
+def read_packed(path: Path) -> list[Row]:
+    """Rows of published trials.
+
+    Raises
+    ------
+    DataNotFoundError
+        If there is no such file.
+    BagDataError
+        If the file is no packed store.
+    """
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected published trials, got no file {path}; name one, e.g. trials/table2{PACKED}.")
+    if not path.name.endswith(PACKED):
+        raise BagDataError(f"Expected published trials, NAME{PACKED}, got {path}; name such a file.")
+    try:
+        return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()]
+    except (OSError, EOFError, ValueError, zlib.error):
+        raise BagDataError(f"Expected lines of JSON packed by gzip, got damage (in {path}); fetch it again.") from None
+
+
+def take_published(path: Path, cache: Path) -> int:
+    """Add published trials that the cache does not hold to it; returns how many.
+
+    Parameters
+    ----------
+    path : Path
+        What `Store.publish` wrote.
+    cache : Path
+        Folder of the finished trials.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> first, second = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    >>> with Store(first, "study") as store:
+    ...     store.add([{"split": 0}, {"split": 1}])
+    ...     packed = store.publish(first / "trials")
+    >>> take_published(packed, second), take_published(packed, second)
+    (2, 0)
+    """
+    rows = read_packed(path)
+    with Store(cache, path.name.removesuffix(PACKED)) as store:
+        held = {json.dumps(row) for row in store.rows}
+        new = [row for row in rows if json.dumps(row) not in held]
+        store.add(new)
+    return len(new)
+
+
+def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
+    """Return a short digest of the settings that the rows do not name, and of the bags.
+
+    Examples
+    --------
+    >>> settings_hash(FitConfig(lr=0.1)) == settings_hash(FitConfig(lr=0.2)) != settings_hash(FitConfig(momentum=0.9))
+    True
+    """
+    usual, first = to_dict(FitConfig()), set(_FIRST.split())
+    # Bags of images have their encoder named by the studies on them.
+    config = config.for_instances((1,))
+    settings = to_dict(config)
+    if config.encoder == "mlp":
+        settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
+    values = {
+        name: value
+        for name, value in settings.items()
+        if name not in _NAMED and (name in first or value != usual[name])
+    }
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    if bags is not None:
+        digest.update(_content(bags))
+    return digest.hexdigest()[:12]
+
+
+def short_digest(content: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Return a short digest of what JSON takes."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=32)
+def _content(bags: Bags) -> bytes:
+    parts = (bags.instances, bags.starts, bags.sizes, bags.require_labels())
+    digests = [hashlib.sha256(np.ascontiguousarray(part).tobytes()).digest() for part in parts]
+    return b"".join(digests)
