@@ -23,26 +23,30 @@ from midam.estimator import MIDAMClassifier
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import auprc, auroc, summarize
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.nn.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling
-from midam.nn.encoders import MLP
-from midam.nn.pooling import (
-    GeneralisedMeanPooling,
+from midam.nn import (
+    MLP,
+    AttentionPooling,
+    BagOutput,
+    BagScorer,
+    EmbeddingAttentionPooling,
+    GatedAttentionPooling,
+    GeneralizedMeanPooling,
     MaxPooling,
     MeanPooling,
     NoisyAndPooling,
     NoisyOrPooling,
+    ResNet20,
     SmoothedMaxPooling,
+    Standardizer,
     make_pooling,
 )
-from midam.nn.resnet import ResNet20
-from midam.nn.scaling import Standardizer
-from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.config import FitConfig
-from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objective import BCE, MinMaxAUC, PairwiseAUC
+from midam.train.gradients import MiniBatch, VarianceReduced
+from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 from midam.train.step import make_optimizer, parameter_groups, train_step
 from midam.train.trainer import Trainer
+from midam.train.training import build_training
 
 __version__ = "0.1.0"
 
@@ -64,7 +68,7 @@ __all__ = [
     "ExactPoint",
     "FitConfig",
     "GatedAttentionPooling",
-    "GeneralisedMeanPooling",
+    "GeneralizedMeanPooling",
     "InstanceReader",
     "InstanceScores",
     "LeakageError",
@@ -91,6 +95,7 @@ __all__ = [
     "auprc",
     "auroc",
     "auroc_interval",
+    "build_training",
     "instance_scores",
     "make_optimizer",
     "make_pooling",

@@ -20,9 +20,9 @@ from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
 from midam.nn.pooling import POOLINGS
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objective import OBJECTIVES, Objective
+from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+from midam.train.objectives import OBJECTIVES, Objective
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 ESTIMATORS = ("minibatch", "vrsp", "exact", "exact-point")

@@ -13,7 +13,7 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch
 from midam.nn.encoders import MLP
 from midam.nn.pooling import POOLINGS, make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.objective import OBJECTIVES, Objective
+from midam.train.objectives import OBJECTIVES, Objective
 
 WIDTH = 4
 SIZES = (7, 3, 12, 5, 1, 4)

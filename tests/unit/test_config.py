@@ -9,7 +9,7 @@ from midam.train.settings import read_yaml, yaml_text
 
 
 def test_settings_survive_yaml(tmp_path):
-    config = FitConfig(lr=1e-5, hidden=[8, 4], pooling="generalised-mean", pooling_args={"p": 3.0}, groups="pätient")
+    config = FitConfig(lr=1e-5, hidden=[8, 4], pooling="generalized-mean", pooling_args={"p": 3.0}, groups="pätient")
     path = tmp_path / "c.yaml"
     path.write_text(yaml_text(to_dict(config)), encoding="utf-8")
     assert from_dict(read_yaml(path)) == config

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
-from midam.nn.stacked import StackedScorer
+from midam.nn.stack import StackedScorer
 from midam.train.config import FitConfig
 from midam.train.cpu import denormals_flushed
 from midam.train.lockstep import Trial, train_trials

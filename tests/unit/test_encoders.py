@@ -15,17 +15,16 @@ from torch import nn
 from midam.data.bags import Bags
 from midam.errors import ConfigError, MidamError
 from midam.evaluate.predict import predict
-from midam.nn.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders import MLP
-from midam.nn.resnet import ResNet20
+from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
+from midam.nn.encoders.resnet import ResNet20
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
+from midam.train.build import build_encoder, build_ensemble, build_method
 from midam.train.config import FitConfig
-from midam.train.encoding import build_encoder
-from midam.train.method import build_ensemble, build_method
-from midam.train.trained import Checkpointed
 from midam.train.trainer import Trainer
+from midam.train.training_scorer import Checkpointed
 
 OWN_NETWORK = """
 import torch
@@ -113,7 +112,7 @@ def train(config, bags):
 
 def saved_weights(folder):
     state = torch.load(folder.model, weights_only=True)["model"]
-    return [value for name, value in state.items() if ".scaler." not in name]
+    return [value for name, value in state.items() if ".standardizer." not in name]
 
 
 def weights(module):
@@ -195,7 +194,7 @@ def test_an_instance_is_encoded_alone(norm: str, sides) -> None:
     together = net(x)[:1]
     # Of one small volume the last stage keeps one value a channel, which batch statistics refuse: two of them.
     alone = net(x[:2])[:1]
-    # Group normalisation in training mode, batch normalisation in evaluation mode only.
+    # Group normalization in training mode, batch normalization in evaluation mode only.
     assert torch.allclose(together, alone, rtol=1e-9) == (norm == "group")
     net.eval()
     assert torch.allclose(net(x)[:1], net(x[:1]), rtol=1e-9)
@@ -208,7 +207,7 @@ def test_gradients_reach_every_weight(sides) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() and p.grad.any() for p in net.parameters())
 
 
-def test_an_unknown_normalisation_is_refused() -> None:
+def test_an_unknown_normalization_is_refused() -> None:
     with pytest.raises(ConfigError, match="norm 'group' or 'batch', got 'layer'"):
         ResNet20(1, norm="layer")
 
@@ -224,8 +223,8 @@ def test_resnet20_3d_trains_on_a_volume_as_the_only_instance() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact"])
-def test_batch_normalisation_is_warned_of(estimator) -> None:
-    with pytest.warns(UserWarning, match=rf"batch normalisation \(at 'stem.1', 19 in all\).*{estimator}") as seen:
+def test_batch_normalization_is_warned_of(estimator) -> None:
+    with pytest.warns(UserWarning, match=rf"batch normalization \(at 'stem.1', 19 in all\).*{estimator}") as seen:
         build_method(
             FitConfig(encoder="resnet20", norm="batch", estimator=estimator), instance_shape=(1, 8, 8), num_bags=4
         )
@@ -514,7 +513,7 @@ def test_checkpointing_keeps_a_fraction_of_the_activations() -> None:
 
 
 def test_checkpointing_refuses_batch_statistics() -> None:
-    with pytest.raises(ConfigError, match="checkpointing, got batch normalisation at '0'"):
+    with pytest.raises(ConfigError, match="checkpointing, got batch normalization at '0'"):
         Checkpointed(nn.Sequential(nn.BatchNorm1d(3)))
     Checkpointed(nn.Sequential(nn.BatchNorm1d(3)).eval())
 
@@ -566,7 +565,7 @@ def test_a_compiled_step_agrees_and_compiles_once() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("changes", [{}, {"precision": "bf16-mixed"}, {"augment": ["flip", "crop", "colour"]}])
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16-mixed"}, {"augment": ["flip", "crop", "color"]}])
 def test_a_step_on_a_gpu_never_waits_for_it(changes) -> None:
     bags = images(16, shape=(3, 16, 16))
     trainer = Trainer(settings(encoder="resnet20", accelerator="cuda", **changes), bags)

@@ -30,10 +30,10 @@ from midam.functional.logmean import moving_average, point_weights, reduce
 from midam.functional.tracking import track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
-from midam.train.objective import OBJECTIVES
+from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+from midam.train.objectives import OBJECTIVES
 
-OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalised-mean": {"learn_exponent": True}}
+OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalized-mean": {"learn_exponent": True}}
 
 
 @pytest.mark.parametrize("objective", list(OBJECTIVES))

@@ -9,10 +9,10 @@ import torch
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.nn.encoders import MLP
-from midam.nn.stacked import StackedScorer
+from midam.nn.stack import StackedScorer
+from midam.train.build import build_method
 from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep import Trial, train_trials
-from midam.train.method import build_method
 from midam.train.trainer import Trainer
 
 keep = MLP.keep_inputs
@@ -23,7 +23,7 @@ METHODS = [
     ("gated-attention", "minibatch", "pairwise"),
     ("noisy-and", "exact", "minmax-auc"),
     ("noisy-or", "minibatch", "bce"),
-    ("generalised-mean", "exact", "pairwise"),
+    ("generalized-mean", "exact", "pairwise"),
     ("mean", "exact", "bce"),
     ("max", "exact", "minmax-auc"),
     ("max", "minibatch", "minmax-auc"),

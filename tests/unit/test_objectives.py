@@ -10,7 +10,7 @@ from torch import Tensor
 
 from midam.errors import ConfigError
 from midam.functional import objectives as f
-from midam.train.objective import BCE, OBJECTIVES, MinMaxAUC, PairwiseAUC
+from midam.train.objectives import BCE, OBJECTIVES, MinMaxAUC, PairwiseAUC
 
 LABELS = [1, 1, 0, 0, 0]
 DTYPES = [(torch.float64, 1e-9), (torch.float32, 1e-5)]

@@ -20,8 +20,8 @@ from midam.paper.stationary import Cell, _Path, make_bags, make_model, run_cell,
 from midam.paper.step_cost import Timing
 from midam.paper.store import Store
 from midam.paper.tracking_report import mean_errors
-from midam.train.method import build_method
-from midam.train.objective import MinMaxAUC
+from midam.train.build import build_method
+from midam.train.objectives import MinMaxAUC
 
 BASE = Cell("smoothed-max", 0.04, copies=2, batch=4, instances=4, seed=0)
 

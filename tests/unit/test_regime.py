@@ -19,8 +19,8 @@ from midam.paper.regime_design import CONSTANT, EXACT, EXACT_POINT, METHODS, MIN
 from midam.paper.regime_results import Results
 from midam.paper.regime_trials import choose, train_steps
 from midam.train.lockstep import Trial, train_trials
-from midam.train.member import build_members
 from midam.train.step import train_step
+from midam.train.training import build_members
 
 SMALL = Counts(train=8, val=4, test=6)
 CELL = Cell("attention", 20, 2, 3, 4)

@@ -12,9 +12,9 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objective import OBJECTIVES
+from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+from midam.train.objectives import OBJECTIVES
 
 # Numbers that bfloat16 holds exactly, so that autocast sees the same logits: 9984 stands for 1e4.
 
@@ -97,7 +97,7 @@ def test_extreme_logits_stay_finite_and_right(pooling: str, tau: float, objectiv
         results = list(extreme_results(pooling, objective, tau, torch.float32))
     truth = list(extreme_results(pooling, objective, tau, torch.float64))
     # A logit taken from a score is bounded by the dtype's resolution; where the scores saturate float64 knows more.
-    bounded = objective == "bce" and pooling in {"noisy-and", "generalised-mean"}
+    bounded = objective == "bce" and pooling in {"noisy-and", "generalized-mean"}
     # z = phi / tau is known to 1000 eps (6e-5) at tau = 1e-3; autocast runs the linear layers backward in bfloat16.
     tolerance = 2e-2 if kind == "autocast" else 1e-3
     for (name, loss, score, grad), (_, want_loss, want_score, want_grad) in zip(results, truth, strict=True):

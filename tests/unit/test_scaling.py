@@ -1,4 +1,4 @@
-"""The standardiser: robust statistics of features, channel statistics of images, constants, clipping."""
+"""The standardizer: robust statistics of features, channel statistics of images, constants, clipping."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,11 @@ import torch
 from scipy.stats.mstats import winsorize
 from sklearn.preprocessing import QuantileTransformer
 
-from midam.nn.scaling import Standardizer
+from midam.nn.standardizer import Standardizer
 
 
 @pytest.mark.parametrize(("count", "cut"), [(4, 0), (5, 1), (100, 1), (201, 2)])
-def test_features_take_mean_and_deviation_of_the_winsorised_values(count: int, cut: int) -> None:
+def test_features_take_mean_and_deviation_of_the_winsorized_values(count: int, cut: int) -> None:
     x = torch.randn(count, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     s = Standardizer((3,), clip=float("inf")).double().fit(x)
     kept = np.asarray(winsorize(x.numpy(), limits=(cut / count, cut / count), axis=0))

@@ -5,8 +5,8 @@ import torch
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.stream import stream_bags, stream_instances, stream_maximum, stream_members
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
 
 POOLINGS = [
     "attention",
@@ -15,7 +15,7 @@ POOLINGS = [
     "smoothed-max",
     "mean",
     "max",
-    "generalised-mean",
+    "generalized-mean",
     "noisy-or",
     "noisy-and",
 ]

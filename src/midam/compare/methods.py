@@ -6,7 +6,7 @@ from midam.compare.baselines import BASELINES, Runner
 from midam.compare.peers import PEERS, check_peer
 from midam.errors import ConfigError
 from midam.train.config import FitConfig, from_dict, to_dict
-from midam.train.names import method_names, method_settings, unknown_method
+from midam.train.method_names import method_names, method_settings, unknown_method
 
 DEFAULT = "midam"
 

@@ -27,7 +27,7 @@ class Arm:
     Attributes
     ----------
     method : str
-        A name of `midam.train.names`.
+        A name of `midam.train.method_names`.
     instances : int
         B; without meaning where whole bags are used.
     """

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from midam.compare.baselines import BASELINES
-from midam.nn.resnet import ResNet20
+from midam.nn.encoders.resnet import ResNet20
 from midam.paper.image_design import half_precision, image_config
 from midam.paper.image_trials import Job, score_epochs
 from midam.paper.page import duration, table

@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.paper.options import StudyOptions
 from midam.train.config import FitConfig
-from midam.train.names import method_settings
+from midam.train.method_names import method_settings
 
 STACKED = ("ce-3d", "dam-3d")
 SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "att") for loss in ("ce", "dam"))

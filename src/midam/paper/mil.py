@@ -19,7 +19,7 @@ from midam.paper.work import compute, wall_time
 from midam.report.figures import new_figure
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
-from midam.train.names import method_names, method_settings
+from midam.train.method_names import method_names, method_settings
 
 NAME = "unit-tests"
 VERSION = 1

@@ -13,7 +13,7 @@ from midam.paper.sets import Split
 from midam.paper.store import Row
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, TrialResult, train_trials
-from midam.train.names import method_settings
+from midam.train.method_names import method_settings
 
 EPOCHS = 100
 LRS = (0.1, 0.01, 0.001)
@@ -52,7 +52,7 @@ def paper_config(
     Parameters
     ----------
     method : str
-        A name of `midam.train.names`.
+        A name of `midam.train.method_names`.
     lr : float
         Learning rate at the start.
     margin : float, default 1.0

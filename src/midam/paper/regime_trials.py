@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.paper.options import StudyOptions
@@ -22,8 +21,8 @@ from midam.paper.store import Key, Row, Store, settings_hash
 from midam.paper.work import compute
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
-from midam.train.member import Member, build_members
 from midam.train.step import train_step
+from midam.train.training import Training, build_training
 
 VERSION = 1
 SECTION = "regime"
@@ -115,11 +114,11 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        member = build_members(replace(config, seed=trial.seed), train, device=torch.device("cpu"))[0]
+        member = build_training(replace(config, seed=trial.seed), train)
         member.model.train()
         losses = [
-            train_step(member.model, member.estimator, member.objective, member.optimizer, batch)[0]
-            for batch in _batches(config, member, train, steps=steps)
+            train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)[0]
+            for batch in _batches(config, member, steps=steps)
         ]
         finite = all(bool(torch.isfinite(p).all()) for p in member.model.parameters())
         scores = predict(member.model, score, chunk_size=config.chunk_size) if finite else np.nan
@@ -161,17 +160,15 @@ def choose(rows: Sequence[Row], lrs: Sequence[float]) -> dict[int, Row]:
     return chosen
 
 
-def _batches(config: FitConfig, member: Member, train: Bags, *, steps: int) -> Iterator[Any]:
+def _batches(config: FitConfig, member: Training, *, steps: int) -> Iterator[Any]:
     """Batches of `steps` steps, over as many epochs as it takes; the rates fall as those of an epoch would."""
-    reader = InstanceReader(train)
-    labels = torch.from_numpy(train.require_labels()).to(torch.float32)
     schedule = replace(config, epochs=steps)
     step = 0
     while True:
-        for batch in member.batches(reader, labels):
+        for batch in member.batches():
             if step == steps:
                 return
-            member.set_rates(config, falls=schedule.decays(step))
+            member.set_rates(schedule.decays(step))
             step += 1
             yield batch
 
