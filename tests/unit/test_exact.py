@@ -8,6 +8,7 @@ import torch
 from scipy.stats import chisquare
 from tests.reference.cases import (
     ALL,
+    OBJECTIVES,
     SMOOTH,
     exact_gradient,
     gradient,
@@ -32,7 +33,6 @@ from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment
 from midam.train.exact import Exact, ExactPoint, _Passes
-from midam.train.objectives import OBJECTIVES
 
 OPTIONS = {
     "smoothed-max": {"learn_temperature": True},
@@ -164,7 +164,7 @@ class Normalized(nn.Module):
         return self.norm(x)
 
 
-@pytest.mark.parametrize("estimator", [Exact(chunk_size=5), ExactPoint(chunk_size=5)])
+@pytest.mark.parametrize("estimator", [Exact(chunk_size=5), ExactPoint(num_instances=4, chunk_size=5)])
 def test_batch_statistics_are_refused_and_evaluation_statistics_are_not(estimator: nn.Module) -> None:
     model = make_model("attention", encoder=Normalized())
     batch = whole_batch(make_bags())
@@ -200,7 +200,7 @@ def test_group_normalization_gives_the_exact_gradient() -> None:
 
 def test_active_dropout_is_refused_where_it_cannot_be_replayed() -> None:
     batch = whole_batch(make_bags())
-    for pooling, estimator in (("max", Exact(chunk_size=5)), ("attention", ExactPoint(chunk_size=5))):
+    for pooling, estimator in (("max", Exact(chunk_size=5)), ("attention", ExactPoint(num_instances=4, chunk_size=5))):
         model = make_model(pooling, encoder=MLP(4, dropout=0.5))
         with pytest.raises(ConfigError, match=r"active dropout at 'encoder\.layers\.2'"):
             estimator(model, batch)
@@ -208,7 +208,12 @@ def test_active_dropout_is_refused_where_it_cannot_be_replayed() -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [lambda: Exact(chunk_size=0), lambda: ExactPoint(chunk_size=-1), lambda: ExactPoint(num_instances=0)]
+    "build",
+    [
+        lambda: Exact(chunk_size=0),
+        lambda: ExactPoint(num_instances=4, chunk_size=-1),
+        lambda: ExactPoint(num_instances=0, chunk_size=4),
+    ],
 )
 def test_sizes_below_one_are_refused(build: object) -> None:
     with pytest.raises(ConfigError, match=">= 1"):
@@ -290,16 +295,16 @@ def test_steps_of_one_seed_repeat_and_differ_from_each_other() -> None:
     def steps(estimator: ExactPoint, count: int) -> list[Tensor]:
         return [gradient(estimator(model, batch).score.sum(), model.parameters()) for _ in range(count)]
 
-    first, again = ExactPoint(num_instances=2, seed=3), ExactPoint(num_instances=2, seed=3)
+    first, again = (ExactPoint(num_instances=2, chunk_size=1024, seed=3) for _ in range(2))
     a, b = steps(first, 3), steps(again, 2)
     assert torch.equal(torch.stack(a[:2]), torch.stack(b))
     assert not torch.equal(a[0], a[1])
-    resumed = ExactPoint(num_instances=2, seed=3)
+    resumed = ExactPoint(num_instances=2, chunk_size=1024, seed=3)
     resumed.load_state_dict(again.state_dict())
     assert torch.equal(steps(resumed, 1)[0], a[2])
 
 
-@pytest.mark.parametrize("estimator", [Exact(chunk_size=3), ExactPoint(chunk_size=3)])
+@pytest.mark.parametrize("estimator", [Exact(chunk_size=3), ExactPoint(num_instances=4, chunk_size=3)])
 def test_bags_stand_in_any_order_and_subset(estimator: nn.Module) -> None:
     bags, model = make_bags(), make_model("attention")
     everything = whole_batch(bags)

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from midam.train.stacked_objective import make_stacked_objective
 
 from midam.errors import ConfigError
 from midam.nn.encoders.resnet import ResNet20
@@ -21,7 +20,7 @@ def test_settings_reach_the_parts():
     estimator, objective = method.estimator, method.objective
     assert isinstance(estimator, VarianceReduced)
     assert isinstance(objective, MinMaxAUC)
-    assert (estimator.state_rate, estimator.schedule, estimator.lag) == (0.3, "warmup", True)
+    assert (estimator.state_rate, estimator.state_schedule, estimator.lag) == (0.3, "warmup", True)
     assert estimator.bag_state.shape[0] == 5
     assert (objective.margin, objective.dual_lr) == (0.4, 0.2)
     assert method.model.standardizer.clip == 3.0
@@ -85,11 +84,8 @@ def test_what_makes_no_sense_is_refused(settings, text):
         ({"center_start": 0.4}, (3,), 0.4),
     ],
 )
-def test_where_the_centres_start(settings, shape, start):
+def test_where_the_centers_start(settings, shape, start):
     config = FitConfig(**settings)
     objective = build_method(config, instance_shape=shape, num_bags=4).objective
-    stacked = make_stacked_objective(config.for_instances(shape), 3)
     for center in (objective.positive_center, objective.negative_center):
         assert center.item() == pytest.approx(start)
-    for centers in (stacked.positive_center, stacked.negative_center):
-        assert centers.tolist() == pytest.approx([start] * 3)

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import naive
+from tests.reference.cases import POOLINGS
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
 from midam.functional import poolings as f
 from midam.nn.pooling import (
-    POOLINGS,
     GeneralizedMeanPooling,
     NoisyAndPooling,
     NoisyOrPooling,

@@ -164,7 +164,7 @@ def test_the_standardiser_knows_training_instances_alone():
     assert torch.equal(center, same_center)
     assert torch.equal(scale, same_scale)
     rows = np.concatenate([bags[i] for i in range(20)])
-    expected = Standardizer(rows.shape[1:]).fit(torch.from_numpy(rows))
+    expected = Standardizer(rows.shape[1:], clip=10.0, scaling="linear").fit(torch.from_numpy(rows))
     assert torch.equal(center, expected.center)
     assert torch.equal(scale, expected.scale)
     assert not torch.equal(center, scaler_of(Trainer(make_config(), other)).center), "the poison must be strong"

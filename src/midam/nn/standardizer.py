@@ -42,7 +42,7 @@ class Standardizer(nn.Module):
 
     Examples
     --------
-    >>> s = Standardizer((1,)).fit(torch.tensor([[-1e9], [0.0], [1.0], [2.0], [1e9]]))
+    >>> s = Standardizer((1,), clip=10.0, scaling="linear").fit(torch.tensor([[-1e9], [0.0], [1.0], [2.0], [1e9]]))
     >>> s(torch.tensor([[1.0], [1e9]])).flatten().tolist()
     [0.0, 10.0]
     """
@@ -53,7 +53,7 @@ class Standardizer(nn.Module):
     knots: Tensor
     blended: Tensor
 
-    def __init__(self, instance_shape: tuple[int, ...], *, clip: float = 10.0, scaling: Scaling = "linear") -> None:
+    def __init__(self, instance_shape: tuple[int, ...], *, clip: float, scaling: Scaling) -> None:
         super().__init__()
         self.clip = clip
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
