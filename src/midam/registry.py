@@ -67,7 +67,7 @@ class Registry:
             If the name is taken, or the thing is of another kind.
         """
         if name in self.names():
-            raise ConfigError(f"Expected a new name of a {self.kind}, got {name!r}, which is taken; choose another.")
+            raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
 
     def remove(self, name: str) -> None:
@@ -133,12 +133,12 @@ def import_path(path: str, *, kind: str) -> Any:
         absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
         missing = f"no module {module_name!r}" if absent else f"{type(error).__name__}: {error}"
         raise ConfigError(
-            f"Expected the class path of a {kind} that can be imported, got {path!r} ({missing}); install its package, "
-            "or correct the path."
+            f"Expected a class path that can be imported as {kind}, got {path!r} ({missing}); install its package, put "
+            "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
         raise ConfigError(
-            f"Expected the class path of a {kind}, got {path!r}; {module_name} has no {name!r}: "
+            f"Expected a class path as {kind}, got {path!r}; {module_name} has no {name!r}: "
             f"{nearest(name, dir(module))}"
         )
     return getattr(module, name)

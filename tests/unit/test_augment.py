@@ -8,7 +8,8 @@ from scipy.stats import chisquare
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
-from midam.train.augment import AUGMENTATIONS, Augment
+from midam.registry import AUGMENTATIONS
+from midam.train.augment import Augment
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
@@ -126,7 +127,7 @@ def test_the_unit_of_an_instance_does_not_matter() -> None:
 
 def test_a_constant_instance_stays() -> None:
     x = torch.full((5, *PATCH), 3.0, dtype=torch.float64)
-    assert torch.allclose(changed([name for name in AUGMENTATIONS if name != "intensity"], x), x)
+    assert torch.allclose(changed([name for name in AUGMENTATIONS.names() if name != "intensity"], x), x)
 
 
 def test_each_instance_has_a_draw_of_its_own_and_the_generator_decides() -> None:
@@ -141,7 +142,7 @@ def test_each_instance_has_a_draw_of_its_own_and_the_generator_decides() -> None
 def test_evaluation_and_no_names_leave_instances_alone() -> None:
     x = instances(5, PATCH)
     state = torch.get_rng_state()
-    assert Augment(AUGMENTATIONS, instance_shape=PATCH).eval()(x) is x
+    assert Augment(AUGMENTATIONS.names(), instance_shape=PATCH).eval()(x) is x
     assert Augment([], instance_shape=(5,))(x) is x
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -191,7 +192,7 @@ def test_both_passes_of_exact_see_the_same_instances() -> None:
     # compared with plain autograd over the very chunks.
     trainer = small(estimator="exact", chunk_size=16, augment=["flip", "intensity"], objective="bce")
     member = trainer.members[0]
-    batch = next(member.batches(trainer._reader, trainer._labels))
+    batch = next(member.batches())
     torch.manual_seed(3)
     output = member.estimator(member.trained, batch)
     torch.autograd.backward(output.score.sum())

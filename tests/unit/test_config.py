@@ -71,7 +71,6 @@ def test_numbers_take_the_type_of_their_setting():
         ("lag", 1),
         ("groups", 3),
         ("pooling_args", []),
-        ("temperature", 0.1),
         ("workers", -1),
         ("workers", 1.5),
         ("resident", 1),

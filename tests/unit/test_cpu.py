@@ -49,9 +49,9 @@ def test_so_do_trials_in_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
     bags, seen = make_bags(), []
     instances = StackedScorer.instances
 
-    def watched(own, x, rows=None):
+    def watched(own, x):
         seen.append((own.training, flushing()))
-        return instances(own, x, rows)
+        return instances(own, x)
 
     monkeypatch.setattr(StackedScorer, "instances", watched)
     trials = [Trial(np.arange(16), np.arange(16, 24), seed=seed) for seed in range(2)]

@@ -265,24 +265,24 @@ def test_the_trial_run_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"encoder": "resnet"}, "class path, got 'resnet'; did you mean 'resnet20'"),
-        ({"encoder": "no_such_package.Net"}, "'no_such_package.Net' to be importable.*no_such_package"),
-        ({"encoder": "own_network.Tinny"}, "'Tinny' in own_network.*did you mean 'Tiny'"),
-        ({"encoder": "own_network.size"}, "class at 'own_network.size', got int"),
+        ({"encoder": "resnet"}, "known encoder, got 'resnet'; did you mean 'resnet20'"),
+        ({"encoder": "no_such_package.Net"}, "imported as encoder, got 'no_such_package.Net' .no module 'no_such_package'"),
+        ({"encoder": "own_network.Tinny"}, "own_network has no 'Tinny'.*did you mean 'Tiny'"),
+        ({"encoder": "own_network.size"}, "got 3 for 'own_network.size'"),
         ({"encoder": "own_network.number"}, "torch.nn.Module of the encoder 'own_network.number', got int"),
         ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
         ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),
         ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or that code"),
-        ({"encoder": "broken_network.Net"}, "'broken_network.Net' to be importable.*NameError: .*nothing"),
+        ({"encoder": "broken_network.Net"}, "imported.*'broken_network.Net'.*NameError: .*nothing"),
         ({"encoder": "own_network.Pair"}, r"one row of numbers.*got tuple"),
         ({"encoder": "own_network.Sum"}, r"one row of numbers.*got torch.float32 \[\]"),
-        ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "no encoder_args with the encoder 'resnet20'"),
+        ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "encoder 'resnet20' in encoder_args, got 'a'; known are"),
         ({"encoder": "resnet20", "hidden": [3]}, r"no hidden with the encoder 'resnet20', got \[3\]"),
         ({"encoder": "own_network.Sum", "norm": "batch"}, "no norm with the encoder 'own_network.Sum'"),
         ({"encoder": "resnet20-3d"}, r"channels, depth, height, width\].*got \[2, 8, 8\].*--volume"),
-        ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; its parts are such as stem"),
-        ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; its parts are such as blocks, stem"),
+        ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; did you mean 'stem'"),
+        ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; known are blocks"),
         ({"encoder": "resnet20", "freeze": ["bloc"]}, "freeze, got 'bloc'"),
     ],
 )
@@ -294,7 +294,7 @@ def test_what_cannot_be_an_encoder_says_why(own, changes, text) -> None:
 def test_weights_come_from_a_file_and_an_ensemble_to_be_filled_needs_none(own, tmp_path) -> None:
     config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2}, encoder_weights=str(tmp_path / "w.pt"))
     torch.manual_seed(9)
-    net = make_module(config.encoder, config.encoder_args)
+    net = make_module(config.encoder, {}, config.encoder_args)
     for content in (net.state_dict(), {"state_dict": net.state_dict(), "epoch": 3}):
         torch.save(content, tmp_path / "w.pt")
         model = build_method(config, instance_shape=SHAPE, num_bags=4).model
@@ -361,7 +361,7 @@ def test_safetensors_are_read_where_the_package_is_installed(tmp_path) -> None:
 
 def test_frozen_parts_stay_whatever_is_trained(own, tmp_path) -> None:
     arguments = {"channels": 2, "norm": True, "dropout": 0.5}
-    torch.save(make_module(f"{own}.Tiny", arguments).state_dict(), tmp_path / "w.pt")
+    torch.save(make_module(f"{own}.Tiny", {}, arguments).state_dict(), tmp_path / "w.pt")
     config = settings(
         encoder=f"{own}.Tiny", encoder_args=arguments, encoder_weights=str(tmp_path / "w.pt"), freeze=["stem"], lr=0.5
     )
@@ -538,7 +538,7 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
     (tmp_path / "own_network.py").unlink()
     sys.modules.pop(own)
     importlib.invalidate_caches()
-    with pytest.raises(ConfigError, match=r"'own_network.Tiny' to be importable.*PYTHONPATH"):
+    with pytest.raises(ConfigError, match=r"imported as encoder, got 'own_network.Tiny'.*PYTHONPATH"):
         load_run(folder)
 
 

@@ -68,6 +68,10 @@ def test_images_need_their_encoder():
         ({"pooling_args": {"foo": 1}}, "pooling_args.*foo"),
         ({"pooling_args": {"squash": True}}, "pooling_args.*squash"),
         ({"pooling": "smoothed-max", "temperature": -1.0}, "temperature > 0"),
+        ({"temperature": 0.1}, "no temperature with the pooling 'attention', got 0.1"),
+        ({"estimator": "minibatch", "state_refresh": 2}, "no state_refresh with the estimator 'minibatch', got 2"),
+        ({"estimator_args": {"foo": 1}}, "estimator 'vrsp' in estimator_args, got 'foo'"),
+        ({"objective_args": {"margni": 1}}, "objective_args, got 'margni'; did you mean 'margin'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, text):

@@ -10,6 +10,7 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.data.rows import RowFile
 from midam.errors import ConfigError
+from midam.train.build import build_method
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.standardize import distinct_sorted, fit_standardizers
@@ -56,7 +57,7 @@ def states(trainer):
 
 def batches(trainer, epochs=2):
     member = trainer.members[0]
-    return [batch for _ in range(epochs) for batch in member.batches(trainer._reader, trainer._labels)]
+    return [batch for _ in range(epochs) for batch in member.batches()]
 
 
 def content(batch):
@@ -158,7 +159,8 @@ def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
     plain = Trainer(make_config(epochs=5), disk)
     for epoch in range(5):
         before = plain_state(trainer, disk) if epoch in (2, 4) else None
-        trainer.config.lr, trainer.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+        for member in trainer.members:
+            member.config.lr, member.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
         trainer.train_epoch()
         plain.train_epoch()
         if before is not None:
@@ -183,7 +185,7 @@ def test_a_resume_between_refreshes_continues_bit_for_bit(disk, stop):
 @pytest.mark.parametrize("settings", [{"state_start": "exact"}, {"state_refresh": 3}])
 def test_only_a_tracked_state_starts_warm(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
-        FitConfig(estimator="minibatch", **settings)
+        build_method(FitConfig(estimator="minibatch", **settings), instance_shape=(3,), num_bags=4)
 
 
 @pytest.mark.filterwarnings("ignore:batch normalization")

@@ -170,7 +170,7 @@ class Training:
         index = torch.stack([labels.argmax(dim=1), labels.argmin(dim=1)], dim=1)
         index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
         x = self._reader.rows(self._reader.starts[index.cpu()])
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), denormals_flushed():
             z, v = self.trained.instances(x)
             loss = self.objective(
                 BagOutput(z, v, torch.ones_like(z), self.trained.pooling), self._labels[index], index=index
