@@ -39,17 +39,17 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
+from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.config import FitConfig
-from midam.train.method import Method, build_method, build_optimizer
 from midam.train.step import train_step
-from midam.train.trained import trained_scorer
+from midam.train.training_scorer import training_scorer
 from peers import load_libauc
 
 STEPS_PER_EPOCH = 8
 WARM_UP = 5
 
 Step = Callable[[], object]
-Parts = tuple[FitConfig, Method, torch.optim.Optimizer]
+Parts = tuple[FitConfig, MethodParts, torch.optim.Optimizer]
 
 
 class Case(NamedTuple):
@@ -130,7 +130,7 @@ class Bench:
     def bare(self, mode: Mode) -> Step:
         """Encoder and head on one fixed batch."""
         config, method, optimizer = self._method(mode)
-        encoder = trained_scorer(method.model, config, instance_shape=self.case.shape).encoder
+        encoder = training_scorer(method.model, config, instance_shape=self.case.shape).encoder
         x = torch.randn(self.case.bags * self.case.drawn, *self.case.shape, device=self.device)
 
         def step() -> None:
@@ -155,7 +155,7 @@ class Bench:
 
     def _stepper(self, parts: Parts, mode: Mode, batches: Iterator[SampledBatch | WholeBatch]) -> Step:
         config, method, optimizer = parts
-        model = trained_scorer(method.model, config, instance_shape=self.case.shape)
+        model = training_scorer(method.model, config, instance_shape=self.case.shape)
 
         def step() -> None:
             with self._autocast(mode):

@@ -38,9 +38,9 @@ from midam.data.sampling import BagSampler
 from midam.data.sets import catalog
 from midam.files import write_text
 from midam.functional.objectives import class_weights
+from midam.train.build import MethodParts, build_method
 from midam.train.config import FitConfig
-from midam.train.method import Method, build_method
-from midam.train.standardise import fit_scalers
+from midam.train.standardize import fit_standardizers
 
 PAGE = RESULTS / "image-memory.md"
 HALF, DRAWN, CHUNK, OTHER_CHUNK = 8, 16, 256, 512
@@ -56,12 +56,12 @@ def load(cap: int | None) -> Bags:
     return Bags.from_list(arrays, labels[chosen])
 
 
-def method_of(estimator: str, chunk: int, bags: Bags) -> Method:
+def method_of(estimator: str, chunk: int, bags: Bags) -> MethodParts:
     config = FitConfig(
         encoder="resnet20", estimator=estimator, members=1, chunk_size=chunk, num_instances=DRAWN, accelerator="cpu"
     )
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
-    fit_scalers([method.model.scaler], bags, seed=0)
+    fit_standardizers([method.model.standardizer], bags, seed=0)
     return method
 
 
@@ -78,7 +78,7 @@ def sampled_batch(bags: Bags) -> SampledBatch:
     return next(iter(sampled_batches(InstanceReader(bags), sampler, labels)))
 
 
-def gradient(method: Method, batch: Any) -> Gradient:
+def gradient(method: MethodParts, batch: Any) -> Gradient:
     """Gradients of the first step from the weights of seed 0, by parameter."""
     output = method.estimator(method.model, batch)
     method.objective(output, batch.labels, weights=batch.class_weights).backward()

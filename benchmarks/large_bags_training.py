@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
@@ -19,14 +18,14 @@ from midam.data.on_disk import Rows
 from midam.data.store import open_store, write_store
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig, PoolingName
-from midam.train.member import build_members
+from midam.train.config import FitConfig
 from midam.train.step import train_step
-from midam.train.warm import warm_start
+from midam.train.training import build_training
+from midam.train.warm_start import warm_start
 from studies.regime.bags import Counts, draw_rows, split_images, witnesses
 
 RATE, DRAWN = 0.002, 64
-POOLINGS: tuple[PoolingName, ...] = ("attention", "smoothed-max")
+POOLINGS: tuple[str, ...] = ("attention", "smoothed-max")
 METHODS: dict[str, dict[str, Any]] = {
     "vrsp": {"estimator": "vrsp"},
     "vrsp, exact start": {"estimator": "vrsp", "state_start": "exact"},
@@ -90,10 +89,9 @@ class TimedTraining:
 
     def __init__(self, config: FitConfig, train: Bags) -> None:
         self.config = config
-        self.member = build_members(config, train, device=torch.device("cpu"))[0]
+        self.member = build_training(config, train)
         self._reader = InstanceReader(train)
         self._chunk_size = config.chunk_of(train.instance_shape)
-        self._labels = torch.from_numpy(train.require_labels()).float()
         self._batches = self._endless()
         self.steps = 0
         self.seconds = 0.0
@@ -118,16 +116,16 @@ class TimedTraining:
 
     def _endless(self) -> Generator[Any, None, None]:
         while True:
-            with closing(self.member.batches(self._reader, self._labels)) as batches:
+            with closing(self.member.batches()) as batches:
                 yield from batches
 
 
-def settings(pooling: PoolingName, method: str, seed: int) -> FitConfig:
+def settings(pooling: str, method: str, seed: int) -> FitConfig:
     common: dict[str, Any] = {"members": 1, "num_instances": DRAWN, "decay_at": [], "standardize": False}
     return FitConfig(pooling=pooling, seed=seed, accelerator="cpu", **common, **METHODS[method])
 
 
-def run_repeat(folder: Path, plan: Plan, pooling: PoolingName, repeat: int) -> list[dict[str, Any]]:
+def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict[str, Any]]:
     """Train all methods by the clock; a row a method and mark."""
     bags = make_store(folder, plan, repeat)
     train, test = (bags.subset(bags.where_split(name)) for name in ("train", "test"))

@@ -19,8 +19,8 @@ from midam.compare.libauc import load_libauc
 from midam.compare.torchmil import load_torchmil
 from midam.data.store import open_store
 from midam.evaluate.predict import predict
+from midam.train.build import build_ensemble
 from midam.train.config import FitConfig
-from midam.train.method import build_ensemble
 from midam.train.trainer import Trainer
 
 BAGS, WIDTH, HIDDEN, DRAWN, CHUNK = 32, 1024, 1024, 64, 128

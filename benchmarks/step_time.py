@@ -35,8 +35,8 @@ import midam
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, sampled_batches
 from midam.data.sampling import BagSampler
+from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.config import FitConfig, from_dict
-from midam.train.method import Method, build_method, build_optimizer
 from midam.train.step import train_step
 from peers import load_libauc
 
@@ -60,7 +60,7 @@ def make_bags(shape: tuple[int, ...]) -> Bags:
     return Bags.from_list(list(rows), labels=[i % 2 for i in range(BAGS)])
 
 
-def make_method(pooling: str, bags: Bags) -> tuple[FitConfig, Method, torch.optim.Optimizer]:
+def make_method(pooling: str, bags: Bags) -> tuple[FitConfig, MethodParts, torch.optim.Optimizer]:
     """The parts that the trainer builds, and LibAUC's optimizer settings in torch's optimizer."""
     image = len(bags.instance_shape) > 1
     config = from_dict({"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": "resnet20" if image else "mlp"})

@@ -12,7 +12,7 @@ from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, TrialResult, train_trials
-from midam.train.names import method_settings
+from midam.train.method_names import method_settings
 from studies.splits import Split
 
 EPOCHS = 100
@@ -52,7 +52,7 @@ def paper_config(
     Parameters
     ----------
     method : str
-        A name of `midam.train.names`.
+        A name of `midam.train.method_names`.
     lr : float
         Learning rate at the start.
     margin : float, default 1.0

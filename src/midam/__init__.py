@@ -38,35 +38,36 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.predict import predict as predict
     from midam.evaluate.ranking import auroc as auroc
-    from midam.nn.attention import AttentionPooling as AttentionPooling
-    from midam.nn.attention import EmbeddingAttentionPooling as EmbeddingAttentionPooling
-    from midam.nn.attention import GatedAttentionPooling as GatedAttentionPooling
-    from midam.nn.encoders import MLP as MLP
-    from midam.nn.pooling import GeneralisedMeanPooling as GeneralisedMeanPooling
-    from midam.nn.pooling import MaxPooling as MaxPooling
-    from midam.nn.pooling import MeanPooling as MeanPooling
-    from midam.nn.pooling import NoisyAndPooling as NoisyAndPooling
-    from midam.nn.pooling import NoisyOrPooling as NoisyOrPooling
-    from midam.nn.pooling import SmoothedMaxPooling as SmoothedMaxPooling
-    from midam.nn.pooling import make_pooling as make_pooling
-    from midam.nn.resnet import ResNet20 as ResNet20
-    from midam.nn.scaling import Standardizer as Standardizer
-    from midam.nn.scorer import BagOutput as BagOutput
-    from midam.nn.scorer import BagScorer as BagScorer
+    from midam.nn import MLP as MLP
+    from midam.nn import AttentionPooling as AttentionPooling
+    from midam.nn import BagOutput as BagOutput
+    from midam.nn import BagScorer as BagScorer
+    from midam.nn import EmbeddingAttentionPooling as EmbeddingAttentionPooling
+    from midam.nn import GatedAttentionPooling as GatedAttentionPooling
+    from midam.nn import GeneralizedMeanPooling as GeneralizedMeanPooling
+    from midam.nn import MaxPooling as MaxPooling
+    from midam.nn import MeanPooling as MeanPooling
+    from midam.nn import NoisyAndPooling as NoisyAndPooling
+    from midam.nn import NoisyOrPooling as NoisyOrPooling
+    from midam.nn import ResNet20 as ResNet20
+    from midam.nn import SmoothedMaxPooling as SmoothedMaxPooling
+    from midam.nn import Standardizer as Standardizer
+    from midam.nn import make_pooling as make_pooling
     from midam.runs.apply import LoadedRun as LoadedRun
     from midam.runs.apply import load_run as load_run
     from midam.train.config import FitConfig as FitConfig
-    from midam.train.estimators import MiniBatch as MiniBatch
-    from midam.train.estimators import VarianceReduced as VarianceReduced
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.objective import BCE as BCE
-    from midam.train.objective import MinMaxAUC as MinMaxAUC
-    from midam.train.objective import PairwiseAUC as PairwiseAUC
+    from midam.train.gradients import MiniBatch as MiniBatch
+    from midam.train.gradients import VarianceReduced as VarianceReduced
+    from midam.train.objectives import BCE as BCE
+    from midam.train.objectives import MinMaxAUC as MinMaxAUC
+    from midam.train.objectives import PairwiseAUC as PairwiseAUC
     from midam.train.step import make_optimizer as make_optimizer
     from midam.train.step import parameter_groups as parameter_groups
     from midam.train.step import train_step as train_step
     from midam.train.trainer import Trainer as Trainer
+    from midam.train.training import build_training as build_training
 
 __version__ = "0.1.0"
 
@@ -88,22 +89,19 @@ __all__, __getattr__, __dir__ = exports(
         "midam.evaluate.metrics": "auprc summarize",
         "midam.evaluate.predict": "InstanceScores instance_scores predict",
         "midam.evaluate.ranking": "auroc",
-        "midam.nn.attention": "AttentionPooling EmbeddingAttentionPooling GatedAttentionPooling",
-        "midam.nn.encoders": "MLP",
-        "midam.nn.pooling": (
-            "GeneralisedMeanPooling MaxPooling MeanPooling NoisyAndPooling NoisyOrPooling "
-            "SmoothedMaxPooling make_pooling"
+        "midam.nn": (
+            "AttentionPooling BagOutput BagScorer EmbeddingAttentionPooling GatedAttentionPooling "
+            "GeneralizedMeanPooling MLP MaxPooling MeanPooling NoisyAndPooling NoisyOrPooling ResNet20 "
+            "SmoothedMaxPooling Standardizer make_pooling"
         ),
-        "midam.nn.resnet": "ResNet20",
-        "midam.nn.scaling": "Standardizer",
-        "midam.nn.scorer": "BagOutput BagScorer",
         "midam.runs.apply": "LoadedRun load_run",
         "midam.train.config": "FitConfig",
-        "midam.train.estimators": "MiniBatch VarianceReduced",
         "midam.train.exact": "Exact ExactPoint",
-        "midam.train.objective": "BCE MinMaxAUC PairwiseAUC",
+        "midam.train.gradients": "MiniBatch VarianceReduced",
+        "midam.train.objectives": "BCE MinMaxAUC PairwiseAUC",
         "midam.train.step": "make_optimizer parameter_groups train_step",
         "midam.train.trainer": "Trainer",
+        "midam.train.training": "build_training",
     },
     modules="classifier cli compare data errors evaluate explain functional nn registry report runs train",
 )

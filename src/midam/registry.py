@@ -67,7 +67,7 @@ class Registry:
             If the name is taken, or the thing is of another kind.
         """
         if name in self.names():
-            raise ConfigError(f"Expected a new name of a {self.kind}, got {name!r}, which is taken; choose another.")
+            raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
 
     def remove(self, name: str) -> None:
@@ -157,15 +157,16 @@ def import_path(path: str, *, kind: str) -> Any:
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        missing = f"no module {module_name!r}" if getattr(error, "name", None) == module_name else str(error)
+    except Exception as error:  # a module of anybody's raises what it likes
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
+        missing = f"no module {module_name!r}" if absent else f"{type(error).__name__}: {error}"
         raise ConfigError(
-            f"Expected the class path of a {kind} that can be imported, got {path!r} ({missing}); install its package, "
-            "or correct the path."
+            f"Expected a class path that can be imported as {kind}, got {path!r} ({missing}); install its package, put "
+            "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
         raise ConfigError(
-            f"Expected the class path of a {kind}, got {path!r}; {module_name} has no {name!r}: "
+            f"Expected a class path as {kind}, got {path!r}; {module_name} has no {name!r}: "
             f"{nearest(name, dir(module))}"
         )
     return getattr(module, name)
@@ -224,53 +225,60 @@ def _plugins(kind: str) -> dict[str, EntryPoint]:
 POOLINGS = Registry(
     "pooling",
     {
-        "attention": "midam.nn.attention.AttentionPooling",
-        "gated-attention": "midam.nn.attention.GatedAttentionPooling",
-        "embedding-attention": "midam.nn.attention.EmbeddingAttentionPooling",
-        "smoothed-max": "midam.nn.pooling.SmoothedMaxPooling",
-        "mean": "midam.nn.pooling.MeanPooling",
-        "max": "midam.nn.pooling.MaxPooling",
-        "generalised-mean": "midam.nn.pooling.GeneralisedMeanPooling",
-        "noisy-or": "midam.nn.pooling.NoisyOrPooling",
-        "noisy-and": "midam.nn.pooling.NoisyAndPooling",
+        "attention": "midam.nn.pooling.attention.AttentionPooling",
+        "gated-attention": "midam.nn.pooling.attention.GatedAttentionPooling",
+        "embedding-attention": "midam.nn.pooling.attention.EmbeddingAttentionPooling",
+        "smoothed-max": "midam.nn.pooling.maximum.SmoothedMaxPooling",
+        "mean": "midam.nn.pooling.mean.MeanPooling",
+        "max": "midam.nn.pooling.maximum.MaxPooling",
+        "generalized-mean": "midam.nn.pooling.mean.GeneralizedMeanPooling",
+        "noisy-or": "midam.nn.pooling.noisy.NoisyOrPooling",
+        "noisy-and": "midam.nn.pooling.noisy.NoisyAndPooling",
     },
+    base="midam.nn.pooling.base.Pooling",
 )
 ESTIMATORS = Registry(
     "estimator",
     {
-        "vrsp": "midam.train.estimators.VarianceReduced",
-        "minibatch": "midam.train.estimators.MiniBatch",
+        "vrsp": "midam.train.gradients.VarianceReduced",
+        "minibatch": "midam.train.gradients.MiniBatch",
         "exact": "midam.train.exact.Exact",
         "exact-point": "midam.train.exact.ExactPoint",
     },
+    base="midam.train.gradients.Estimator",
 )
 OBJECTIVES = Registry(
     "objective",
     {
-        "minmax-auc": "midam.train.objective.MinMaxAUC",
-        "pairwise": "midam.train.objective.PairwiseAUC",
-        "bce": "midam.train.objective.BCE",
+        "minmax-auc": "midam.train.objectives.MinMaxAUC",
+        "pairwise": "midam.train.objectives.PairwiseAUC",
+        "bce": "midam.train.objectives.BCE",
     },
+    base="midam.train.objectives.Objective",
 )
+DRAWS = Registry("draw", {"uniform": "midam.data.draws.Uniform"}, base="midam.data.draws.Draw")
 ENCODERS = Registry(
     "encoder",
     {
-        "mlp": "midam.nn.encoders.MLP",
-        "resnet20": "midam.nn.resnet.ResNet20",
-        "resnet20-3d": "midam.nn.resnet.ResNet20",
+        "mlp": "midam.nn.encoders.mlp.MLP",
+        "resnet20": "midam.nn.encoders.resnet.resnet20",
+        "resnet20-3d": "midam.nn.encoders.resnet.resnet20_3d",
     },
+    base="torch.nn.Module",
+    functions=True,
 )
+# Applied in this order, then those of plugins.
 AUGMENTATIONS = Registry(
     "augmentation",
     {
-        "flip": "midam.train.augment._flip",
-        "rotate90": "midam.train.augment._rotate90",
-        "crop": "midam.train.augment._crop",
-        "colour": "midam.train.augment._colour",
-        "intensity": "midam.train.augment._intensity",
+        "flip": "midam.train.augment.Flip",
+        "rotate90": "midam.train.augment.Rotate90",
+        "crop": "midam.train.augment.Crop",
+        "color": "midam.train.augment.Color",
+        "intensity": "midam.train.augment.Intensity",
     },
+    base="midam.train.augment.Augmentation",
 )
-DRAWS = Registry("draw", {"uniform": "midam.data.sampling.BagSampler"})
 BASELINES = Registry(
     "baseline",
     {

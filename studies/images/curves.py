@@ -36,7 +36,7 @@ class ImageArm:
     label : str
         In the legend.
     method : str
-        A name of `midam.train.names`.
+        A name of `midam.train.method_names`.
     recipe : Recipe
         Epochs, batch, learning rates to choose from, folds; its margin is the first one.
     """

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from midam.settings import usual_chunk
-from midam.train.config import EstimatorName, FitConfig, PoolingName
+from midam.train.config import FitConfig
 from studies.regime.bags import Counts, witnesses
 from studies.regime.budget import affordable_steps
 
@@ -22,7 +22,7 @@ class Method:
     """
 
     name: str
-    estimator: EstimatorName
+    estimator: str
     state_rate: float = 1.0
     schedule: Literal["constant", "warmup"] = "constant"
 
@@ -49,7 +49,7 @@ class Cell:
         B, T.
     """
 
-    pooling: PoolingName
+    pooling: str
     size: int
     witnesses: int
     instances: int
@@ -83,7 +83,7 @@ class Design:
         Bags of a step, K, half of them positive.
     """
 
-    poolings: tuple[PoolingName, ...]
+    poolings: tuple[str, ...]
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
     instances: tuple[int, ...]

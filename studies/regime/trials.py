@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
-from midam.train.member import Member, build_members
 from midam.train.step import train_step
+from midam.train.training import Training, build_training
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import Counts, nine_bags
@@ -28,7 +27,7 @@ SECTION = "regime"
 
 
 @dataclass(frozen=True)
-class Training:
+class CellTraining:
     """What is trained together: a method at a learning rate, on the bags of each number of witnesses and repeat."""
 
     design: Design
@@ -48,7 +47,7 @@ def run_trials(design: Design, *, store: Store, options: StudyOptions) -> None:
     complete(wanted_groups(design), _train, store=store, options=options, section=SECTION)
 
 
-def wanted_groups(design: Design) -> list[Group[Training]]:
+def wanted_groups(design: Design) -> list[Group[CellTraining]]:
     """Return what is to be trained, the largest bags first; neighbors in the list share their bags."""
     groups = []
     for cell in design.cells():
@@ -56,13 +55,13 @@ def wanted_groups(design: Design) -> list[Group[Training]]:
             continue
         for method in METHODS:
             for lr in design.lrs:
-                own = Training(design, cell, method, lr)
+                own = CellTraining(design, cell, method, lr)
                 names = [_name(design, replace(cell, witnesses=c), method, lr, repeat) for c, repeat in own.sets]
                 groups += [Group(names, [own])] if design.steps_of(cell, method) else []
     return sorted(groups, key=lambda group: -group.tasks[0].cell.size)
 
 
-def _train(training: Training) -> list[Row]:
+def _train(training: CellTraining) -> list[Row]:
     design, cell, method = training.design, training.cell, training.method
     config, counts = design.config(cell, method, training.lr), design.counts
     bags = _bags(cell.size, tuple(training.sets), counts)
@@ -105,11 +104,11 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        member = build_members(replace(config, seed=trial.seed), train, device=torch.device("cpu"))[0]
+        member = build_training(replace(config, seed=trial.seed), train)
         member.model.train()
         losses = [
-            train_step(member.model, member.estimator, member.objective, member.optimizer, batch)[0]
-            for batch in _batches(config, member, train, steps=steps)
+            train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)[0]
+            for batch in _batches(config, member, steps=steps)
         ]
         finite = all(bool(torch.isfinite(p).all()) for p in member.model.parameters())
         scores = predict(member.model, score, chunk_size=config.chunk_size) if finite else np.nan
@@ -146,17 +145,15 @@ def choose(rows: Sequence[Row], lrs: Sequence[float]) -> dict[int, Row]:
     return chosen
 
 
-def _batches(config: FitConfig, member: Member, train: Bags, *, steps: int) -> Iterator[Any]:
+def _batches(config: FitConfig, member: Training, *, steps: int) -> Iterator[Any]:
     """Batches of `steps` steps, over as many epochs as it takes; the rates fall as those of an epoch would."""
-    reader = InstanceReader(train)
-    labels = torch.from_numpy(train.require_labels()).to(torch.float32)
     schedule = replace(config, epochs=steps)
     step = 0
     while True:
-        for batch in member.batches(reader, labels):
+        for batch in member.batches():
             if step == steps:
                 return
-            member.set_rates(config, falls=schedule.decays(step))
+            member.set_rates(schedule.decays(step))
             step += 1
             yield batch
 

@@ -19,8 +19,8 @@ from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.encoders import MLP
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import VarianceReduced
-from midam.train.objective import MinMaxAUC
+from midam.train.gradients import VarianceReduced
+from midam.train.objectives import MinMaxAUC
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 NUM_BAGS = 8  # different bags of each class
@@ -183,13 +183,19 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     bags, base = make_bags(cell.seed, copies=cell.copies), make_bags(cell.seed)
     whole = [torch.from_numpy(part) for part in (base.instances, base.sizes, base.require_labels())]
     model = make_model(cell.pooling, seed=cell.seed)
-    objective = MinMaxAUC(dual_lr=rates.eta_dual).double()
+    objective = MinMaxAUC(dual_lr=rates.eta_dual, center_start=0.0).double()
     estimator = VarianceReduced(len(bags), model.pooling.value_size, state_rate=rates.gamma0, lag=cell.lag).double()
     groups = parameter_groups(model, objective, weight_decay=0.0)
     optimizer = make_optimizer("sgd", groups, lr=rates.eta, momentum=1 - rates.beta1)
     labels = torch.from_numpy(bags.require_labels()).double()
-    counts = {"num_positive": cell.batch, "num_negative": cell.batch, "num_instances": cell.instances}
-    sampler = BagSampler(bags.require_labels(), bags.sizes, **counts, seed=cell.seed)
+    sampler = BagSampler(
+        bags.require_labels(),
+        bags.sizes,
+        num_positive=cell.batch,
+        num_negative=cell.batch,
+        num_instances=cell.instances,
+        seed=cell.seed,
+    )
     reader = InstanceReader(bags)
     path = _Path(cell.eps2, squared_gradient_norm(model, objective, *whole))
     cap = _CAP / (rates.eta * cell.eps2)

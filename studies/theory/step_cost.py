@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
+from midam.train.build import build_method, build_optimizer
 from midam.train.config import from_dict
-from midam.train.method import build_method, build_optimizer
 from midam.train.step import train_step
 
 NUM_FEATURES = 32

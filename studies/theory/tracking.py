@@ -18,10 +18,10 @@ from midam.data.sets import catalog
 from midam.data.sets.digits import digit_bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.stream import stream_bags
-from midam.nn.scaling import Standardizer
 from midam.nn.scorer import BagOutput
+from midam.nn.standardizer import Standardizer
+from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.config import FitConfig
-from midam.train.method import Method, build_method, build_optimizer
 from midam.train.step import train_step
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
@@ -155,9 +155,9 @@ def make_config(cell: Cell) -> FitConfig:
 def _standardised(bags: Bags) -> Bags:
     """The bags as a training holds them in memory: standardised once, by themselves."""
     usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR)
-    scaler = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
+    standardizer = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
     x = torch.from_numpy(np.asarray(bags.instances))
-    return bags.replace(instances=scaler.fit(x)(x).numpy(), digests=None)
+    return bags.replace(instances=standardizer.fit(x)(x).numpy(), digests=None)
 
 
 def measured_steps(cell: Cell) -> set[int]:
@@ -170,7 +170,7 @@ def measured_steps(cell: Cell) -> set[int]:
 
 
 @torch.no_grad()
-def errors(method: Method, exact: BagOutput) -> tuple[float, float, float]:
+def errors(method: MethodParts, exact: BagOutput) -> tuple[float, float, float]:
     """Mean of |s - f_1|^2 and of |f_1|^2 over all bags, and of (h(s) - h(f_1))^2 over the visited ones."""
     state = method.estimator.get_buffer("bag_state").double()
     visited = state[:, 0] > 0

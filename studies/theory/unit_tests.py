@@ -12,7 +12,7 @@ from midam.data.bags import Bags
 from midam.report.figures import new_figure
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
-from midam.train.names import method_names, method_settings
+from midam.train.method_names import method_names, method_settings
 from studies.drawing import save_figure
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reference.cases import make_bags, make_model, whole_batch
+from tests.reference.cases import OBJECTIVES, POOLINGS, make_bags, make_model, new_objective, whole_batch
 from torch import Tensor, nn
 
 from midam.data.bags import Bags
@@ -18,11 +18,10 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_b
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
-from midam.nn.pooling import POOLINGS
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objective import OBJECTIVES, Objective
+from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+from midam.train.objectives import Objective
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 ESTIMATORS = ("minibatch", "vrsp", "exact", "exact-point")
@@ -44,7 +43,7 @@ def separable_bags() -> Bags:
 def make_estimator(name: str, model: BagScorer) -> Estimator:
     return {
         "minibatch": MiniBatch,
-        "vrsp": lambda: VarianceReduced(len(SIZES), model.pooling.value_size, state_rate=0.5, schedule="warmup"),
+        "vrsp": lambda: VarianceReduced(len(SIZES), model.pooling.value_size, state_rate=0.5, state_schedule="warmup"),
         "exact": lambda: Exact(chunk_size=7),
         "exact-point": lambda: ExactPoint(num_instances=2, chunk_size=7, seed=1),
     }[name]()
@@ -77,7 +76,7 @@ class Method:
 
 def make_method(pooling: str, estimator: str, objective: str, *, seed: int = 0) -> Method:
     model = make_model(pooling, objective=objective, dtype=torch.float32, seed=seed)
-    loss, point = OBJECTIVES[objective](), make_estimator(estimator, model)
+    loss, point = new_objective(objective), make_estimator(estimator, model)
     point.check(model)
     groups = parameter_groups(model, loss, weight_decay=1e-4)
     return Method(model, point, loss, make_optimizer("sgd", groups, lr=0.1, momentum=0.5))
@@ -110,7 +109,7 @@ def whole_loss(run: Method) -> float:
     batch = whole_batch(separable_bags())
     with torch.no_grad():
         out = stream_bags(run.model, batch, chunk_size=7)
-        return OBJECTIVES["pairwise"]()(out, batch.labels).item()
+        return new_objective("pairwise")(out, batch.labels).item()
 
 
 @method

@@ -8,17 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from midam import registry
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch
 from midam.nn.encoders import MLP
-from midam.nn.pooling import POOLINGS, make_pooling
+from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.objective import OBJECTIVES, Objective
+from midam.train.objectives import Objective
 
 WIDTH = 4
 SIZES = (7, 3, 12, 5, 1, 4)
 LABELS = (1, 1, 1, 0, 0, 0)
-SMOOTH = tuple(name for name, head in POOLINGS.items() if head.smooth)
+POOLINGS = {name: registry.POOLINGS.find(name) for name in registry.POOLINGS.names()}
+OBJECTIVES = {name: registry.OBJECTIVES.find(name) for name in registry.OBJECTIVES.names()}
+SMOOTH = tuple(name for name, head in POOLINGS.items() if head.statistic.trackable)
 ALL = tuple(POOLINGS)
 
 
@@ -73,9 +76,17 @@ def make_model(
     return model.to(dtype)
 
 
+def new_objective(name: str, **settings: Any) -> Objective:
+    """Objective as the paper starts it."""
+    objective: Objective = registry.build(
+        OBJECTIVES[name], what=name, offered={"center_start": 0.0}, arguments=settings
+    )
+    return objective
+
+
 def make_objective(name: str, *, dtype: torch.dtype = torch.float64) -> Objective:
     """Objective off its initial point, so that every term of its gradient counts."""
-    objective = OBJECTIVES[name]().to(dtype)
+    objective = new_objective(name).to(dtype)
     if name == "minmax-auc":
         with torch.no_grad():
             objective.get_parameter("positive_center").fill_(0.7)

@@ -71,7 +71,7 @@ def attention_embedding(g: Row, e: Sequence[Row]) -> list[float]:
     return [attention(g, [row[d] for row in e]) for d in range(len(e[0]))]
 
 
-def generalised_mean(phi: Row, p: float) -> float:
+def generalized_mean(phi: Row, p: float) -> float:
     return (math.fsum(x**p for x in phi) / len(phi)) ** (1 / p)
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import VarianceReduced
-from midam.train.objective import MinMaxAUC
+from midam.train.gradients import VarianceReduced
+from midam.train.objectives import MinMaxAUC
 
 TAU, GAMMA0 = 0.3, 0.6
 SLOTS = [[0, 4, 2], [1, 0, 2], [11, 3, 5], [4, 0, 1]]

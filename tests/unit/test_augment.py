@@ -8,7 +8,8 @@ from scipy.stats import chisquare
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
-from midam.train.augment import AUGMENTATIONS, Augment
+from midam.registry import AUGMENTATIONS
+from midam.train.augment import Augment
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
@@ -107,13 +108,13 @@ def test_intensity_scales_about_the_mean_and_shifts_by_a_part_of_the_deviation(s
     assert torch.allclose(out, expected, rtol=1e-9)
 
 
-def test_colour_changes_the_saturation_too() -> None:
+def test_color_changes_the_saturation_too() -> None:
     x = instances(500, PATCH)
-    out = changed(["colour"], x)
-    grey, grey_out = x.mean(1, keepdim=True), out.mean(1, keepdim=True)
+    out = changed(["color"], x)
+    gray, gray_out = x.mean(1, keepdim=True), out.mean(1, keepdim=True)
     axes = (1, 2, 3)
-    contrast = grey_out.std(axes, correction=0) / grey.std(axes, correction=0)
-    saturation = (out - grey_out).std(axes, correction=0) / (x - grey).std(axes, correction=0) / contrast
+    contrast = gray_out.std(axes, correction=0) / gray.std(axes, correction=0)
+    saturation = (out - gray_out).std(axes, correction=0) / (x - gray).std(axes, correction=0) / contrast
     assert 0.8 <= saturation.min() < 0.81
     assert 1.19 < saturation.max() <= 1.2 + 1e-9
     assert not torch.allclose(saturation, contrast)
@@ -121,16 +122,16 @@ def test_colour_changes_the_saturation_too() -> None:
 
 def test_the_unit_of_an_instance_does_not_matter() -> None:
     x = instances(20, PATCH)
-    assert torch.allclose(changed(["colour"], 40 * x + 9), 40 * changed(["colour"], x) + 9, rtol=1e-9)
+    assert torch.allclose(changed(["color"], 40 * x + 9), 40 * changed(["color"], x) + 9, rtol=1e-9)
 
 
 def test_a_constant_instance_stays() -> None:
     x = torch.full((5, *PATCH), 3.0, dtype=torch.float64)
-    assert torch.allclose(changed([name for name in AUGMENTATIONS if name != "intensity"], x), x)
+    assert torch.allclose(changed([name for name in AUGMENTATIONS.names() if name != "intensity"], x), x)
 
 
 def test_each_instance_has_a_draw_of_its_own_and_the_generator_decides() -> None:
-    names = ["flip", "rotate90", "crop", "colour"]
+    names = ["flip", "rotate90", "crop", "color"]
     x = instances(1, PATCH).expand(50, *PATCH)
     out = changed(names, x)
     assert len({tuple(row.flatten().tolist()) for row in out}) > 45
@@ -141,7 +142,7 @@ def test_each_instance_has_a_draw_of_its_own_and_the_generator_decides() -> None
 def test_evaluation_and_no_names_leave_instances_alone() -> None:
     x = instances(5, PATCH)
     state = torch.get_rng_state()
-    assert Augment(AUGMENTATIONS, instance_shape=PATCH).eval()(x) is x
+    assert Augment(AUGMENTATIONS.names(), instance_shape=PATCH).eval()(x) is x
     assert Augment([], instance_shape=(5,))(x) is x
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -153,7 +154,7 @@ def test_evaluation_and_no_names_leave_instances_alone() -> None:
         (["flip", "flip"], PATCH, "each name once in augment, got flip, flip"),
         (["flip"], (7,), r"to augment, got \[7\]"),
         (["rotate90"], (1, 8, 9), r"one length for augment 'rotate90', got \[1, 8, 9\]"),
-        (["colour"], SLICE, r"three channels for augment 'colour', got \[1, 12, 12\]"),
+        (["color"], SLICE, r"three channels for augment 'color', got \[1, 12, 12\]"),
     ],
 )
 def test_what_cannot_be_augmented_says_why(names, shape, text) -> None:
@@ -191,7 +192,7 @@ def test_both_passes_of_exact_see_the_same_instances() -> None:
     # compared with plain autograd over the very chunks.
     trainer = small(estimator="exact", chunk_size=16, augment=["flip", "intensity"], objective="bce")
     member = trainer.members[0]
-    batch = next(member.batches(trainer._reader, trainer._labels))
+    batch = next(member.batches())
     torch.manual_seed(3)
     output = member.estimator(member.trained, batch)
     torch.autograd.backward(output.score.sum())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
-from midam.nn.stacked import StackedScorer
+from midam.nn.stack import StackedScorer
 from midam.train.config import FitConfig
 from midam.train.cpu import denormals_flushed
 from midam.train.lockstep import Trial, train_trials
@@ -49,9 +49,9 @@ def test_so_do_trials_in_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
     bags, seen = make_bags(), []
     instances = StackedScorer.instances
 
-    def watched(own, x, rows=None):
+    def watched(own, x):
         seen.append((own.training, flushing()))
-        return instances(own, x, rows)
+        return instances(own, x)
 
     monkeypatch.setattr(StackedScorer, "instances", watched)
     trials = [Trial(np.arange(16), np.arange(16, 24), seed=seed) for seed in range(2)]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from midam.data.sampling import BagSampler, uniform_slots
+from midam.data.draws import uniform_slots
+from midam.data.sampling import BagSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 
@@ -149,7 +150,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(ConfigError, match="seed"):
         make(seed=-1)
     with pytest.raises(BagDataError, match="same length"):
-        BagSampler([0, 1], [3])
+        BagSampler([0, 1], [3], num_instances=1)
 
 
 def test_a_foreign_state_is_refused():

@@ -15,18 +15,17 @@ from torch import nn
 from midam.data.bags import Bags
 from midam.errors import ConfigError, MidamError
 from midam.evaluate.predict import predict
-from midam.nn.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders import MLP
-from midam.nn.resnet import ResNet20
+from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
+from midam.nn.encoders.resnet import ResNet20
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
+from midam.train.build import build_encoder, build_ensemble, build_method
 from midam.train.config import FitConfig
-from midam.train.encoding import build_encoder
-from midam.train.method import build_ensemble, build_method
-from midam.train.trained import Checkpointed
 from midam.train.trainer import Trainer
+from midam.train.training_scorer import Checkpointed
 
 OWN_NETWORK = """
 import torch
@@ -114,7 +113,7 @@ def train(config, bags):
 
 def saved_weights(folder):
     state = torch.load(folder.model, weights_only=True)["model"]
-    return [value for name, value in state.items() if ".scaler." not in name]
+    return [value for name, value in state.items() if ".standardizer." not in name]
 
 
 def weights(module):
@@ -196,7 +195,7 @@ def test_an_instance_is_encoded_alone(norm: str, sides) -> None:
     together = net(x)[:1]
     # Of one small volume the last stage keeps one value a channel, which batch statistics refuse: two of them.
     alone = net(x[:2])[:1]
-    # Group normalisation in training mode, batch normalisation in evaluation mode only.
+    # Group normalization in training mode, batch normalization in evaluation mode only.
     assert torch.allclose(together, alone, rtol=1e-9) == (norm == "group")
     net.eval()
     assert torch.allclose(net(x)[:1], net(x[:1]), rtol=1e-9)
@@ -209,7 +208,7 @@ def test_gradients_reach_every_weight(sides) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() and p.grad.any() for p in net.parameters())
 
 
-def test_an_unknown_normalisation_is_refused() -> None:
+def test_an_unknown_normalization_is_refused() -> None:
     with pytest.raises(ConfigError, match="norm 'group' or 'batch', got 'layer'"):
         ResNet20(1, norm="layer")
 
@@ -225,8 +224,8 @@ def test_resnet20_3d_trains_on_a_volume_as_the_only_instance() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact"])
-def test_batch_normalisation_is_warned_of(estimator) -> None:
-    with pytest.warns(UserWarning, match=rf"batch normalisation \(at 'stem.1', 19 in all\).*{estimator}") as seen:
+def test_batch_normalization_is_warned_of(estimator) -> None:
+    with pytest.warns(UserWarning, match=rf"batch normalization \(at 'stem.1', 19 in all\).*{estimator}") as seen:
         build_method(
             FitConfig(encoder="resnet20", norm="batch", estimator=estimator), instance_shape=(1, 8, 8), num_bags=4
         )
@@ -267,24 +266,27 @@ def test_the_trial_run_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"encoder": "resnet"}, "class path, got 'resnet'; did you mean 'resnet20'"),
-        ({"encoder": "no_such_package.Net"}, "'no_such_package.Net' to be importable.*no_such_package"),
-        ({"encoder": "own_network.Tinny"}, "'Tinny' in own_network.*did you mean 'Tiny'"),
-        ({"encoder": "own_network.size"}, "class at 'own_network.size', got int"),
+        ({"encoder": "resnet"}, "known encoder, got 'resnet'; did you mean 'resnet20'"),
+        (
+            {"encoder": "no_such_package.Net"},
+            "imported as encoder, got 'no_such_package.Net' .no module 'no_such_package'",
+        ),
+        ({"encoder": "own_network.Tinny"}, "own_network has no 'Tinny'.*did you mean 'Tiny'"),
+        ({"encoder": "own_network.size"}, "got 3 for 'own_network.size'"),
         ({"encoder": "own_network.number"}, "torch.nn.Module of the encoder 'own_network.number', got int"),
         ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
         ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),
         ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or that code"),
-        ({"encoder": "broken_network.Net"}, "'broken_network.Net' to be importable.*NameError: .*nothing"),
+        ({"encoder": "broken_network.Net"}, "imported.*'broken_network.Net'.*NameError: .*nothing"),
         ({"encoder": "own_network.Pair"}, r"one row of numbers.*got tuple"),
         ({"encoder": "own_network.Sum"}, r"one row of numbers.*got torch.float32 \[\]"),
-        ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "no encoder_args with the encoder 'resnet20'"),
+        ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "encoder 'resnet20' in encoder_args, got 'a'; known are"),
         ({"encoder": "resnet20", "hidden": [3]}, r"no hidden with the encoder 'resnet20', got \[3\]"),
         ({"encoder": "own_network.Sum", "norm": "batch"}, "no norm with the encoder 'own_network.Sum'"),
         ({"encoder": "resnet20-3d"}, r"channels, depth, height, width\].*got \[2, 8, 8\].*--volume"),
-        ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; its parts are such as stem"),
-        ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; its parts are such as blocks, stem"),
+        ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; did you mean 'stem'"),
+        ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; known are blocks"),
         ({"encoder": "resnet20", "freeze": ["bloc"]}, "freeze, got 'bloc'"),
     ],
 )
@@ -296,7 +298,7 @@ def test_what_cannot_be_an_encoder_says_why(own, changes, text) -> None:
 def test_weights_come_from_a_file_and_an_ensemble_to_be_filled_needs_none(own, tmp_path) -> None:
     config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2}, encoder_weights=str(tmp_path / "w.pt"))
     torch.manual_seed(9)
-    net = make_module(config.encoder, config.encoder_args)
+    net = make_module(config.encoder, {}, config.encoder_args)
     for content in (net.state_dict(), {"state_dict": net.state_dict(), "epoch": 3}):
         torch.save(content, tmp_path / "w.pt")
         model = build_method(config, instance_shape=SHAPE, num_bags=4).model
@@ -363,7 +365,7 @@ def test_safetensors_are_read_where_the_package_is_installed(tmp_path) -> None:
 
 def test_frozen_parts_stay_whatever_is_trained(own, tmp_path) -> None:
     arguments = {"channels": 2, "norm": True, "dropout": 0.5}
-    torch.save(make_module(f"{own}.Tiny", arguments).state_dict(), tmp_path / "w.pt")
+    torch.save(make_module(f"{own}.Tiny", {}, arguments).state_dict(), tmp_path / "w.pt")
     config = settings(
         encoder=f"{own}.Tiny", encoder_args=arguments, encoder_weights=str(tmp_path / "w.pt"), freeze=["stem"], lr=0.5
     )
@@ -515,7 +517,7 @@ def test_checkpointing_keeps_a_fraction_of_the_activations() -> None:
 
 
 def test_checkpointing_refuses_batch_statistics() -> None:
-    with pytest.raises(ConfigError, match="checkpointing, got batch normalisation at '0'"):
+    with pytest.raises(ConfigError, match="checkpointing, got batch normalization at '0'"):
         Checkpointed(nn.Sequential(nn.BatchNorm1d(3)))
     Checkpointed(nn.Sequential(nn.BatchNorm1d(3)).eval())
 
@@ -541,7 +543,7 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
     (tmp_path / "own_network.py").unlink()
     sys.modules.pop(own)
     importlib.invalidate_caches()
-    with pytest.raises(ConfigError, match=r"'own_network.Tiny' to be importable.*PYTHONPATH"):
+    with pytest.raises(ConfigError, match=r"imported as encoder, got 'own_network.Tiny'.*PYTHONPATH"):
         load_run(folder)
 
 
@@ -568,7 +570,7 @@ def test_a_compiled_step_agrees_and_compiles_once() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("changes", [{}, {"precision": "bf16-mixed"}, {"augment": ["flip", "crop", "colour"]}])
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16-mixed"}, {"augment": ["flip", "crop", "color"]}])
 def test_a_step_on_a_gpu_never_waits_for_it(changes) -> None:
     bags = images(16, shape=(3, 16, 16))
     trainer = Trainer(settings(encoder="resnet20", accelerator="cuda", **changes), bags)

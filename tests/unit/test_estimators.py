@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.reference.cases import (
     ALL,
+    OBJECTIVES,
     SIZES,
     exact_gradient,
     full_sample,
@@ -30,10 +31,9 @@ from midam.functional.logmean import moving_average, point_weights, reduce
 from midam.functional.tracking import track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
-from midam.train.objective import OBJECTIVES
+from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
 
-OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalised-mean": {"learn_exponent": True}}
+OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalized-mean": {"learn_exponent": True}}
 
 
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
@@ -45,7 +45,7 @@ def test_whole_bags_with_gamma0_of_one_give_the_exact_gradient(pooling: str, obj
     want_loss, want = exact_gradient(model, loss_of, bags)
     batch = full_sample(bags)
     estimators: list[Estimator] = [MiniBatch()]
-    if model.pooling.smooth:
+    if model.pooling.statistic.trackable:
         rules = {"fresh_first": False, "fresh_whole": False}
         estimators += [
             VarianceReduced(len(bags), model.pooling.value_size, state_rate=1.0, **rules).double(),
@@ -77,7 +77,7 @@ def test_what_a_masked_slot_holds_changes_nothing(pooling: str) -> None:
 
     def results(batch: object) -> Iterator[Tensor]:
         estimators = [MiniBatch(), VarianceReduced(6, model.pooling.value_size).double()]
-        for estimator in estimators[: 1 + model.pooling.smooth]:
+        for estimator in estimators[: 1 + model.pooling.statistic.trackable]:
             out = estimator(model, batch)
             yield out.score.detach()
             yield gradient(objective(out, batch.labels), parameters(model, objective))
@@ -178,7 +178,7 @@ def test_first_visit_whole_bag_and_schedule_rules() -> None:
     assert rate(3, state_rate=0.2, draws=4, size=4) == pytest.approx([1.0] * 3, rel=1e-9)
     assert rate(3, state_rate=0.2, draws=4, size=4, fresh_whole=False) == pytest.approx([1.0, 0.2, 0.2], rel=1e-9)
     warm = [1.0, 1 / 2, 1 / 3, 1 / 4, 0.25, 0.25]
-    assert rate(6, state_rate=0.25, schedule="warmup") == pytest.approx(warm, rel=1e-9)
+    assert rate(6, state_rate=0.25, state_schedule="warmup") == pytest.approx(warm, rel=1e-9)
 
 
 def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:

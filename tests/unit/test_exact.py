@@ -8,6 +8,7 @@ import torch
 from scipy.stats import chisquare
 from tests.reference.cases import (
     ALL,
+    OBJECTIVES,
     SMOOTH,
     exact_gradient,
     gradient,
@@ -24,19 +25,18 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.functional.logmean import LogMean, linearise, merge, point_weights, reduce, reduce_segments
-from midam.nn.custom import Encoder
+from midam.functional.logmean import BagStatistic, linearize, merge, point_weights, reduce, reduce_segments
 from midam.nn.encoders import MLP
+from midam.nn.encoders.custom import Encoder
+from midam.nn.encoders.resnet import Norm, ResNet20
 from midam.nn.pooling import make_pooling
-from midam.nn.resnet import Norm, ResNet20
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment
 from midam.train.exact import Exact, ExactPoint, _Passes
-from midam.train.objective import OBJECTIVES
 
 OPTIONS = {
     "smoothed-max": {"learn_temperature": True},
-    "generalised-mean": {"learn_exponent": True},
+    "generalized-mean": {"learn_exponent": True},
     "embedding-attention": {"gated": True},
 }
 # 32 instances in all: five chunks, the last of four, cut across the bags.
@@ -100,7 +100,7 @@ def test_frozen_parameters_get_no_gradient_and_the_others_keep_theirs() -> None:
 def chunked_autograd(model: BagScorer, bags: Bags, chunk_size: int) -> BagOutput:
     """One graph over all chunks: plain autograd under the masks that the chunks draw in turn."""
     batch = whole_batch(bags)
-    total: LogMean | None = None
+    total: BagStatistic | None = None
     for positions, segment in batch.chunks(chunk_size):
         z, v = model.instances(batch.reader.rows(positions))
         part = reduce_segments(z, v, segment, num_bags=len(bags))
@@ -155,7 +155,7 @@ def test_gradients_reach_the_weights_inside_one_autocast_region() -> None:
         assert relative(*grads) < 2e-2
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(4)
@@ -164,29 +164,29 @@ class Normalised(nn.Module):
         return self.norm(x)
 
 
-@pytest.mark.parametrize("estimator", [Exact(chunk_size=5), ExactPoint(chunk_size=5)])
+@pytest.mark.parametrize("estimator", [Exact(chunk_size=5), ExactPoint(num_instances=4, chunk_size=5)])
 def test_batch_statistics_are_refused_and_evaluation_statistics_are_not(estimator: nn.Module) -> None:
-    model = make_model("attention", encoder=Normalised())
+    model = make_model("attention", encoder=Normalized())
     batch = whole_batch(make_bags())
     with pytest.raises(
-        ConfigError, match=r"batch normalisation in batch statistics at 'encoder.norm'.*group normalisation"
+        ConfigError, match=r"batch normalization in batch statistics at 'encoder.norm'.*group normalization"
     ):
         estimator(model, batch)
     model.get_submodule("encoder.norm").eval()
     assert torch.isfinite(estimator(model, batch).score).all()
     model.encoder.norm = nn.BatchNorm1d(4, track_running_stats=False).double().eval()
-    with pytest.raises(ConfigError, match="batch normalisation"):
+    with pytest.raises(ConfigError, match="batch normalization"):
         estimator(model, batch)
 
 
-def test_one_chunk_takes_one_ordinary_pass_with_batch_normalisation() -> None:
-    bags, model = make_bags(), make_model("mean", encoder=Normalised())
+def test_one_chunk_takes_one_ordinary_pass_with_batch_normalization() -> None:
+    bags, model = make_bags(), make_model("mean", encoder=Normalized())
     batch = whole_batch(bags)
     out = Exact(chunk_size=32)(model, batch)
     assert torch.allclose(out.score, model(batch.reader.all, batch.sizes).score)
 
 
-def test_group_normalisation_gives_the_exact_gradient() -> None:
+def test_group_normalization_gives_the_exact_gradient() -> None:
     torch.manual_seed(0)
     model = BagScorer(ResNet20(1), make_pooling("attention", 64)).double()
     bags = make_bags((3, 2), (1, 0), width=64)
@@ -200,7 +200,7 @@ def test_group_normalisation_gives_the_exact_gradient() -> None:
 
 def test_active_dropout_is_refused_where_it_cannot_be_replayed() -> None:
     batch = whole_batch(make_bags())
-    for pooling, estimator in (("max", Exact(chunk_size=5)), ("attention", ExactPoint(chunk_size=5))):
+    for pooling, estimator in (("max", Exact(chunk_size=5)), ("attention", ExactPoint(num_instances=4, chunk_size=5))):
         model = make_model(pooling, encoder=MLP(4, dropout=0.5))
         with pytest.raises(ConfigError, match=r"active dropout at 'encoder\.layers\.2'"):
             estimator(model, batch)
@@ -208,7 +208,12 @@ def test_active_dropout_is_refused_where_it_cannot_be_replayed() -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [lambda: Exact(chunk_size=0), lambda: ExactPoint(chunk_size=-1), lambda: ExactPoint(num_instances=0)]
+    "build",
+    [
+        lambda: Exact(chunk_size=0),
+        lambda: ExactPoint(num_instances=4, chunk_size=-1),
+        lambda: ExactPoint(num_instances=0, chunk_size=4),
+    ],
 )
 def test_sizes_below_one_are_refused(build: object) -> None:
     with pytest.raises(ConfigError, match=">= 1"):
@@ -235,7 +240,7 @@ def sampled_scores(model: BagScorer, x: Tensor, rows: Tensor, proportional: bool
     w = point_weights(z_rows, level, torch.full_like(level, B))
     if proportional:
         w = torch.full_like(w, 1 / B)
-    l_hat, r_hat = linearise(z_rows, v_rows, level, r, w)
+    l_hat, r_hat = linearize(z_rows, v_rows, level, r, w)
     return model.pooling.score(l_hat, r_hat, torch.full_like(level, N))
 
 
@@ -290,16 +295,16 @@ def test_steps_of_one_seed_repeat_and_differ_from_each_other() -> None:
     def steps(estimator: ExactPoint, count: int) -> list[Tensor]:
         return [gradient(estimator(model, batch).score.sum(), model.parameters()) for _ in range(count)]
 
-    first, again = ExactPoint(num_instances=2, seed=3), ExactPoint(num_instances=2, seed=3)
+    first, again = (ExactPoint(num_instances=2, chunk_size=1024, seed=3) for _ in range(2))
     a, b = steps(first, 3), steps(again, 2)
     assert torch.equal(torch.stack(a[:2]), torch.stack(b))
     assert not torch.equal(a[0], a[1])
-    resumed = ExactPoint(num_instances=2, seed=3)
+    resumed = ExactPoint(num_instances=2, chunk_size=1024, seed=3)
     resumed.load_state_dict(again.state_dict())
     assert torch.equal(steps(resumed, 1)[0], a[2])
 
 
-@pytest.mark.parametrize("estimator", [Exact(chunk_size=3), ExactPoint(chunk_size=3)])
+@pytest.mark.parametrize("estimator", [Exact(chunk_size=3), ExactPoint(num_instances=4, chunk_size=3)])
 def test_bags_stand_in_any_order_and_subset(estimator: nn.Module) -> None:
     bags, model = make_bags(), make_model("attention")
     everything = whole_batch(bags)
@@ -316,7 +321,7 @@ def test_in_one_chunk_the_maximum_alone_is_back_propagated_unless_noise_would_mo
     bags, model = make_bags(), make_model("max", encoder=MLP(4, dropout=dropout).double())
     if augmented:
         images = nn.Sequential(nn.Unflatten(1, (1, 2, 2)), Augment(["flip"], instance_shape=(1, 2, 2)))
-        model = BagScorer(model.encoder, model.pooling, scaler=images)
+        model = BagScorer(model.encoder, model.pooling, standardizer=images)
     seen: list[int] = []
     model.encoder.register_forward_hook(lambda module, inputs, e: seen.append(len(e)) if e.requires_grad else None)
     Exact(chunk_size=100)(model.train(), whole_batch(bags)).logit.sum().backward()

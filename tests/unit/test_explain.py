@@ -23,14 +23,14 @@ from midam.explain.places import Patches, patches_of, rasterise, warn_of_estimat
 from midam.explain.run import find_bags
 from midam.explain.sheet import pictures_of, shown
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
-from midam.nn.attention import AttentionPooling
 from midam.nn.ensemble import BagEnsemble
+from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
 
-POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalised-mean"]
+POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
 
 

@@ -13,12 +13,12 @@ from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.instances import file_name, write_instance_scores
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
 
 h5py = pytest.importorskip("h5py")
 
-POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and", "generalised-mean"]
+POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and", "generalized-mean"]
 IDS = ["slide/1", "slide 2", ".x", "ü" * 90]
 
 
@@ -78,7 +78,7 @@ def pooled(pooling, score, z, weight):
     return 0.1 * level if pooling == "smoothed-max" else np.exp(level / 4)
 
 
-@pytest.mark.parametrize("pooling", ["attention", "mean", "max", "smoothed-max", "generalised-mean"])
+@pytest.mark.parametrize("pooling", ["attention", "mean", "max", "smoothed-max", "generalized-mean"])
 def test_the_instances_of_each_member_pool_to_its_score(pooling, tmp_path):
     bags = make_bags()
     write_instance_scores(make_model(pooling, 2), bags, tmp_path, chunk_size=100)

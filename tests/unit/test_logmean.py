@@ -1,4 +1,4 @@
-"""The log-weighted mean: oracle, monoid, moving average, the linearised surrogate."""
+"""The log-weighted mean: oracle, monoid, moving average, the linearized surrogate."""
 
 import math
 
@@ -12,10 +12,10 @@ from torch.testing import assert_close
 
 from midam.functional.logmean import (
     MAX_LAG_EXPONENT,
-    LogMean,
+    BagStatistic,
     cotangents,
     identity,
-    linearise,
+    linearize,
     merge,
     moving_average,
     point_weights,
@@ -31,9 +31,9 @@ def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def oracle(z: Tensor, v: Tensor) -> LogMean:
+def oracle(z: Tensor, v: Tensor) -> BagStatistic:
     n, level, r = naive.statistic(z.tolist(), v.tolist())
-    return LogMean(*(torch.tensor(x, dtype=torch.float64) for x in (float(n), level, r)))
+    return BagStatistic(*(torch.tensor(x, dtype=torch.float64) for x in (float(n), level, r)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -53,7 +53,7 @@ def test_reduce_and_segments_agree_with_the_oracle(dtype: torch.dtype, width: in
     for stat in (flat, padded):
         assert stat.l.dtype == dtype
         for i, want in enumerate(expected):
-            got = LogMean(*(part[i].double() for part in stat))
+            got = BagStatistic(*(part[i].double() for part in stat))
             assert_close(got.n, want.n)
             assert_close(got.l, want.l, **TOLERANCE[dtype])
             assert_close(got.r, want.r.view(width), **TOLERANCE[dtype])
@@ -105,12 +105,12 @@ values = st.floats(-1e3, 1e3, allow_nan=False)
 instances = st.lists(st.tuples(logits, values), min_size=1, max_size=9)
 
 
-def stat_of(rows: list[tuple[float, float]]) -> LogMean:
+def stat_of(rows: list[tuple[float, float]]) -> BagStatistic:
     table = torch.tensor(rows, dtype=torch.float64)
     return reduce(table[None, :, 0], table[None, :, 1:])
 
 
-def assert_same(first: LogMean, second: LogMean) -> None:
+def assert_same(first: BagStatistic, second: BagStatistic) -> None:
     assert_close(first.n, second.n)
     assert_close(first.l, second.l, rtol=1e-9, atol=1e-9)
     assert_close(first.r, second.r, rtol=1e-9, atol=1e-7)
@@ -176,7 +176,7 @@ def test_moving_average_from_an_empty_state_and_far_apart() -> None:
 def plain_surrogate(
     z: Tensor, v: Tensor, point: tuple[Tensor, Tensor], w: Tensor, at: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The formulas of `linearise` written out; `at` are the stopped copies of z and v."""
+    """The formulas of `linearize` written out; `at` are the stopped copies of z and v."""
     level, r = point
     dz, dv = z - at[0], v - at[1]
     r_hat = r + (w[..., None] * (dv + (at[1] - r[:, None]) * dz[..., None])).sum(dim=1)
@@ -191,9 +191,9 @@ def test_linearise_has_the_value_of_the_point_and_the_gradient_of_the_surrogate(
     at = z.detach().clone(), v.detach().clone()
     # The derivative of the formulas is right ...
     assert torch.autograd.gradcheck(lambda z, v: plain_surrogate(z, v, point, w, at), (z, v))
-    # ... and linearise has the same one, for any loss of the point.
+    # ... and linearize has the same one, for any loss of the point.
     results = []
-    for l_hat, r_hat in (linearise(z, v, *point, w), plain_surrogate(z, v, point, w, at)):
+    for l_hat, r_hat in (linearize(z, v, *point, w), plain_surrogate(z, v, point, w, at)):
         assert_close(l_hat, point[0], rtol=0, atol=1e-15)
         assert_close(r_hat, point[1], rtol=0, atol=1e-15)
         loss = (l_hat**2).sum() + (l_hat[:, None] * torch.sin(r_hat)).sum()
@@ -205,7 +205,7 @@ def test_linearise_has_the_value_of_the_point_and_the_gradient_of_the_surrogate(
 def test_linearise_takes_the_point_and_the_weights_as_constants() -> None:
     z, v = draw(1, 2).requires_grad_(), draw(1, 2, 1, seed=1)
     level, r, w = (draw(*shape, seed=2).requires_grad_() for shape in ((1,), (1, 1), (1, 2)))
-    l_hat, r_hat = linearise(z, v, level, r, w)
+    l_hat, r_hat = linearize(z, v, level, r, w)
     grads = torch.autograd.grad((l_hat.sum() + r_hat.sum()), (level, r, w), allow_unused=True)
     assert grads == (None, None, None)
 
@@ -215,7 +215,7 @@ def test_linearised_at_its_own_point_the_sample_has_its_plain_gradient() -> None
     mask = torch.tensor([[True, True, False, True], [True] * 4])
     stat = reduce(z, v, mask=mask)
     w = point_weights(z, stat.l.detach(), stat.n, mask=mask)
-    point = linearise(z, v, stat.l.detach(), stat.r.detach(), w)
+    point = linearize(z, v, stat.l.detach(), stat.r.detach(), w)
     weights = draw(2, seed=2), draw(2, 2, seed=3)
     results = [
         torch.autograd.grad((weights[0] * level).sum() + (weights[1] * r).sum(), (z, v))

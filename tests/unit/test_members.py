@@ -12,8 +12,8 @@ from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.train.build import build_ensemble
 from midam.train.config import member_seed
-from midam.train.method import build_ensemble
 from midam.train.trainer import Trainer
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
@@ -71,8 +71,8 @@ def test_members_share_nothing_but_the_bags():
         for parts in ((one.model, one.estimator, one.objective) for one in (first, second))
     ]
     assert not pointers[0] & pointers[1]
-    assert torch.equal(first.model.scaler.center, second.model.scaler.center)
-    assert first.model.scaler.center.abs().sum() > 0
+    assert torch.equal(first.model.standardizer.center, second.model.standardizer.center)
+    assert first.model.standardizer.center.abs().sum() > 0
     assert not torch.equal(first.estimator.bag_state, second.estimator.bag_state)
 
 

@@ -2,13 +2,12 @@ import pytest
 import torch
 
 from midam.errors import ConfigError
-from midam.nn.resnet import ResNet20
+from midam.nn.encoders.resnet import ResNet20
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.method import build_method
-from midam.train.objective import BCE, MinMaxAUC, PairwiseAUC
-from midam.train.stacked_objective import make_stacked_objective
+from midam.train.gradients import MiniBatch, VarianceReduced
+from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 
 
 def build(**settings):
@@ -21,10 +20,10 @@ def test_settings_reach_the_parts():
     estimator, objective = method.estimator, method.objective
     assert isinstance(estimator, VarianceReduced)
     assert isinstance(objective, MinMaxAUC)
-    assert (estimator.state_rate, estimator.schedule, estimator.lag) == (0.3, "warmup", True)
+    assert (estimator.state_rate, estimator.state_schedule, estimator.lag) == (0.3, "warmup", True)
     assert estimator.bag_state.shape[0] == 5
     assert (objective.margin, objective.dual_lr) == (0.4, 0.2)
-    assert method.model.scaler.clip == 3.0
+    assert method.model.standardizer.clip == 3.0
     assert method.model.encoder.out_features == 4
 
 
@@ -51,8 +50,8 @@ def test_the_seed_alone_decides_the_weights_and_the_global_state_stays():
 
 
 def test_without_standardising_nothing_is_clipped():
-    scaler = build(standardize=False).model.scaler
-    assert torch.equal(scaler(torch.full((1, 6), 1e6)), torch.full((1, 6), 1e6))
+    standardizer = build(standardize=False).model.standardizer
+    assert torch.equal(standardizer(torch.full((1, 6), 1e6)), torch.full((1, 6), 1e6))
 
 
 def test_images_need_their_encoder():
@@ -69,6 +68,10 @@ def test_images_need_their_encoder():
         ({"pooling_args": {"foo": 1}}, "pooling_args.*foo"),
         ({"pooling_args": {"squash": True}}, "pooling_args.*squash"),
         ({"pooling": "smoothed-max", "temperature": -1.0}, "temperature > 0"),
+        ({"temperature": 0.1}, "no temperature with the pooling 'attention', got 0.1"),
+        ({"estimator": "minibatch", "state_refresh": 2}, "no state_refresh with the estimator 'minibatch', got 2"),
+        ({"estimator_args": {"foo": 1}}, "estimator 'vrsp' in estimator_args, got 'foo'"),
+        ({"objective_args": {"margni": 1}}, "objective_args, got 'margni'; did you mean 'margin'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, text):
@@ -85,11 +88,8 @@ def test_what_makes_no_sense_is_refused(settings, text):
         ({"center_start": 0.4}, (3,), 0.4),
     ],
 )
-def test_where_the_centres_start(settings, shape, start):
+def test_where_the_centers_start(settings, shape, start):
     config = FitConfig(**settings)
     objective = build_method(config, instance_shape=shape, num_bags=4).objective
-    stacked = make_stacked_objective(config.for_instances(shape), 3)
-    for centre in (objective.positive_center, objective.negative_center):
-        assert centre.item() == pytest.approx(start)
-    for centres in (stacked.positive_center, stacked.negative_center):
-        assert centres.tolist() == pytest.approx([start] * 3)
+    for center in (objective.positive_center, objective.negative_center):
+        assert center.item() == pytest.approx(start)

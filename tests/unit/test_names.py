@@ -3,9 +3,9 @@
 import pytest
 
 from midam.errors import ConfigError
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
-from midam.train.names import method_names, method_settings
+from midam.train.method_names import method_names, method_settings
 
 PAPER = [
     f"{prefix}-{pool}" for prefix in ("ce", "dam", "ce-mb", "dam-mb") for pool in ("mean", "max", "smx", "att")
@@ -26,7 +26,7 @@ def test_the_methods_of_the_paper_are_there():
         ("dam-mb-att", "attention", "minibatch", "minmax-auc"),
         ("ce-vrsp-gated", "gated-attention", "vrsp", "bce"),
         ("midam-emb", "embedding-attention", "vrsp", "minmax-auc"),
-        ("ce-point-gm", "generalised-mean", "exact-point", "bce"),
+        ("ce-point-gm", "generalized-mean", "exact-point", "bce"),
         ("dam-point-nor", "noisy-or", "exact-point", "minmax-auc"),
         ("dam-nand", "noisy-and", "exact", "minmax-auc"),
     ],

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import naive
-from tests.reference.cases import make_bags, make_model, make_objective
+from tests.reference.cases import OBJECTIVES, make_bags, make_model, make_objective
 from torch import Tensor
 
 from midam.errors import ConfigError
 from midam.functional import objectives as f
-from midam.train.objective import BCE, OBJECTIVES, MinMaxAUC, PairwiseAUC
+from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 
 LABELS = [1, 1, 0, 0, 0]
 DTYPES = [(torch.float64, 1e-9), (torch.float32, 1e-5)]
@@ -110,7 +110,7 @@ def test_a_batch_of_one_class_has_a_finite_loss_and_gradient_and_no_dual_step(na
     x = torch.from_numpy(make_bags((3, 2), (1, 0)).instances)
     loss = objective(model(x, torch.tensor([3, 2])), torch.full((2,), label))
     loss.backward()
-    objective.dual_step(loss.detach())
+    objective.commit(loss.detach())
     assert torch.isfinite(loss)
     assert all(
         torch.isfinite(p.grad).all() for p in [*model.parameters(), *objective.parameters()] if p.grad is not None
@@ -128,10 +128,10 @@ def test_only_the_dual_step_writes_alpha_and_a_loss_of_nan_does_not() -> None:
     out = model(x, sizes)
     loss = objective(out, labels)
     assert objective.dual.item() == pytest.approx(0.3)
-    objective.dual_step(torch.tensor(torch.nan))
-    objective.dual_step(loss)  # Nothing is proposed any more.
+    objective.commit(torch.tensor(torch.nan))
+    objective.commit(loss)  # Nothing is proposed any more.
     assert objective.dual.item() == pytest.approx(0.3)
-    objective.dual_step(objective(out, labels))
+    objective.commit(objective(out, labels))
     assert objective.dual.item() == pytest.approx(naive.gap(out.score.tolist(), [1, 0], 1.0), rel=1e-9)
     assert not any(name == "dual" for name, _ in objective.named_parameters())
 
@@ -139,10 +139,10 @@ def test_only_the_dual_step_writes_alpha_and_a_loss_of_nan_does_not() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: MinMaxAUC(margin=0.0), "margin > 0, got 0.0"),
+        (lambda: MinMaxAUC(center_start=0.0, margin=0.0), "margin > 0, got 0.0"),
         (lambda: PairwiseAUC(margin=-1.0), "margin > 0"),
-        (lambda: MinMaxAUC(dual_lr=0.0), r"dual_lr in \(0, 1\]"),
-        (lambda: MinMaxAUC(dual_lr=1.5), "got 1.5"),
+        (lambda: MinMaxAUC(center_start=0.0, dual_lr=0.0), r"dual_lr in \(0, 1\]"),
+        (lambda: MinMaxAUC(center_start=0.0, dual_lr=1.5), "got 1.5"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(build: object, message: str) -> None:

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import naive
+from tests.reference.cases import POOLINGS
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
-from midam.functional import pooling as f
+from midam.functional import poolings as f
 from midam.nn.pooling import (
-    POOLINGS,
-    GeneralisedMeanPooling,
+    GeneralizedMeanPooling,
     NoisyAndPooling,
     NoisyOrPooling,
     Pooling,
@@ -61,7 +61,7 @@ def oracle(head: Pooling, bag: list[list[float]]) -> tuple[float, float]:
         "mean": naive.mean,
         "max": max,
         "smoothed-max": lambda phi: naive.smoothed_max(phi, number(head.tau)),
-        "generalised-mean": lambda phi: naive.generalised_mean(phi, number(head.p)),
+        "generalized-mean": lambda phi: naive.generalized_mean(phi, number(head.p)),
         "noisy-or": naive.noisy_or,
         "noisy-and": lambda phi: naive.noisy_and(phi, head.a.item(), naive.sigmoid(head.b_logit.item())),
     }
@@ -71,7 +71,7 @@ def oracle(head: Pooling, bag: list[list[float]]) -> tuple[float, float]:
 
 CASES = [(name, squash, {}) for name in POOLINGS for squash in (True, False)]
 CASES += [("smoothed-max", True, {"temperature": 0.7, "learn_temperature": True})]
-CASES += [("generalised-mean", True, {"exponent": 2.5, "learn_exponent": True})]
+CASES += [("generalized-mean", True, {"exponent": 2.5, "learn_exponent": True})]
 CASES += [
     ("attention", True, {"hidden": 2}),
     ("embedding-attention", True, {"gated": True, "hidden": 5, "head_hidden": 4}),
@@ -131,7 +131,7 @@ def test_log1mexp_gradcheck_across_the_switch_and_near_zero() -> None:
             lambda r, a, b: f.noisy_and(r, a=a, b=b),
             (torch.tensor([[0.2], [0.7]]), torch.tensor(8.0), torch.tensor(0.4)),
         ),
-        (lambda level, p: f.generalised_mean_log(level, p=p), (torch.tensor([-1.0, -3.0]), torch.tensor(2.0))),
+        (lambda level, p: f.generalized_mean_log(level, p=p), (torch.tensor([-1.0, -3.0]), torch.tensor(2.0))),
         (lambda level, tau: f.smoothed_max(level, tau=tau), (torch.tensor([1.0, 3.0]), torch.tensor(0.2))),
         (f.logit, (torch.tensor([0.2, 0.9]),)),
         (f.log_phi, (torch.tensor([-3.0, 3.0]),)),
@@ -161,17 +161,17 @@ def test_logit_of_a_saturated_score_is_bounded() -> None:
 
 
 def test_noisy_or_warns_about_large_bags_alone() -> None:
-    NoisyOrPooling.check_sizes(1000)
+    NoisyOrPooling(3).check_sizes(1000)
     with pytest.warns(UserWarning, match="prefer smoothed-max"):
-        NoisyOrPooling.check_sizes(1001)
+        NoisyOrPooling(3).check_sizes(1001)
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: make_pooling("attension", 3), "Expected a pooling among .*attention.*got 'attension'"),
+        (lambda: make_pooling("attension", 3), "Expected a known pooling, got 'attension'; did you mean 'attention'"),
         (lambda: SmoothedMaxPooling(3, temperature=0.0), "temperature > 0, got 0.0"),
-        (lambda: GeneralisedMeanPooling(3, exponent=-1.0), "exponent > 0, got -1.0"),
+        (lambda: GeneralizedMeanPooling(3, exponent=-1.0), "exponent > 0, got -1.0"),
         (lambda: NoisyAndPooling(3, slope=0.0), "slope > 0"),
         (lambda: NoisyAndPooling(3, threshold=1.0), r"threshold in \(0, 1\), got 1.0"),
     ],
@@ -183,7 +183,7 @@ def test_settings_that_make_no_sense_are_refused(build: object, message: str) ->
 
 def test_learnable_settings_start_at_their_values() -> None:
     assert SmoothedMaxPooling(2, temperature=0.25, learn_temperature=True).tau.item() == pytest.approx(0.25)
-    assert GeneralisedMeanPooling(2, exponent=3.0, learn_exponent=True).p.item() == pytest.approx(3.0)
+    assert GeneralizedMeanPooling(2, exponent=3.0, learn_exponent=True).p.item() == pytest.approx(3.0)
     assert torch.sigmoid(NoisyAndPooling(2, threshold=0.2).b_logit).item() == pytest.approx(0.2)
 
 

@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.evaluate.predict import bag_groups, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
 
 POOLINGS = ["attention", "gated-attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and"]
 

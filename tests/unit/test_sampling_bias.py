@@ -9,7 +9,7 @@ from tests.reference.cases import subsets, tuples
 from torch import Tensor
 from torch.testing import assert_close
 
-from midam.functional.logmean import LogMean, importance_logits, reduce
+from midam.functional.logmean import BagStatistic, importance_logits, reduce
 
 # All samples of B = 3 from n = 7.
 
@@ -26,7 +26,7 @@ def population() -> tuple[Tensor, Tensor, list[float]]:
     return z, v, naive.raw(level, r)
 
 
-def expectation(stat: LogMean, probability: Tensor) -> Tensor:
+def expectation(stat: BagStatistic, probability: Tensor) -> Tensor:
     weight = torch.exp(stat.l)
     return torch.cat([probability @ (weight[:, None] * stat.r), (probability @ weight)[None]])
 

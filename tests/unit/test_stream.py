@@ -4,9 +4,9 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.stream import stream_bags, stream_instances, stream_maximum, stream_members
+from midam.evaluate.stream import stream_bags, stream_instances, stream_members, stream_total
+from midam.train.build import build_method
 from midam.train.config import FitConfig
-from midam.train.method import build_method
 
 POOLINGS = [
     "attention",
@@ -15,7 +15,7 @@ POOLINGS = [
     "smoothed-max",
     "mean",
     "max",
-    "generalised-mean",
+    "generalized-mean",
     "noisy-or",
     "noisy-and",
 ]
@@ -83,8 +83,8 @@ def test_the_maximum_is_the_first_of_equals(chunk_size):
     row = np.ones((1, 4))
     bags = Bags.from_list([np.repeat(row, 6, axis=0), np.concatenate([-row, row, row])])
     batch = WholeBatch(InstanceReader(bags), torch.tensor([0, 1]), torch.zeros(2))
-    top, where = stream_maximum(model, batch, chunk_size=chunk_size)
+    total = stream_total(model, batch, chunk_size=chunk_size)
     z, _ = model.instances(torch.from_numpy(bags.instances))
     expected = [0, 6 + int(z[6:].argmax())]
-    assert where.tolist() == expected
-    torch.testing.assert_close(top, z[expected], rtol=1e-12, atol=0)
+    assert total.where.tolist() == expected
+    torch.testing.assert_close(total.value().l, z[expected], rtol=1e-12, atol=0)

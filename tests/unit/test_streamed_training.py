@@ -10,9 +10,10 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.data.on_disk import RowFile
 from midam.errors import ConfigError
+from midam.train.build import build_method
 from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
-from midam.train.standardise import distinct_sorted, fit_scalers
+from midam.train.standardize import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
@@ -56,7 +57,7 @@ def states(trainer):
 
 def batches(trainer, epochs=2):
     member = trainer.members[0]
-    return [batch for _ in range(epochs) for batch in member.batches(trainer._reader, trainer._labels)]
+    return [batch for _ in range(epochs) for batch in member.batches()]
 
 
 def content(batch):
@@ -158,7 +159,8 @@ def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
     plain = Trainer(make_config(epochs=5), disk)
     for epoch in range(5):
         before = plain_state(trainer, disk) if epoch in (2, 4) else None
-        trainer.config.lr, trainer.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+        for member in trainer.members:
+            member.config.lr, member.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
         trainer.train_epoch()
         plain.train_epoch()
         if before is not None:
@@ -183,15 +185,15 @@ def test_a_resume_between_refreshes_continues_bit_for_bit(disk, stop):
 @pytest.mark.parametrize("settings", [{"state_start": "exact"}, {"state_refresh": 3}])
 def test_only_a_tracked_state_starts_warm(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
-        FitConfig(estimator="minibatch", **settings)
+        build_method(FitConfig(estimator="minibatch", **settings), instance_shape=(3,), num_bags=4)
 
 
-@pytest.mark.filterwarnings("ignore:batch normalisation")
+@pytest.mark.filterwarnings("ignore:batch normalization")
 def test_a_warm_start_refuses_batch_statistics():
     images = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
     bags = Bags(images, starts=[0, 3, 6, 9], sizes=[3] * 4, labels=[0, 1, 0, 1])
     config = make_config(encoder="resnet20", norm="batch", state_start="exact", num_positive=2, num_negative=2)
-    with pytest.raises(ConfigError, match=r"state_start.*group normalisation"):
+    with pytest.raises(ConfigError, match=r"state_start.*group normalization"):
         Trainer(config, bags)
 
 
@@ -238,17 +240,19 @@ def test_distinct_numbers_are_uniform(count):
 
 
 def test_the_sample_of_the_standardiser_is_bounded_and_near(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.train.standardise._MAX_VALUES_ON_DISK", 3000)
+    monkeypatch.setattr("midam.train.standardize._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
     rows = RowFile.of_array(tmp_path / "rows", array)
     taken = []
     monkeypatch.setattr(rows, "gather", lambda index, read=rows.gather: taken.append(len(index)) or read(index))
     disk, memory = (Bags(x, starts=[10_000, 0], sizes=[10_000, 10_000], labels=[0, 1]) for x in (rows, array))
-    scalers = [Trainer(make_config(num_positive=1, num_negative=1, members=2), bags).members for bags in (disk, memory)]
+    standardizers = [
+        Trainer(make_config(num_positive=1, num_negative=1, members=2), bags).members for bags in (disk, memory)
+    ]
     assert taken == [1000]
-    few, all_rows = (members[1].model.scaler for members in scalers)
+    few, all_rows = (members[1].model.standardizer for members in standardizers)
     torch.testing.assert_close(few.center, all_rows.center, atol=0.15, rtol=0)
     torch.testing.assert_close(few.scale, all_rows.scale, atol=0.1, rtol=0)
     assert not torch.equal(few.center, all_rows.center)
-    fit_scalers([few], memory, seed=0)
+    fit_standardizers([few], memory, seed=0)
     assert torch.equal(few.center, all_rows.center)

@@ -7,11 +7,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from midam.data.batch import InstanceReader
 from midam.errors import ConfigError
 from midam.train.lockstep import Trial, train_trials
-from midam.train.member import build_members
 from midam.train.step import train_step
+from midam.train.training import build_training
 from studies.options import StudyOptions
 from studies.regime import trials
 from studies.regime.advice import advice
@@ -66,14 +65,13 @@ def test_the_cost_of_a_step_is_what_the_library_encodes(method, chunk_size):
     config = DESIGN.config(CELL, method, 0.1)
     config.chunk_size = chunk_size
     train = bags.subset(SMALL.positions("train"))
-    member = build_members(config, train, device=torch.device("cpu"))[0]
+    member = build_training(config, train)
     spent = []
     # The graph is built where a backward pass will follow: forward 1 and backward 2.
     member.model.encoder.register_forward_hook(
         lambda module, inputs, output: spent.append(len(inputs[0]) * (3 if torch.is_grad_enabled() else 1))
     )
-    labels = torch.from_numpy(train.require_labels()).float()
-    batch = next(iter(member.batches(InstanceReader(train), labels)))
+    batch = next(member.batches())
     train_step(member.model, member.estimator, member.objective, member.optimizer, batch)
     assert sum(spent) == step_cost(method.estimator, size=20, instances=3, bags=4, chunk_size=chunk_size)
 

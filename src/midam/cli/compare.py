@@ -23,7 +23,7 @@ from midam.report.terminal import LiveProgress, stdout_console
 from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.settings import Settings
-from midam.train.names import method_names
+from midam.train.method_names import method_names
 
 _TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are

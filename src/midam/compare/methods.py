@@ -7,7 +7,7 @@ from midam.compare.baselines import Baseline
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build
 from midam.train.config import FitConfig, from_dict, to_dict
-from midam.train.names import method_names, method_settings
+from midam.train.method_names import method_names, method_settings
 
 DEFAULT = "midam"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
 from midam.data.prefetch import read_ahead
-from midam.data.sampling import BagSampler
+from midam.data.sampling import BagSampler, EpochPlan, StackedSampler
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
@@ -77,6 +77,15 @@ class InstanceReader:
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
             self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
+
+    @classmethod
+    def of_table(cls, table: Tensor, *, starts: Tensor, sizes: Tensor) -> "InstanceReader":
+        """Reader of bags whose instances stand in a tensor [R, ...]; `starts` and `sizes` [N] say where (CPU)."""
+        reader = cls.__new__(cls)
+        reader.device, reader._tensor = table.device, table
+        reader.starts, reader.sizes = starts, sizes
+        reader.workers, reader.waited_s = 0, 0.0
+        return reader
 
     def holds(self, bags: Bags) -> bool:
         """Whether the instances of `bags` are among those that this reader keeps in memory."""
@@ -267,7 +276,9 @@ def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Generator[SampledBatch, None, None]:
+def sampled_batches(
+    reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
+) -> Generator[SampledBatch, None, None]:
     """One epoch of sampled batches.
 
     Parameters
@@ -289,20 +300,27 @@ def sampled_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor)
         raise ConfigError("Expected a sampler of instances, got one of whole bags; make it with num_instances.")
     sizes = reader.sizes[plan.bags]
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
-    full = bool(plan.mask.all())
+    steps = len(plan)
     index = plan.bags.to(reader.device)
-    mask, sizes_device = plan.mask.to(reader.device), sizes.to(reader.device)
-    step_labels = labels[index]
-    # Every step has the same layout, positives first, hence the same weights.
-    weights = class_weights(step_labels[0])
-    masks = [None] * len(mask) if full else mask.unbind()
-    steps = zip(index.unbind(), step_labels.unbind(), sizes_device.unbind(), masks)
-    with closing(reader.stream(zip(positions.flatten(1).unbind(), steps))) as read:
-        for _, (bags, of_bags, counts, drawn), x in read:
-            yield SampledBatch(x, bags, of_bags, counts, drawn, class_weights=weights)
+    step_labels, weights = labels[index], _class_weights(plan, labels)
+    masks = [None] * steps if plan.mask.all() else plan.mask.to(reader.device).unbind()
+    ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
+    parts = zip(index.unbind(), step_labels.unbind(), sizes.to(reader.device).unbind(), masks, ratios)
+    with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
+        for _, (bags, of_bags, counts, mask, ratio), x in read:
+            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, class_weights=weights)
 
 
-def whole_batches(reader: InstanceReader, sampler: BagSampler, labels: Tensor) -> Generator[WholeBatch, None, None]:
+def whole_batches(
+    reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
+) -> Generator[WholeBatch, None, None]:
     """One epoch of whole batches; parameters as in `sampled_batches`, the sampler made without `num_instances`."""
-    for bags in sampler.epoch().bags:
-        yield WholeBatch(reader, bags, labels[bags.to(reader.device)])
+    plan = sampler.epoch()
+    weights = _class_weights(plan, labels)
+    for bags in plan.bags:
+        yield WholeBatch(reader, bags, labels[bags.to(reader.device)], weights)
+
+
+def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights:
+    """Those of each batch of an epoch: all have the same layout, positives first."""
+    return class_weights(labels[plan.bags[0, : plan.bags.shape[1] // plan.parts].to(labels.device)])

@@ -5,7 +5,7 @@ function of seed and epoch; what remains to be saved is how far each class has b
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.draws import Draw, Uniform
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
@@ -32,12 +33,18 @@ class EpochPlan:
         True where an instance was drawn.
     num_positive : int
         Positive bags of a step, the first of the K.
+    log_ratio : torch.Tensor, float32 [T, K, B], or None
+        Correction of weighted draws, see `midam.data.draws.Drawn`.
+    parts : int
+        The K bags are so many batches of one layout, one after the other.
     """
 
     bags: torch.Tensor
     slots: torch.Tensor | None
     mask: torch.Tensor | None
     num_positive: int
+    log_ratio: torch.Tensor | None = None
+    parts: int = 1
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -58,10 +65,12 @@ class BagSampler:
         Instances of each bag.
     num_positive, num_negative : int, default 8
         Positive (S+) and negative (S-) bags of a step. Reduced, with one warning, to the bags that there are.
-    num_instances : int or None, default 4
+    num_instances : int or None
         Instances drawn from a bag (B). None: whole bags.
     seed : int >= 0, default 0
         Seed of the sampler's own generators.
+    draw : Draw, optional
+        Which instances are drawn; default: uniformly.
 
     Attributes
     ----------
@@ -92,8 +101,9 @@ class BagSampler:
         *,
         num_positive: int = 8,
         num_negative: int = 8,
-        num_instances: int | None = 4,
+        num_instances: int | None,
         seed: int = 0,
+        draw: Draw | None = None,
     ) -> None:
         labels = np.asarray(labels)
         self._sizes = np.asarray(sizes, dtype=np.int64)
@@ -109,6 +119,7 @@ class BagSampler:
         if seed < 0:
             raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
         self._seed = seed
+        self._draw = draw or Uniform()
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
         self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
@@ -128,13 +139,14 @@ class BagSampler:
         for row in bags:
             row[: self.num_positive] = self._positive.take(self.num_positive)
             row[self.num_positive :] = self._negative.take(self.num_negative)
-        slots = mask = None
+        slots = mask = log_ratio = None
         if self._width is not None:
             rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
-            drawn, valid = uniform_slots(self._sizes[bags], self._width, rng)
-            slots, mask = torch.from_numpy(drawn), torch.from_numpy(valid)
+            drawn = self._draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
+            slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
+            log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
         self._epoch += 1
-        return EpochPlan(bags=torch.from_numpy(bags), slots=slots, mask=mask, num_positive=self.num_positive)
+        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs: ints and tensors only.
@@ -142,13 +154,14 @@ class BagSampler:
         Returns
         -------
         dict
-            Epoch counter, and for each class the bags still to come and the number of shuffles.
+            Epoch counter, for each class the bags still to come and the number of shuffles, and the draw rule's state.
         """
         return {
             "epoch": self._epoch,
             "num_bags": len(self._sizes),
             "positive": self._positive.state_dict(),
             "negative": self._negative.state_dict(),
+            "draw": self._draw.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -171,6 +184,7 @@ class BagSampler:
             )
         self._positive.load_state_dict(state["positive"])
         self._negative.load_state_dict(state["negative"])
+        self._draw.load_state_dict(state["draw"])
         self._epoch = int(state["epoch"])
 
     def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
@@ -189,6 +203,35 @@ class BagSampler:
                 stacklevel=3,
             )
         return fitted
+
+
+class StackedSampler:
+    """Several samplers of equal layout as one, which draws from all their bags side by side.
+
+    Parameters
+    ----------
+    samplers : sequence of BagSampler
+        With equally many steps, bags a step and instances a bag.
+    num_bags : int
+        Bag i of sampler m is bag ``m * num_bags + i`` of the plan.
+    """
+
+    def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
+        self._samplers = samplers
+        self._num_bags = num_bags
+
+    def epoch(self) -> EpochPlan:
+        """Draw the next epoch of each, joined."""
+        plans = [sampler.epoch() for sampler in self._samplers]
+
+        def joined(columns: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
+            found = [column for column in columns if column is not None]
+            return torch.cat(found, dim=1) if found else None
+
+        bags = torch.cat([plan.bags + m * self._num_bags for m, plan in enumerate(plans)], dim=1)
+        slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)
+        ratio = joined(plan.log_ratio for plan in plans)
+        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans))
 
 
 class _ClassQueue:
@@ -228,57 +271,6 @@ class _ClassQueue:
             )
         self._queue = queue
         self._shuffles = int(state["shuffles"])
-
-
-def uniform_slots(
-    sizes: ArrayLike, num_instances: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw min(n, B) distinct positions of each bag, uniformly without replacement.
-
-    Floyd's algorithm over all bags at once: B rounds of random numbers, whatever the size of a bag.
-
-    Parameters
-    ----------
-    sizes : array of int, any shape [...]
-        Instances of each bag (n), at least 1.
-    num_instances : int >= 1
-        Positions to draw from each (B).
-    rng : numpy.random.Generator
-        Source of the draws.
-
-    Returns
-    -------
-    slots : int64 array [..., B]
-        Positions in [0, n), ascending; 0 where masked.
-    mask : bool array [..., B]
-        True for the first min(n, B) of each bag.
-
-    References
-    ----------
-    Bentley and Floyd, "Programming pearls: a sample of brilliance", CACM 30(9), 1987.
-
-    Examples
-    --------
-    >>> slots, mask = uniform_slots([10**6, 2], 3, np.random.default_rng(0))
-    >>> mask.tolist()
-    [[True, True, True], [True, True, False]]
-    >>> slots[1].tolist()
-    [0, 1, 0]
-    """
-    shape = np.shape(sizes)
-    size = np.asarray(sizes, dtype=np.int64).reshape(-1)
-    drawn = np.minimum(size, num_instances)
-    # An undrawn place holds the largest int64: it matches no position and sorts last.
-    slots = np.full((len(size), num_instances), np.iinfo(np.int64).max)
-    for number in range(num_instances):
-        last = np.maximum(size - drawn + number, 0)
-        candidate = rng.integers(0, last, endpoint=True)
-        seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
-        slots[:, number] = np.where(number < drawn, np.where(seen, last, candidate), slots[:, number])
-    slots.sort(axis=1)
-    mask = np.arange(num_instances) < drawn[:, None]
-    slots[~mask] = 0
-    return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
 
 
 def _generator(seed: int, counter: int, purpose: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
-from midam.evaluate.stream import MeanTotal, make_total
+from midam.evaluate.stream import output_of
 from midam.nn.scorer import BagScorer
 
 
@@ -53,7 +53,7 @@ class InstancePass:
         self._batch = batch
         self._chunk_size = chunk_size
         self._keep = keep
-        self._totals = [make_total(scorer, 1) for scorer in scorers]
+        self._totals = [scorer.pooling.statistic.total(1) for scorer in scorers]
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -76,8 +76,7 @@ class InstancePass:
     @torch.no_grad()
     def bag_scores(self) -> list[float]:
         """Score of the bag by each member, after the first pass."""
-        pairs = zip(self._totals, self._scorers)
-        return [float(total.output(scorer, self._batch).score) for total, scorer in pairs]
+        return [float(output_of(scorer, total).score) for scorer, total in zip(self._scorers, self._totals)]
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
         """Second pass: what the instances `first`, `first` + 1, ... of the bag contribute, in float64.
@@ -90,26 +89,15 @@ class InstancePass:
             Position of the first of them in the bag.
         """
         z = z.double()
-        weights = torch.stack([self._weight(z[:, i], i, first=first) for i in range(z.shape[1])], dim=1)
+        positions = torch.arange(first, first + len(z)) + self._batch.starts
+        weights = torch.stack([total.weights(own, positions) for total, own in zip(self._totals, z.unbind(1))], dim=1)
         return Averages(score.double().mean(dim=1), self._attention(z), weights.mean(dim=1), weights)
 
-    def _weight(self, z: Tensor, member: int, *, first: int) -> Tensor:
-        total = self._totals[member]
-        if isinstance(total, MeanTotal):
-            return torch.exp(z - _log_sum(total))
-        here = torch.arange(first, first + len(z)) == int(total.where) - int(self._batch.starts)
-        return here.to(z.dtype)
-
     def _attention(self, z: Tensor) -> Tensor:
-        """Logit of the mean weight [m]; with max pooling among them, the mean of the logits."""
-        sums = [_log_sum(total) for total in self._totals if isinstance(total, MeanTotal)]
+        """Logit of the mean weight [m]; where a member's weights are no softmax, the mean of the logits."""
+        sums = [log_sum for total in self._totals if (log_sum := total.log_sum) is not None]
         if len(sums) < z.shape[1] or z.shape[1] == 1:
             return z.mean(dim=1)
         # In log space: a weight too small for a float still has a logit. The shift makes equal members keep theirs.
         log_sums = torch.tensor(sums, dtype=torch.float64)
         return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + log_sums.mean()
-
-
-def _log_sum(total: MeanTotal) -> float:
-    """Log sum_j exp(z_j) of the one bag."""
-    return float(total.exact.l + torch.log(total.exact.n))

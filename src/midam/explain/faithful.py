@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.functional.logmean import LogMean, identity, merge, reduce_segments
-from midam.nn.heads import Pooling
+from midam.functional.logmean import BagStatistic, identity
+from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
@@ -209,57 +209,44 @@ def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
     return bins
 
 
-def _pieces(spool: Spool, bins: NDArray[np.int8], steps: int) -> list[LogMean]:
+def _pieces(spool: Spool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
     """Statistic of each step of each order, [orders * steps], for each scorer."""
     like = torch.zeros((), dtype=torch.float64)
     found = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
     for low, pairs in spool.read():
         segments = torch.from_numpy(bins[:, low : low + len(pairs[0][0])].astype(np.int64))
         for i, (z, v) in enumerate(pairs):
-            pooling = spool.scorers[i].pooling
+            statistic = spool.scorers[i].pooling.statistic
             # One order at a time: all at once would copy the values, which can be wide, for each.
-            parts = [_reduced(pooling, z, v, segment, steps) for segment in segments]
-            found[i] = _union(pooling, found[i], LogMean(*(torch.cat(columns) for columns in zip(*parts))))
+            parts = [statistic.reduce_segments(z, v, segment, num_bags=steps) for segment in segments]
+            found[i] = statistic.merge(found[i], BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
     return found
 
 
-def _merged(pieces: LogMean, pooling: Pooling, *, orders: int, steps: int) -> tuple[LogMean, LogMean]:
+def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) -> tuple[BagStatistic, BagStatistic]:
     """Statistic after each step of a deletion and of an insertion, [orders * steps], step after step."""
-    by_step = [LogMean(*(x.reshape(orders, steps, *x.shape[1:])[:, s] for x in pieces)) for s in range(steps)]
+    by_step = [BagStatistic(*(x.reshape(orders, steps, *x.shape[1:])[:, s] for x in pieces)) for s in range(steps)]
 
-    def running(parts: Sequence[LogMean]) -> list[LogMean]:
+    def running(parts: Sequence[BagStatistic]) -> list[BagStatistic]:
         found = [parts[0]]
         for part in parts[1:]:
-            found.append(_union(pooling, found[-1], part))
+            found.append(pooling.statistic.merge(found[-1], part))
         return found
 
     left, entered = running(by_step[::-1])[::-1], running(by_step)
     return _stacked(left), _stacked(entered)
 
 
-def _stacked(parts: Sequence[LogMean]) -> LogMean:
-    return LogMean(*(torch.stack(columns, dim=1).flatten(0, 1) for columns in zip(*parts)))
+def _stacked(parts: Sequence[BagStatistic]) -> BagStatistic:
+    return BagStatistic(*(torch.stack(columns, dim=1).flatten(0, 1) for columns in zip(*parts)))
 
 
-def _scores(stat: LogMean, scorer: BagScorer) -> NDArray[np.float64]:
+def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
     """Scores [orders, steps] of a scorer, as its own pooling gives them."""
     like = next(scorer.parameters())
     l, r, n = (x.to(device=like.device, dtype=like.dtype) for x in (stat.l, stat.r, stat.n))  # noqa: E741
     score: NDArray[np.float64] = scorer.pooling.score(l, r, n).double().cpu().numpy()
     return score.reshape(1 + ORDERS, -1)
-
-
-def _reduced(pooling: Pooling, z: Tensor, v: Tensor, segment: Tensor, steps: int) -> LogMean:
-    if pooling.smooth:
-        return reduce_segments(z, v, segment, num_bags=steps)
-    top = z.new_full((steps,), -torch.inf).scatter_reduce(0, segment, z, "amax")
-    return LogMean(torch.bincount(segment, minlength=steps).to(z.dtype), top, z.new_empty(steps, 0))
-
-
-def _union(pooling: Pooling, first: LogMean, second: LogMean) -> LogMean:
-    if pooling.smooth:
-        return merge(first, second)
-    return LogMean(first.n + second.n, torch.maximum(first.l, second.l), first.r)
 
 
 def _one(

@@ -110,7 +110,7 @@ def explain_bag(
 
     Examples
     --------
-    >>> from midam.nn.attention import AttentionPooling
+    >>> from midam.nn.pooling import AttentionPooling
     >>> bags = Bags.from_list([np.eye(4, dtype=np.float32)])
     >>> found = explain_bag(BagScorer(torch.nn.Identity(), AttentionPooling(4)), bags, 0)
     >>> len(found), found.ranked_by, bool(found.instances.weight[found.order[0]] == found.instances.weight.max())
@@ -131,7 +131,7 @@ def explain_bag(
             write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
         instances = gathered(passed, passed.seen)
         pooling = scorers[0].pooling
-        by_weight = pooling.weighted or not pooling.smooth
+        by_weight = pooling.weighted
         order = _order(instances, by_weight=by_weight)
         return Explanation(
             bag=str(bags.ids[index]),

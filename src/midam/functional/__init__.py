@@ -1,4 +1,10 @@
-"""Pure tensor functions: the log-weighted mean, the poolings on top of it, the objectives.
+"""Pure tensor functions: the statistics of a bag, the poolings on top of them, the objectives.
 
 Nothing here holds state, and nothing here imports anything but torch.
 """
+
+from midam.functional import logmean, maximum, objectives, poolings
+from midam.functional.logmean import BagStatistic
+from midam.functional.tracking import track
+
+__all__ = ["BagStatistic", "logmean", "maximum", "objectives", "poolings", "track"]

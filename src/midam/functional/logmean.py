@@ -11,8 +11,8 @@ s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with iden
 the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows: the weights
 are only ever exponentiated relative to their maximum.
 
-The gradient estimators of the paper (G1, G2, G3) differ only in the point at which the statistic is linearised; see
-`linearise`.
+The gradient estimators of the paper (G1, G2, G3) differ only in the point at which the statistic is linearized; see
+`linearize`.
 
 Range: finite logits up to 1e30 in magnitude in float32, any V >= 0, bags of at least one instance.
 """
@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 MAX_LAG_EXPONENT = 20.0
 
 
-class LogMean(NamedTuple):
+class BagStatistic(NamedTuple):
     """Statistic of K bags: count `n` [K], log-mean weight `l` [K], weighted mean value `r` [K, V]."""
 
     n: Tensor
@@ -35,7 +35,7 @@ class LogMean(NamedTuple):
     r: Tensor
 
 
-def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> LogMean:
+def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
     """Statistic of K bags given as padded rows.
 
     Parameters
@@ -49,7 +49,7 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> LogMean:
 
     Returns
     -------
-    LogMean
+    BagStatistic
         ``n`` counts the true slots of `mask`, never the padded width. Differentiable in z and v.
 
     Examples
@@ -68,10 +68,10 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> LogMean:
     weight = torch.exp(z - total.unsqueeze(-1))
     # Not einsum: autocast would take the sum in half precision.
     r = (weight.unsqueeze(-1) * v).sum(dim=1)
-    return LogMean(n, total - torch.log(n), r)
+    return BagStatistic(n, total - torch.log(n), r)
 
 
-def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> LogMean:
+def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
     """Statistic of bags given as one flat array of instances.
 
     Parameters
@@ -87,7 +87,7 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
 
     Returns
     -------
-    LogMean
+    BagStatistic
         Differentiable in z and v.
 
     Examples
@@ -104,20 +104,20 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
     safe = torch.where(present, total, torch.ones_like(total))
     r = v.new_zeros(num_bags, v.shape[-1]).index_add(0, segment, weight.unsqueeze(-1) * v) / safe.unsqueeze(-1)
     level = top + torch.log(safe) - torch.log(n.clamp(min=1.0))
-    return LogMean(n, torch.where(present, level, torch.full_like(level, -math.inf)), r)
+    return BagStatistic(n, torch.where(present, level, torch.full_like(level, -math.inf)), r)
 
 
-def merge(first: LogMean, second: LogMean) -> LogMean:
+def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
     """Statistic of the union of two disjoint parts of each bag.
 
     Parameters
     ----------
-    first, second : LogMean
+    first, second : BagStatistic
         Parts of the same K bags; a part may be the identity (0, -inf, 0).
 
     Returns
     -------
-    LogMean
+    BagStatistic
         Equal, up to rounding, to the statistic of the parts together.
 
     Examples
@@ -130,10 +130,10 @@ def merge(first: LogMean, second: LogMean) -> LogMean:
     n = first.n + second.n
     share = first.n / n.clamp(min=1.0)
     level, r = _mix(first.l + torch.log(share), first.r, second.l + torch.log1p(-share), second.r)
-    return LogMean(n, level, r)
+    return BagStatistic(n, level, r)
 
 
-def identity(num_bags: int, value_size: int, *, like: Tensor) -> LogMean:
+def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
     """Statistic of K empty bags, in the dtype and on the device of `like`.
 
     Examples
@@ -142,7 +142,7 @@ def identity(num_bags: int, value_size: int, *, like: Tensor) -> LogMean:
     -inf
     """
     zeros = like.new_zeros(num_bags)
-    return LogMean(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
+    return BagStatistic(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
 
 
 def moving_average(
@@ -275,7 +275,7 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
     return w * (grad_l + ((v - r) * grad_r).sum(dim=-1)), w.unsqueeze(-1) * grad_r
 
 
-def linearise(
+def linearize(
     z: Tensor,
     v: Tensor,
     l: Tensor,  # noqa: E741
@@ -307,17 +307,17 @@ def linearise(
     Examples
     --------
     >>> z = torch.zeros(1, 2, requires_grad=True)
-    >>> l_hat, _ = linearise(z, z.new_zeros(1, 2, 0), torch.tensor([3.0]), torch.zeros(1, 0), torch.full((1, 2), 0.5))
+    >>> l_hat, _ = linearize(z, z.new_zeros(1, 2, 0), torch.tensor([3.0]), torch.zeros(1, 0), torch.full((1, 2), 0.5))
     >>> l_hat.backward()
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
-    apply: Any = _Linearise.apply
+    apply: Any = _Linearize.apply
     out: tuple[Tensor, Tensor] = apply(z, v, l, r, w)
     return out
 
 
-class _Linearise(torch.autograd.Function):
+class _Linearize(torch.autograd.Function):
     # No setup_context: torch then binds the arguments through inspect.signature, at each call.
     @staticmethod
     def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741, PLR0917

@@ -74,7 +74,7 @@ def minmax_auc(
     weights : ClassWeights
         Of the batch's labels.
     a, b : Tensor []
-        Centres of the positive and of the negative scores (parameters).
+        Centers of the positive and of the negative scores (parameters).
     alpha : Tensor []
         Dual variable (no graph).
     margin : float

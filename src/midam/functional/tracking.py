@@ -19,7 +19,7 @@ def track(
     gamma0: Tensor,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advance the tracked statistic by a sample; returns it and the weights that linearise at it.
+    """Advance the tracked statistic by a sample; returns it and the weights that linearize at it.
 
     The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each. An
     instance's share of it is gamma0 w, which gives the weights w.

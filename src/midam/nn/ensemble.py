@@ -19,7 +19,7 @@ class BagEnsemble(nn.Module):
 
     Examples
     --------
-    >>> from midam.nn.attention import AttentionPooling
+    >>> from midam.nn.pooling import AttentionPooling
     >>> from midam.nn.encoders import MLP
     >>> model = BagEnsemble([BagScorer(MLP(4), AttentionPooling(4)) for _ in range(3)])
     >>> model(torch.randn(5, 4), torch.tensor([2, 3])).shape
@@ -58,6 +58,6 @@ def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
     return cast(list[BagScorer], list(model.members)) if isinstance(model, BagEnsemble) else [model]
 
 
-def without_scaler(model: BagEnsemble) -> BagEnsemble:
-    """The same members, by reference, for instances that come standardised."""
+def without_standardizer(model: BagEnsemble) -> BagEnsemble:
+    """The same members, by reference, for instances that come standardized."""
     return BagEnsemble([BagScorer(member.encoder, member.pooling) for member in scorers_of(model)])

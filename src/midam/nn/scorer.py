@@ -1,17 +1,20 @@
-"""The bag scorer: encoder and pooling head in one module."""
+"""The bag scorer: encoder and pooling in one module."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from midam.functional.logmean import reduce_segments
-from midam.nn.heads import Pooling
+from midam.nn.pooling.base import Pooling
 
 
 @dataclass(frozen=True)
 class BagOutput:
     """What the pooling knows of K bags: the statistic (l, r; n) and, from it, the score and its logit.
+
+    Score and logit are computed when they are first asked for, and are the same ever after: those of the weights of
+    that moment.
 
     Attributes
     ----------
@@ -26,19 +29,19 @@ class BagOutput:
     n: Tensor
     pooling: Pooling
 
-    @property
+    @cached_property
     def score(self) -> Tensor:
         """Bag scores h in [0, 1], [K]."""
         return self.pooling.score(self.l, self.r, self.n)
 
-    @property
+    @cached_property
     def logit(self) -> Tensor:
         """Logits of the scores, [K]."""
         return self.pooling.logit(self.l, self.r, self.n)
 
 
 class BagScorer(nn.Module):
-    """Scores bags: standardise, encode, pool.
+    """Scores bags: standardize, encode, pool.
 
     Parameters
     ----------
@@ -46,32 +49,41 @@ class BagScorer(nn.Module):
         Maps instances [M, ...] to encodings [M, D].
     pooling : Pooling
         Head for encodings of width D.
-    scaler : nn.Module, optional
+    standardizer : nn.Module, optional
         Applied to the raw instances first; part of the model, so it travels with the weights.
 
     Examples
     --------
     >>> from midam.nn.encoders import MLP
-    >>> from midam.nn.attention import AttentionPooling
+    >>> from midam.nn.pooling import AttentionPooling
     >>> model = BagScorer(MLP(4), AttentionPooling(4))
     >>> model(torch.randn(5, 4), torch.tensor([2, 3])).score.shape
     torch.Size([2])
     """
 
-    def __init__(self, encoder: nn.Module, pooling: Pooling, *, scaler: nn.Module | None = None) -> None:
+    def __init__(self, encoder: nn.Module, pooling: Pooling, *, standardizer: nn.Module | None = None) -> None:
         super().__init__()
-        self.scaler = scaler
+        self.standardizer = standardizer
         self.encoder = encoder
         self.pooling = pooling
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether an instance encoded twice is known to be encoded alike, as `midam.nn.encoders.MLP.repeatable`."""
+        return getattr(self.encoder, "repeatable", False)
+
     def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of instances x [M, ...]."""
-        if self.scaler is not None:
-            x = self.scaler(x)
+        if self.standardizer is not None:
+            x = self.standardizer(x)
         z, v = self.pooling(self.encoder(x))
         return z, v
 
-    def forward(self, x: Tensor, sizes: Tensor) -> BagOutput:
+    def instances_of_bags(self, x: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Logits and values of the instances x [M, ...] of whole bags of `sizes` [K], one bag after the other."""
+        return self.instances(x)
+
+    def forward(self, x: Tensor, sizes: Tensor, *, carriers: bool = False) -> BagOutput:
         """Score whole bags under plain autograd.
 
         Parameters
@@ -80,21 +92,18 @@ class BagScorer(nn.Module):
             Instances of all bags, one bag after the other.
         sizes : Tensor [K], int64
             Number of instances of each bag, >= 1; sums to M.
+        carriers : bool
+            Where one instance carries all of a bag's gradient, look for it without a graph and encode it once more.
         """
-        z, v = self.instances(x)
-        num_bags = sizes.shape[0]
+        num_bags, statistic = sizes.shape[0], self.pooling.statistic
+        looking = carriers and statistic.carrier is not None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not looking):
+            z, v = self.instances_of_bags(x, sizes)
         segment = torch.repeat_interleave(torch.arange(num_bags, device=z.device), sizes, output_size=z.shape[0])
         n = sizes.to(z.dtype)
-        if not self.pooling.smooth:
-            top = first_maximum(z, segment, num_bags=num_bags)
-            return BagOutput(z[top], v[top], n, self.pooling)
-        stat = reduce_segments(z, v, segment, num_bags=num_bags)
+        if looking and statistic.carrier is not None:
+            row = statistic.carrier(z, segment, num_bags=num_bags).clamp(max=len(z) - 1)
+            z, v = self.instances(x[row])
+            return BagOutput(z, v, n, self.pooling)
+        stat = statistic.reduce_segments(z, v, segment, num_bags=num_bags)
         return BagOutput(stat.l, stat.r, n, self.pooling)
-
-
-def first_maximum(z: Tensor, segment: Tensor, *, num_bags: int) -> Tensor:
-    """Row of the first maximum of each bag, [K] int64; bags without a row get z.shape[0]."""
-    top = z.new_full((num_bags,), torch.finfo(z.dtype).min).scatter_reduce(0, segment, z.detach(), "amax")
-    rows = torch.arange(z.shape[0], device=z.device)
-    candidates = torch.where(z.detach() == top[segment], rows, z.shape[0])
-    return torch.full((num_bags,), z.shape[0], device=z.device).scatter_reduce(0, segment, candidates, "amin")

@@ -25,8 +25,8 @@ from midam.runs.instances import write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.settings import ResolvedSettings, Settings
 from midam.train.average import reported_weights
+from midam.train.build import build_ensemble
 from midam.train.checkpoint import load_checkpoint
-from midam.train.method import build_ensemble
 
 _SAME_SCALE = 0.02  # scanners note 0.2525 micrometres and 40x alike
 _SHARED = ("config", "data", "splits", "contents", "groups")

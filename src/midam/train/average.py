@@ -1,42 +1,60 @@
 """The mean of the weights along the epochs, which is reported in place of the last ones."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from midam.errors import ConfigError
-from midam.nn.custom import batch_norms
+from midam.nn.encoders import batch_norms
 from midam.train.config import FitConfig
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
 
-def make_average(config: FitConfig, model: torch.nn.Module) -> AveragedModel | None:
-    """Return a copy of the model that takes the mean of its weights, where the settings ask for one.
+class WeightAverage(Generic[Model]):
+    """The mean of a model's weights over the epochs that the settings name, if they name any.
 
     Raises
     ------
     ConfigError
-        If the model normalises by the statistics of the batch, which those of no mean of weights are.
+        If the model normalizes by the statistics of the batch, which those of no mean of weights are.
     """
-    if config.average_from is None:
-        return None
-    if batch_norms(model):
-        raise ConfigError(
-            f"Expected no average_from with batch normalisation, got {config.average_from:g}: the mean of the weights "
-            "would be scored with the statistics of others; take group normalisation, or leave it out."
-        )
-    return AveragedModel(model)
 
+    def __init__(self, config: FitConfig, model: Model) -> None:
+        self._config, self._model = config, model
+        self._mean: AveragedModel | None = None
+        if config.average_from is None:
+            return
+        if batch_norms(model):
+            raise ConfigError(
+                f"Expected no average_from with batch normalization, got {config.average_from:g}: the mean of the "
+                "weights would be scored with the statistics of others; take group normalization, or leave it out."
+            )
+        self._mean = AveragedModel(model)
 
-def reported_model(model: Model, average: AveragedModel | None) -> Model:
-    """Return the mean once weights have entered it, else the model."""
-    if average is None or not int(average.n_averaged):
-        return model
-    return cast("Model", average.module)
+    def update(self, epoch: int) -> None:
+        """Let the weights after epoch `epoch` (from 0) enter the mean, where the settings say so."""
+        if self._mean is not None and self._config.averages(epoch):
+            self._mean.update_parameters(self._model)
+
+    @property
+    def reported(self) -> Model:
+        """The mean once weights have entered it, else the model."""
+        if self._mean is None or not int(self._mean.n_averaged):
+            return self._model
+        return cast("Model", self._mean.module)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """What a resume needs."""
+        return None if self._mean is None else self._mean.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Continue from `state_dict`."""
+        if self._mean is not None and state is not None:
+            self._mean.load_state_dict(state)
 
 
 def reported_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:

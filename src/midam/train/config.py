@@ -1,7 +1,6 @@
 """The settings of a run: one typed dataclass, the source of the command line, of YAML files and of the Python face."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,27 +10,14 @@ import numpy as np
 
 from midam.data.sources.imageoptions import ImageOptions
 from midam.errors import ConfigError
+from midam.registry import DRAWS, ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS
 from midam.settings import usual_chunk
 from midam.train.augment import check_names
 from midam.train.settings import typed, unknown_key
 
-PoolingName = Literal[
-    "attention",
-    "gated-attention",
-    "embedding-attention",
-    "smoothed-max",
-    "mean",
-    "max",
-    "generalised-mean",
-    "noisy-or",
-    "noisy-and",
-]
-EstimatorName = Literal["vrsp", "minibatch", "exact", "exact-point"]
-ObjectiveName = Literal["minmax-auc", "pairwise", "bce"]
-
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 
-ENCODERS = ("mlp", "resnet20", "resnet20-3d")
+_ENCODERS_BY_AXES = ("mlp", "resnet20", "resnet20-3d")
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 _UNSETTLED = "Expected settings of known instances, got no {}; call `for_instances`."
@@ -116,7 +102,7 @@ class FitConfig:
     momentum
         beta1 of "sgd", in [0, 1).
     weight_decay
-        On the model's weights; never on the centres a and b.
+        On the model's weights; never on the centers a and b.
     num_positive
         Positive bags a batch (S+).
     num_negative
@@ -129,7 +115,7 @@ class FitConfig:
     state_schedule
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     lag
-        Linearise at the previous state, as Algorithm 1 prints it.
+        Linearize at the previous state, as Algorithm 1 prints it.
     state_start
         The tracked state before the first step: empty until a bag's first visit ("first-visit"), or streamed once over
         all bags ("exact").
@@ -145,12 +131,20 @@ class FitConfig:
     dual_domain
         Domain of the dual variable.
     center_start
-        Where the centres a and b of minmax-auc start, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5, the
+        Where the centers a and b of minmax-auc start, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5, the
         score of an untrained network, without which a deep one can collapse in its first steps.
     temperature
         tau of smoothed-max; default 0.1.
     pooling_args
-        Further arguments of the pooling head.
+        Further arguments of the pooling.
+    estimator_args
+        Further arguments of the estimator.
+    objective_args
+        Further arguments of the objective.
+    draw
+        Which instances of a bag a step encodes, for estimators that draw: "uniform".
+    draw_args
+        Further arguments of the draw rule.
     encoder
         "auto": "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes; one of these;
         or the class path of any torch.nn.Module ("package.module.Class"), which is imported.
@@ -163,21 +157,21 @@ class FitConfig:
     checkpointing
         Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
     augment
-        Random changes of each instance of a training step: "flip", "rotate90", "crop", "colour" (three channels),
+        Random changes of each instance of a training step: "flip", "rotate90", "crop", "color" (three channels),
         "intensity".
     hidden
         Widths of the mlp's layers; default: one layer as wide as the input.
     dropout
         After each layer of the mlp, in [0, 1).
     norm
-        Normalisation of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
+        Normalization of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
     standardize
-        Standardise features robustly with the statistics of the training instances.
+        Standardize features robustly with the statistics of the training instances.
     scaling
-        Of standardised feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
+        Of standardized feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
-        Bound on a linearly standardised feature; default: 3 for feature vectors, 10 for the pixels of
+        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for the pixels of
         images and volumes.
     chunk_size
         Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
@@ -270,9 +264,9 @@ class FitConfig:
         Beside metrics.csv, which is always written: "none" or "tensorboard" (extra midam[track]).
     """
 
-    pooling: PoolingName = "attention"
-    estimator: EstimatorName = "vrsp"
-    objective: ObjectiveName = "minmax-auc"
+    pooling: str = "attention"
+    estimator: str = "vrsp"
+    objective: str = "minmax-auc"
     seed: int = 0
     members: int | None = None
     epochs: int = 100
@@ -296,6 +290,10 @@ class FitConfig:
     center_start: float | None = None
     temperature: float | None = None
     pooling_args: dict[str, Any] = field(default_factory=dict)
+    estimator_args: dict[str, Any] = field(default_factory=dict)
+    objective_args: dict[str, Any] = field(default_factory=dict)
+    draw: str = "uniform"
+    draw_args: dict[str, Any] = field(default_factory=dict)
     encoder: str = AUTO
     encoder_args: dict[str, Any] = field(default_factory=dict)
     encoder_weights: str | None = None
@@ -361,25 +359,12 @@ class FitConfig:
             raise ConfigError(
                 f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
             )
-        if "." not in self.encoder and self.encoder not in (AUTO, *ENCODERS):
-            near = difflib.get_close_matches(self.encoder, (AUTO, *ENCODERS), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "choose one of them."
-            raise ConfigError(
-                f"Expected encoder as {', '.join((AUTO, *ENCODERS))} or a class path, got {self.encoder!r}; {hint}"
-            )
+        for registry in (POOLINGS, ESTIMATORS, OBJECTIVES, DRAWS):
+            registry.check(getattr(self, registry.kind))
+        if self.encoder != AUTO:
+            ENCODERS.check(self.encoder)
         check_names(self.augment)
         self.image_options()
-        if self.temperature is not None and self.pooling != "smoothed-max":
-            raise ConfigError(
-                f"Expected no temperature with the pooling {self.pooling!r}, got {self.temperature}; it belongs to "
-                "'smoothed-max'."
-            )
-        if self.estimator != "vrsp" and (self.state_start != "first-visit" or self.state_refresh is not None):
-            name = "state_refresh" if self.state_start == "first-visit" else "state_start"
-            raise ConfigError(
-                f"Expected no {name} with the estimator {self.estimator!r}, got {getattr(self, name)!r}; only 'vrsp' "
-                "tracks a state."
-            )
 
     def image_options(self) -> ImageOptions:
         """How images, slides and volumes are cut."""
@@ -403,7 +388,7 @@ class FitConfig:
         ('sgd', 0.05)
         """
         pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
-        encoder = ENCODERS[len(instance_shape) - 2 if pixels else 0] if self.encoder == AUTO else self.encoder
+        encoder = _ENCODERS_BY_AXES[len(instance_shape) - 2 if pixels else 0] if self.encoder == AUTO else self.encoder
         deep = encoder != "mlp"
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         lr = _RATES[optimizer][deep] if self.lr is None else self.lr
@@ -422,7 +407,7 @@ class FitConfig:
         return 3 if self._is_mlp() else 1
 
     def first_center(self) -> float:
-        """Where the centres of minmax-auc start."""
+        """Where the centers of minmax-auc start."""
         if self.center_start is not None:
             return self.center_start
         return 0.0 if self._is_mlp() else 0.5
@@ -437,7 +422,7 @@ class FitConfig:
         return self.encoder == "mlp"
 
     def clip_of(self, instance_shape: tuple[int, ...]) -> float:
-        """Bound on a linearly standardised feature."""
+        """Bound on a linearly standardized feature."""
         if self.clip is not None:
             return self.clip
         return _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS

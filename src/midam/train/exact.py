@@ -7,25 +7,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
 from midam.errors import ConfigError
-from midam.evaluate.stream import MeanTotal, stream_maximum
-from midam.functional.logmean import cotangents, linearise, point_weights
+from midam.evaluate.stream import stream_total
+from midam.functional.logmean import cotangents, linearize, point_weights
+from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment
-from midam.train.draws import draw_proportional, draw_uniform
-from midam.train.estimators import Estimator
+from midam.train.gradients import Estimator
+from midam.train.point_draws import draw_proportional, draw_uniform
+
+_REFUSED = "whole bags that do not fit one chunk are refused"
 
 
 class Exact(Estimator):
-    """The exact full-bag gradient in memory that knows the chunk and not the bag (two passes).
+    """The exact full-bag gradient in O(chunk) memory (two passes).
 
     The first pass streams (l, r) of each bag without graph; the loss is evaluated once at it, which gives the head its
     gradients and lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by
-    chunk. Equals plain autograd on the whole bags to rounding. Dropout is replayed chunk by chunk; batch normalisation
+    chunk. Equals plain autograd on the whole bags to rounding. Dropout is replayed chunk by chunk; batch normalization
     in batch statistics is an error unless the batch fits one chunk, which takes one ordinary pass. With max pooling
     one streamed pass finds each bag's maximal instance, and only that one is back-propagated; where the batch fits one
     chunk, only for an encoder that says that it encodes an instance alike each time (`MLP.repeatable`).
@@ -38,24 +40,26 @@ class Exact(Estimator):
 
     name = "exact"
     whole = True
+    batch_statistics = _REFUSED
 
-    def __init__(self, *, chunk_size: int = 1024) -> None:
+    def __init__(self, *, chunk_size: int) -> None:
         super().__init__()
         self.chunk_size = _checked("chunk_size", chunk_size)
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Bag output at the exact point."""
-        if int(batch.sizes.sum()) <= self.chunk_size and (model.pooling.smooth or not _repeatable(model)):
+        carried = model.pooling.statistic.carrier is not None
+        if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
-            out: BagOutput = model(x, batch.sizes.to(x.device))
+            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and _repeatable(model))
             return out
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
-        if model.pooling.smooth:
+        if not carried:
             return _two_pass(model, batch, chunk_size=self.chunk_size)
         _refuse_noise(model, "exact (max pooling)")
-        _, where = stream_maximum(model, batch, chunk_size=self.chunk_size)
-        z, v = model.instances(batch.reader.rows(where))
+        total = stream_total(model, batch, chunk_size=self.chunk_size)
+        z, v = model.instances(batch.reader.rows(total.where))
         return BagOutput(z, v, _counts(batch, z), model.pooling)
 
 
@@ -78,21 +82,16 @@ class ExactPoint(Estimator):
 
     name = "exact-point"
     whole = True
+    needs_trackable = True
+    stackable = False
+    batch_statistics = _REFUSED
 
-    def __init__(self, *, num_instances: int = 4, chunk_size: int = 1024, seed: int = 0) -> None:
+    def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:
         super().__init__()
         self.num_instances = _checked("num_instances", num_instances)
         self.chunk_size = _checked("chunk_size", chunk_size)
         self.seed = seed
         self.step = 0
-
-    def check(self, model: BagScorer) -> None:
-        """Refuse max pooling."""
-        if not model.pooling.smooth:
-            raise ConfigError(
-                f"Expected a smooth pooling for the estimator 'exact-point', got {model.pooling.name!r}; "
-                "use the estimator 'exact', which back-propagates the maximal instance alone."
-            )
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Bag output at the exact point."""
@@ -108,7 +107,7 @@ class ExactPoint(Estimator):
         z = z.view(shape).masked_fill(~mask, torch.finfo(z.dtype).min / 4)
         w = point_weights(z, drawn.l, mask.sum(dim=1), mask=mask)
         w = torch.where(proportional.unsqueeze(1), torch.full_like(w, 1 / shape[1]), w)
-        l_hat, r_hat = linearise(z, v.view(*shape, v.shape[-1]), drawn.l, drawn.r, w)
+        l_hat, r_hat = linearize(z, v.view(*shape, v.shape[-1]), drawn.l, drawn.r, w)
         return BagOutput(l_hat, r_hat, _counts(batch, z), model.pooling)
 
     def get_extra_state(self) -> Tensor:
@@ -142,7 +141,7 @@ class _Passes:
         self.random_states: list[tuple[Tensor, ...]] = []
 
     def first(self) -> tuple[Tensor, Tensor]:
-        total = MeanTotal(self.batch.index.shape[0])
+        total = self.model.pooling.statistic.total(self.batch.index.shape[0])
         with closing(self.batch.read(self.chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 if self.noisy:
@@ -226,18 +225,17 @@ def _checked(what: str, value: int) -> int:
 
 def refuse_batch_statistics(model: nn.Module, what: str) -> None:
     """Refuse a scorer whose scores depend on the chunk that an instance stands in."""
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats):
-            raise ConfigError(
-                f"Expected scores that do not depend on the batch for {what}, got batch normalisation in batch "
-                f"statistics at {name!r}, where each chunk is normalised in its own way; use group normalisation, or "
-                "put the layer into evaluation mode (model.get_submodule(name).eval())."
-            )
+    for name in batch_norms(model):
+        raise ConfigError(
+            f"Expected scores that do not depend on the batch for {what}, got batch normalization in batch statistics "
+            f"at {name!r}, where each chunk is normalized in its own way; use group normalization, or put the layer "
+            "into evaluation mode (model.get_submodule(name).eval())."
+        )
 
 
 def _repeatable(model: BagScorer) -> bool:
     augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
-    return getattr(model.encoder, "repeatable", False) and not augmented
+    return model.repeatable and not augmented
 
 
 def _refuse_noise(model: nn.Module, estimator: str) -> None:

@@ -1,14 +1,14 @@
 """Many trials of one configuration, trained in lockstep: cross-validation at a fraction of its price.
 
 A step of a small network is mostly overhead. The trials of a study differ in bags and seed only, so their scorers are
-stacked (`midam.nn.stacked`) and one step advances all of them. The draws, the weights at the start and the arithmetic
+stacked (`midam.nn.stack`) and one step advances all of them. The draws, the weights at the start and the arithmetic
 of each trial are those of a `Trainer` of its own; the results agree to rounding.
 """
 
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,24 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import SampledBatch
+from midam.data.batch import InstanceReader
 from midam.data.on_disk import on_disk
-from midam.data.sampling import BagSampler, EpochPlan
 from midam.errors import DivergedError
-from midam.evaluate.ranking import auroc
-from midam.functional.objectives import class_weights
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
-from midam.nn.stacked import StackedScorer
-from midam.train.average import make_average, reported_model
+from midam.registry import ENCODERS, ESTIMATORS
+from midam.train.average import WeightAverage
 from midam.train.config import FitConfig, member_seed
-from midam.train.cpu import cpu_threads, denormals_flushed
-from midam.train.lockstep_bags import Layout, ScoredBags, TrialReader, whole_bags
-from midam.train.method import build_method, build_optimizer, warn_of_sizes
-from midam.train.stacked_objective import StackedObjective, make_stacked_objective
-from midam.train.standardise import fit_scalers
-from midam.train.trainer import Trainer, make_fabric, seed_noise
+from midam.train.cpu import cpu_threads
+from midam.train.standardize import fit_standardizers
+from midam.train.trainer import Trainer, make_fabric
+from midam.train.training import Member, Training, build_members
 
+_ROWS_AT_A_TIME = 4096
 _AT_ONCE = 16
 _MAX_VALUES = 2**28
 _MAX_MEAN_SIZE = 128
@@ -120,28 +116,35 @@ def train_trials(
     single = dataclasses.replace(config, members=1)
     done: dict[int, TrialResult] = {}
     with cpu_threads(config.cpu_threads()):
-        # Where they are standardised, each training holds the instances in its own way.
+        # Where they are standardized, each training holds the instances in its own way.
         fits = _MAX_VALUES // int(np.prod(bags.instances.shape)) if config.standardize else _AT_ONCE
         at_once = max(1, min(_AT_ONCE, fits))
         for group in _groups(single, bags, [trial for trial, _ in own], at_once=at_once):
             started = time.perf_counter()
-            found = _Lockstep(single, bags, [own[i] for i in group]).train(every_epoch=every_epoch)
+            trainings = [own[i] for i in group]
+            lockstep = _together(single, bags, trainings)
+            if lockstep is not None:
+                found = lockstep.train(every_epoch=every_epoch)
+            else:
+                seeded = (dataclasses.replace(trial, seed=seed) for trial, seed in trainings)
+                found = [_alone(single, bags, trial, every_epoch=every_epoch) for trial in seeded]
             seconds = (time.perf_counter() - started) / len(group)
             done.update((i, dataclasses.replace(result, seconds=seconds)) for i, result in zip(group, found))
     return [_mean([done[at + m] for m in range(count)]) for at in range(0, len(own), count)]
 
 
 def _stackable(config: FitConfig, bags: Bags) -> bool:
-    # A memory-mapped set is not made for copies in memory.
     if config.freeze or config.checkpointing or config.augment or config.compile:
         return False
-    if config.encoder != "mlp" or config.precision != "32-true" or on_disk(bags.instances):
+    # A memory-mapped set is not made for copies in memory.
+    if config.precision != "32-true" or on_disk(bags.instances):
         return False
     if config.state_start != "first-visit" or config.state_refresh is not None:
         return False
-    return config.estimator in ("vrsp", "minibatch") or (
-        config.estimator == "exact" and float(bags.sizes.mean()) <= _MAX_MEAN_SIZE
-    )
+    estimator = ESTIMATORS.find(config.estimator)
+    if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:
+        return False
+    return bool(estimator.stackable and getattr(ENCODERS.find(config.encoder), "stackable", False))
 
 
 def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial], *, at_once: int) -> list[list[int]]:
@@ -156,144 +159,121 @@ def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial], *, at_once: 
     return [part.tolist() for group in alike.values() for part in np.array_split(group, -(-len(group) // at_once))]
 
 
+def _together(config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> "_Lockstep | None":
+    """The trainings in lockstep, or None where they cannot be: of anybody's parts nobody knows what `vmap` can run."""
+    try:
+        return _Lockstep(config, bags, seeded)
+    except Exception:  # trained alone, the parts tell of their errors themselves
+        return None
+
+
 class _Lockstep:
     """M trainings whose steps are taken together: trials, each with the seed of its weights and draws."""
 
     def __init__(self, config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> None:
-        self.config = config
-        self.trials = [trial for trial, _ in seeded]
-        self.device = make_fabric(config).device
-        self.labels = torch.from_numpy(bags.require_labels()).to(self.device, torch.float32)
-        models, samplers, scalers = [], [], []
-        for trial, seed in seeded:
-            train = bags.subset(trial.train)
-            own = dataclasses.replace(config, seed=seed)
-            method = build_method(own, instance_shape=bags.instance_shape, num_bags=len(train))
-            warn_of_sizes(method.model, train)
-            if config.standardize:
-                fit_scalers([method.model.scaler], train, seed=trial.seed)
-            scalers.append(method.model.scaler)
-            models.append(BagScorer(method.model.encoder, method.model.pooling))
-            samplers.append(_sampler(own, train))
-        self.reader = TrialReader(bags, scalers if config.standardize else scalers[:1], device=self.device)
-        self.samplers = samplers
-        columns = self.reader.drop_zero_features()
-        if columns is not None:
-            for model in models:
-                cast(MLP, model.encoder).keep_inputs(columns)
-        self.model = StackedScorer(models).to(self.device)
-        # The state of all trials stands in one table, M rows for each of N bags.
-        rows = len(seeded) * len(bags)
-        method = build_method(config, instance_shape=bags.instance_shape, num_bags=rows)
-        self.estimator = method.estimator.to(self.device)
-        self.objective: StackedObjective = make_stacked_objective(config, len(seeded)).to(self.device)
-        self.optimizer = build_optimizer(config, self.model, self.objective)
-        self.average = make_average(config, self.model)
+        self._config = config
+        self._trials = [trial for trial, _ in seeded]
+        self._device = make_fabric(config).device
+        members = [self._member(bags, trial, seed) for trial, seed in seeded]
+        table, copies = self._table(bags, members)
+        starts = torch.from_numpy(bags.starts) + len(bags.instances) * torch.arange(copies).unsqueeze(1)
+        self._starts, self._sizes = starts.expand(len(members), -1), torch.from_numpy(bags.sizes)
+        # Of trials with fewer bags the table of bags ends in some that are never drawn.
+        width = max(len(trial.train) for trial in self._trials)
+        index = torch.stack([torch.from_numpy(np.resize(trial.train, width)) for trial in self._trials])
+        reader = InstanceReader.of_table(
+            table, starts=self._starts.gather(1, index).flatten(), sizes=self._sizes[index].flatten()
+        )
+        labels = torch.from_numpy(bags.require_labels())[index.flatten()].to(self._device, torch.float32)
+        self._table_reader = reader
+        self._training = Training(members, reader, labels)
+        self._training.probe()
+        self._average = WeightAverage(config, self._training.trained)
+        self._scored = self._lay_out([trial.score for trial in self._trials])
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
-        scored = ScoredBags(self.reader, [trial.score for trial in self.trials])
-        losses, aurocs, scores = [], [], []
-        lost = np.zeros(len(self.trials), dtype=bool)
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            seed_noise(self.device, self.trials[0].seed)
-            for epoch in range(self.config.epochs):
-                self._set_rates(epoch)
-                with denormals_flushed():
-                    loss, auc = self._epoch()
-                losses.append(loss)
-                aurocs.append(auc)
-                if self.average is not None and self.config.averages(epoch):
-                    self.average.update_parameters(self.model)
-                lost |= ~np.isfinite(loss) | ~self.model.finite().cpu().numpy()
-                if every_epoch or epoch == self.config.epochs - 1:
-                    found = scored.scores(reported_model(self.model, self.average))
-                    scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
+        """Train all epochs."""
+        results, scores = [], []
+        lost = np.zeros(len(self._trials), dtype=bool)
+        for epoch in range(self._config.epochs):
+            result = self._training.train_epoch(epoch)
+            results.append(result)
+            self._average.update(epoch)
+            lost |= ~result.finite
+            if every_epoch or epoch == self._config.epochs - 1:
+                found = self._scores(self._average.reported)
+                scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         return [
             TrialResult(
                 np.stack([of_epoch[m] for of_epoch in scores]),
-                np.array([of_epoch[m] for of_epoch in losses]),
-                np.array([of_epoch[m] for of_epoch in aurocs]),
+                np.array([result.loss[m] for result in results]),
+                np.array([result.auroc[m] for result in results]),
                 seconds=0.0,
             )
-            for m in range(len(self.trials))
+            for m in range(len(self._trials))
         ]
 
-    def _epoch(self) -> tuple[NDArray[np.float64], list[float]]:
-        self.model.train()
-        losses, scores, labels = [], [], []
-        for batch, layout in self._batches():
-            if layout is None:
-                output = self.estimator(self.model, batch)
-            else:
-                output = whole_bags(self.model, batch.x, batch.sizes, layout)
-            score = output.score
-            h = score if self.objective.squash else output.logit
-            loss = self.objective(h, batch.labels, weights=batch.class_weights)
-            for group in self.optimizer.param_groups:
-                for p in group["params"]:
-                    p.grad = None
-            loss.sum().backward()
-            self.optimizer.step()
-            loss = loss.detach()
-            self.objective.dual_step(loss)
-            self.estimator.commit(loss.repeat_interleave(len(batch.index) // len(self.trials)).unsqueeze(1))
-            losses.append(loss)
-            scores.append(score.detach().view(len(self.trials), -1))
-            labels.append(batch.labels.view(len(self.trials), -1))
-        all_scores, all_labels = torch.cat(scores, 1).double().cpu().numpy(), torch.cat(labels, 1).cpu().numpy()
-        values = [auroc(y, s) if np.isfinite(s).all() else float("nan") for y, s in zip(all_labels, all_scores)]
-        return torch.stack(losses).double().mean(dim=0).cpu().numpy(), values
+    def _member(self, bags: Bags, trial: Trial, seed: int) -> Member:
+        train, own = bags.subset(trial.train), dataclasses.replace(self._config, seed=seed)
+        (member,) = build_members(own, train, device=self._device, standardized=True)
+        if self._config.standardize:
+            fit_standardizers([member.model.standardizer], train, seed=trial.seed)
+        return member
 
-    def _batches(self) -> Iterator[tuple[SampledBatch, Layout | None]]:
-        plans = [sampler.epoch() for sampler in self.samplers]
-        # A plan speaks of the trial's own training bags; everything here is of the whole set.
-        bags = torch.stack([torch.from_numpy(t.train)[p.bags] for t, p in zip(self.trials, plans)], dim=1)
-        offset = torch.arange(len(plans)).unsqueeze(1) * len(self.reader.sizes)
-        for step, of_step in enumerate(bags):
-            index = (of_step + offset).flatten().to(self.device)
-            labels, sizes = self.labels[of_step.flatten().to(self.device)], self.reader.sizes[of_step]
-            weights = class_weights(labels[: of_step.shape[1]])
-            if plans[0].slots is None:
-                layout = self.reader.lay_out(of_step)
-                x = self.reader.whole(layout)
-                yield SampledBatch(x, index, labels, sizes.flatten().to(self.device), class_weights=weights), layout
-                continue
-            slots, mask = _drawn(plans, step)
-            positions = self.reader.starts[of_step].unsqueeze(-1) + slots
-            batch = SampledBatch(
-                self.reader.rows(positions.flatten(1)),
-                index,
-                labels,
-                sizes.flatten().to(self.device),
-                None if mask.all() else mask.flatten(0, 1).to(self.device),
-                class_weights=weights,
-            )
-            yield batch, None
+    def _table(self, bags: Bags, members: Sequence[Member]) -> tuple[Tensor, int]:
+        """All instances as each member standardizes them, one after the other, or as they are, and how often."""
+        wanted = members if self._config.standardize else members[:1]
+        readers = [
+            InstanceReader(bags, device=self._device, resident=True, transform=member.model.standardizer)
+            for member in wanted
+        ]
+        table = torch.cat([reader.all for reader in readers if reader.all is not None])
+        used = (table != 0).any(dim=0)
+        # A feature that does not vary is 0 once it is standardized: of sparse ones, such as fingerprints of molecules,
+        # many do not.
+        if self._config.standardize and table.ndim == 2 and used.any() and not used.all():
+            columns = used.nonzero().squeeze(1)
+            table = table.index_select(1, columns)
+            for member in members:
+                cast(MLP, member.trained.encoder).keep_inputs(columns.cpu())
+        return table, len(readers)
 
-    def _set_rates(self, epoch: int) -> None:
-        falls, (_, lr) = self.config.decays(epoch), self.config.primal()
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * 0.1**falls
-        for part, name in ((self.estimator, "state_rate"), (self.objective, "dual_lr")):
-            if hasattr(part, name):
-                setattr(part, name, getattr(self.config, name) * 0.5**falls)
+    def _lay_out(self, scored: Sequence[NDArray[np.int64]]) -> list[tuple[Tensor, Tensor]]:
+        """Positions of the instances and sizes of the bags that each trial scores, in parts of equally many bags."""
+        # A trial with fewer bags scores its first ones again; nobody reads that.
+        width = max(map(len, scored))
+        index = torch.stack([torch.from_numpy(np.resize(own, width)) for own in scored])
+        parts, low = [], 0
+        for high in _cuts(self._sizes[index], _ROWS_AT_A_TIME):
+            of = index[:, low:high]
+            sizes, first = self._sizes[of].flatten(), self._starts.gather(1, of).flatten()
+            bag = torch.arange(len(sizes)).repeat_interleave(sizes)
+            positions = first[bag] + torch.arange(len(bag)) - (sizes.cumsum(0) - sizes)[bag]
+            parts.append((positions, sizes))
+            low = high
+        return parts
+
+    @torch.no_grad()
+    def _scores(self, model: BagScorer) -> list[NDArray[np.float64]]:
+        """Scores of each trial's bags."""
+        model.eval()
+        parts = []
+        for positions, sizes in self._scored:
+            x = self._table_reader.rows(positions)
+            parts.append(model(x, sizes.to(x.device)).score.view(len(self._trials), -1))
+        found = torch.cat(parts, dim=1).double().cpu().numpy()
+        return [row[: len(trial.score)] for row, trial in zip(found, self._trials)]
 
 
-def _drawn(plans: Sequence[EpochPlan], step: int) -> tuple[Tensor, Tensor]:
-    slots = [plan.slots[step] for plan in plans if plan.slots is not None]
-    masks = [plan.mask[step] for plan in plans if plan.mask is not None]
-    return torch.stack(slots), torch.stack(masks)
-
-
-def _sampler(config: FitConfig, train: Bags) -> BagSampler:
-    return BagSampler(
-        train.require_labels(),
-        train.sizes,
-        num_positive=config.num_positive,
-        num_negative=config.num_negative,
-        num_instances=None if config.estimator == "exact" else config.num_instances,
-        seed=config.seed,
-    )
+def _cuts(sizes: Tensor, rows: int) -> list[int]:
+    """Ends of runs of bags of at most `rows` instances in each trial; a larger bag stands alone."""
+    ends, used = [], torch.zeros(len(sizes), dtype=sizes.dtype)
+    for k in range(sizes.shape[1]):
+        used = used + sizes[:, k]
+        if k and int(used.max()) > rows:
+            ends.append(k)
+            used = sizes[:, k].clone()
+    return [*ends, sizes.shape[1]]
 
 
 def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) -> TrialResult:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.nn.scorer import BagOutput, BagScorer
-from midam.train.estimators import Estimator
-from midam.train.objective import Objective
+from midam.train.gradients import Estimator
+from midam.train.objectives import Objective
 
 OptimizerName = Literal["sgd", "adam"]
 
@@ -44,7 +44,9 @@ def train_step(
     *,
     fabric: Any = None,
 ) -> tuple[Tensor, BagOutput]:
-    """One primal step, one dual step, one commit of the tracked state; no device synchronisation for sampled batches.
+    """One primal step, then one commit of the objective and one of the estimator, for one scorer or M stacked ones.
+
+    No device synchronization for sampled batches.
 
     Parameters
     ----------
@@ -53,23 +55,25 @@ def train_step(
 
     Returns
     -------
-    loss : Tensor []
+    loss : Tensor [] or [M]
         Detached.
     output : BagOutput
-        At the point of the estimator.
+        At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
     """
     output: BagOutput = estimator(model, batch)
-    loss: Tensor = objective(output, batch.labels, weights=batch.class_weights)
+    index = batch.index.to(batch.labels.device)
+    loss: Tensor = objective(output, batch.labels, weights=batch.class_weights, index=index)
+    total = loss.sum() if loss.ndim else loss
     # Not optimizer.zero_grad, whose profiler hook costs more than a small network's forward pass.
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
     if fabric is None:
-        torch.autograd.backward(loss)
+        torch.autograd.backward(total)
     else:
-        fabric.backward(loss)
+        fabric.backward(total)
     optimizer.step()
     loss = loss.detach()
-    objective.dual_step(loss)
+    objective.commit(loss)
     estimator.commit(loss)
     return loss, output

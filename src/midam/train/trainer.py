@@ -1,42 +1,43 @@
-"""The trainer: epochs over sampled bags, the paper's schedule, validation, and a state that resumes bit for bit."""
+"""The trainer: epochs of the members, validation, and a state that resumes bit for bit."""
 
 import logging
 import time
 import warnings
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor
 
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader
-from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.nn.ensemble import BagEnsemble, without_scaler
-from midam.nn.scorer import BagScorer
-from midam.train.average import make_average, reported_model
+from midam.nn.ensemble import BagEnsemble, without_standardizer
+from midam.train.average import WeightAverage
 from midam.train.config import FitConfig
-from midam.train.cpu import cpu_threads, denormals_flushed
-from midam.train.encoding import refuse_half_volumes
-from midam.train.member import build_members
-from midam.train.method import warn_of_sizes
-from midam.train.standardise import fit_scalers
-from midam.train.step import train_step
-from midam.train.warm import check_warm_start, warm_start, warm_start_due
+from midam.train.cpu import cpu_threads
+from midam.train.standardize import fit_standardizers
+from midam.train.training import (
+    EpochResult,
+    Training,
+    build_members,
+    labels_of,
+    open_reader,
+    standardized_once,
+)
+from midam.train.training_scorer import refuse_half_volumes
+from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 
 
 class Trainer:
     """Trains the members of one method on one set of bags.
 
     Within an epoch the members are trained one after the other, each with weights, draws, tracked state and dual
-    variable of its own. They share the bags and the standardiser's statistics.
+    variable of its own. They share the bags and the standardizer's statistics.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class Trainer:
 
     Attributes
     ----------
-    members : list of Member
-        The scorers and what trains each, on the device.
+    members : list of Training
+        The training of each scorer.
     model : BagEnsemble
         The members' scorers as they are trained; a bag's score is the mean of theirs.
     reported : BagEnsemble
@@ -83,19 +84,20 @@ class Trainer:
         self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
-        scaled = _standardised_once(config, train)
-        self.members = build_members(config, train, device=device, scaled=scaled)
-        self.model = BagEnsemble([member.model for member in self.members])
-        warn_of_sizes(self.members[0].model, train)
-        self._average = make_average(config, self.model)
-        refuse_half_volumes(self.members[0].model.encoder, config.precision, device)
+        members = build_members(config, train, device=device, standardized=standardized_once(config, train))
+        standardizers = [member.model.standardizer for member in members]
+        self.model = BagEnsemble([member.model for member in members])
+        self._average = WeightAverage(config, self.model)
+        refuse_half_volumes(members[0].model.encoder, config.precision, device)
         self._train, self._val = train, val
         if config.standardize:
-            fit_scalers([member.model.scaler for member in self.members], train, seed=config.seed)
-        check_warm_start(config, self.members[0].model)
+            fit_standardizers(standardizers, train, seed=config.seed)
+        check_warm_start(config, members[0].model)
+        self._standardizer = standardizers[0]
         self._reader = self._open(train)
         self._val_reader = self.reader(val) if val is not None else None
-        self._labels = torch.from_numpy(train.require_labels()).to(device=device, dtype=torch.float32)
+        labels = labels_of(train, self._reader)
+        self.members = [Training([member], self._reader, labels, fabric=self.fabric) for member in members]
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.best_epoch: int | None = None
@@ -104,7 +106,7 @@ class Trainer:
     @property
     def reported(self) -> BagEnsemble:
         """The scorers that are validated and reported."""
-        return reported_model(self.model, self._average)
+        return self._average.reported
 
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; those of the set that the training bags stand in share its instances in memory."""
@@ -112,7 +114,7 @@ class Trainer:
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
         """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
-        model = without_scaler(self.reported) if _standardised_once(self.config, bags) else self.reported
+        model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
         return predict(model, bags, chunk_size=self.config.chunk_size, reader=reader)
 
     @property
@@ -135,23 +137,22 @@ class Trainer:
         DivergedError
             If the loss of a member is no longer finite.
         """
-        rates = self._set_rates()
+        rates = self.members[0].rates(self.config.decays(self.epoch))
         self.model.train()
         started = time.perf_counter()
         if warm_start_due(self.config, self.epoch):
             with self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
                 chunk = self.config.chunk_of(self._train.instance_shape)
                 warm_start(self.members, self._reader, chunk_size=chunk)
-        results = [self._train_member(number, lr=rates["lr"]) for number in range(len(self.members))]
-        if self._average is not None and self.config.averages(self.epoch):
-            self._average.update_parameters(self.model)
+        results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
+        self._average.update(self.epoch)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
-            "loss": float(np.mean([loss for loss, _ in results])),
-            "train_auroc": float(np.mean([area for _, area in results])),
+            "loss": float(np.mean([result.loss[0] for result in results])),
+            "train_auroc": float(np.mean([result.auroc[0] for result in results])),
             "val_auroc": self._validate(),
         }
         self.history.append(row)
@@ -162,7 +163,7 @@ class Trainer:
         """Everything a resume needs: tensors, numbers, strings, lists and dictionaries only."""
         return {
             "model": self.model.state_dict(),
-            "average": None if self._average is None else self._average.state_dict(),
+            "average": self._average.state_dict(),
             "members": [member.state_dict() for member in self.members],
             "bag_ids": [str(i) for i in self._train.ids],
             "epoch": self.epoch,
@@ -183,8 +184,7 @@ class Trainer:
                 "Expected the state of these training bags, got that of others; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
-        if self._average is not None:
-            self._average.load_state_dict(state["average"])
+        self._average.load_state_dict(state["average"])
         for member, part in zip(self.members, state["members"], strict=True):
             member.load_state_dict(part)
         self.epoch = state["epoch"]
@@ -192,45 +192,18 @@ class Trainer:
         self.best_epoch = state["best_epoch"]
 
     def _open(self, bags: Bags) -> InstanceReader:
-        scaler = self.members[0].model.scaler if _standardised_once(self.config, bags) else None
-        config = self.config
-        return InstanceReader(
-            bags, device=self.fabric.device, resident=config.resident, workers=config.workers, transform=scaler
-        )
+        return open_reader(self.config, bags, standardizer=self._standardizer, device=self.fabric.device)
 
-    def _train_member(self, number: int, *, lr: float) -> tuple[float, float]:
-        """Train one member for one epoch; returns its mean loss and the AUROC of its scores while training."""
-        member = self.members[number]
-        losses, scores, labels = [], [], []
-        # Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
-        noise = torch.random.fork_rng(devices=self._cuda_devices())
-        with noise, cpu_threads(self.config.cpu_threads()), denormals_flushed():
-            seed_noise(self.fabric.device, _mix_seed(member.seed, self.epoch))
-            # Closed at once when a step fails: the threads that read ahead end with it.
-            with closing(member.batches(self._reader, self._labels)) as batches:
-                for batch in batches:
-                    # One region a step: autocast keeps its copies of the weights until the region ends.
-                    with self.fabric.autocast():
-                        loss, output = train_step(
-                            member.trained,
-                            member.estimator,
-                            member.objective,
-                            member.optimizer,
-                            batch,
-                            fabric=self.fabric,
-                        )
-                    losses.append(loss)
-                    scores.append(output.score.detach())
-                    labels.append(batch.labels)
-        mean = float(torch.stack(losses).double().mean())
-        self._check_finite(mean, member.model, lr=lr)
-        return mean, auroc(_numpy(torch.cat(labels)), _numpy(torch.cat(scores)))
-
-    def _set_rates(self) -> dict[str, float]:
-        rates: dict[str, float] = {}
-        for member in self.members:
-            rates = member.set_rates(self.config, falls=self.config.decays(self.epoch))
-        return rates
+    def _train_member(self, member: Training, *, lr: float) -> EpochResult:
+        result = member.train_epoch(self.epoch)
+        if not result.finite[0]:
+            loss = result.loss[0]
+            what = "weights that are not" if np.isfinite(loss) else f"the loss {loss:g}"
+            raise DivergedError(
+                f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
+                f"{lr:g}) or standardize the features."
+            )
+        return result
 
     def _validate(self) -> float | None:
         if self._val is None or self._val_reader is None:
@@ -241,16 +214,6 @@ class Trainer:
         if labels.min() == labels.max():
             return None
         return auroc(labels, self.scores(self._val, self._val_reader))
-
-    def _check_finite(self, loss: float, model: BagScorer, *, lr: float) -> None:
-        # The last step of the epoch can ruin the weights after the last loss was computed.
-        weights = all(bool(torch.isfinite(p).all()) for p in model.parameters())
-        if not (np.isfinite(loss) and weights):
-            what = f"the loss {loss:g}" if weights else "weights that are not"
-            raise DivergedError(
-                f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
-                f"{lr:g}) or standardise the features."
-            )
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
@@ -266,9 +229,6 @@ class Trainer:
         best = None if self.best_epoch is None else self.history[self.best_epoch - 1]["val_auroc"]
         if best is None or row["val_auroc"] >= best:
             self.best_epoch = row["epoch"]
-
-    def _cuda_devices(self) -> list[torch.device]:
-        return [self.fabric.device] if self.fabric.device.type == "cuda" else []
 
 
 def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
@@ -296,25 +256,3 @@ def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def seed_noise(device: torch.device, seed: int) -> None:
-    """Seed what the layers draw on the CPU and on this device, and no other device."""
-    # torch.manual_seed would reseed every device of the machine.
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-
-
-def _standardised_once(config: FitConfig, bags: Bags) -> bool:
-    # Feature vectors in memory, not at each visit; images stay bytes.
-    return config.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
-
-
-def _mix_seed(seed: int, epoch: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def _numpy(x: Tensor) -> Any:
-    return x.double().cpu().numpy()

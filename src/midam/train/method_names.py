@@ -22,7 +22,7 @@ _POOLINGS = {
     "att": "attention",
     "gated": "gated-attention",
     "emb": "embedding-attention",
-    "gm": "generalised-mean",
+    "gm": "generalized-mean",
     "nor": "noisy-or",
     "nand": "noisy-and",
 }

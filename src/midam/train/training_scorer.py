@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from midam.errors import ConfigError
-from midam.nn.custom import batch_norms
+from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagScorer
 from midam.train.augment import Augment
 from midam.train.config import FitConfig
@@ -29,7 +29,7 @@ class Checkpointed(nn.Module):
     Raises
     ------
     ConfigError
-        For batch normalisation in batch statistics, which would be those of a part.
+        For batch normalization in batch statistics, which would be those of a part.
 
     Examples
     --------
@@ -43,8 +43,8 @@ class Checkpointed(nn.Module):
         super().__init__()
         if batch_norms(encoder):
             raise ConfigError(
-                f"Expected an encoder without batch statistics for checkpointing, got batch normalisation at "
-                f"{batch_norms(encoder)[0]!r}; use group normalisation, or freeze the layer."
+                f"Expected an encoder without batch statistics for checkpointing, got batch normalization at "
+                f"{batch_norms(encoder)[0]!r}; use group normalization, or freeze the layer."
             )
         self.encoder = encoder
 
@@ -54,8 +54,8 @@ class Checkpointed(nn.Module):
         return torch.cat(cast(list[Tensor], parts))
 
 
-def trained_scorer(
-    model: BagScorer, config: FitConfig, *, instance_shape: tuple[int, ...], scaled: bool = False
+def training_scorer(
+    model: BagScorer, config: FitConfig, *, instance_shape: tuple[int, ...], standardized: bool = False
 ) -> BagScorer:
     """What a step runs in place of `model`, with the very parameters of it; `model` itself where nothing is asked for.
 
@@ -67,25 +67,25 @@ def trained_scorer(
         Settings: augment, checkpointing, compile.
     instance_shape : tuple of int
         Shape of one instance.
-    scaled : bool
-        Instances come standardised: the scorer's own standardiser is left out.
+    standardized : bool
+        Instances come standardized: the scorer's own standardizer is left out.
 
     Raises
     ------
     ConfigError
         If the instances cannot be augmented so, or the encoder not be checkpointed.
     """
-    encoder, scaler = model.encoder, None if scaled else model.scaler
+    encoder, standardizer = model.encoder, None if standardized else model.standardizer
     if config.compile:
         encoder = cast(nn.Module, torch.compile(encoder))
     if config.checkpointing:
         encoder = Checkpointed(encoder)
     if config.augment:
         augment = Augment(config.augment, instance_shape=instance_shape)
-        scaler = augment if scaler is None else nn.Sequential(scaler, augment)
-    if encoder is model.encoder and scaler is model.scaler:
+        standardizer = augment if standardizer is None else nn.Sequential(standardizer, augment)
+    if encoder is model.encoder and standardizer is model.standardizer:
         return model
-    return BagScorer(encoder, model.pooling, scaler=scaler)
+    return BagScorer(encoder, model.pooling, standardizer=standardizer)
 
 
 def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:
@@ -94,3 +94,18 @@ def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:
         for parameter in model.encoder.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+
+def refuse_half_volumes(encoder: nn.Module, precision: str, device: torch.device) -> None:
+    """Refuse 3-D convolutions in bfloat16 on the CPU: over two slices, their gradients are not finite.
+
+    Raises
+    ------
+    ConfigError
+        For an encoder with such convolutions.
+    """
+    if precision != "32-true" and device.type == "cpu" and any(isinstance(m, nn.Conv3d) for m in encoder.modules()):
+        raise ConfigError(
+            f"Expected the precision 32-true for 3-D convolutions on the CPU, got {precision!r}; torch's gradients are "
+            "wrong there. Train on a GPU, or leave the precision out."
+        )

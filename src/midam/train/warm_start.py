@@ -10,9 +10,8 @@ from midam.evaluate.predict import bag_groups, evaluation
 from midam.evaluate.stream import stream_members
 from midam.nn.scorer import BagScorer
 from midam.train.config import FitConfig
-from midam.train.estimators import VarianceReduced
 from midam.train.exact import refuse_batch_statistics
-from midam.train.member import Member
+from midam.train.training import Training
 
 
 def check_warm_start(config: FitConfig, model: BagScorer) -> None:
@@ -21,7 +20,7 @@ def check_warm_start(config: FitConfig, model: BagScorer) -> None:
     Raises
     ------
     ConfigError
-        If the scorer normalises by the statistics of a batch.
+        If the scorer normalizes by the statistics of a batch.
     """
     if config.state_start == "exact" or config.state_refresh is not None:
         refuse_batch_statistics(model, "state_start 'exact' and state_refresh")
@@ -41,7 +40,7 @@ def warm_start_due(config: FitConfig, epoch: int) -> bool:
     return config.state_refresh is not None and epoch % config.state_refresh == 0
 
 
-def warm_start(members: Sequence[Member], reader: InstanceReader, *, chunk_size: int) -> None:
+def warm_start(members: Sequence[Training], reader: InstanceReader, *, chunk_size: int) -> None:
     """Set the tracked state of each bag and member to the whole bag's statistic, streamed once for all members.
 
     In evaluation mode, which without batch statistics is the training mode without its noise (dropout, augmentation).
@@ -49,8 +48,8 @@ def warm_start(members: Sequence[Member], reader: InstanceReader, *, chunk_size:
 
     Parameters
     ----------
-    members : sequence of Member
-        All with the estimator vrsp.
+    members : sequence of Training
+        Of one scorer each, with an estimator that tracks a state.
     reader : InstanceReader
         Of the training bags, as the members are trained with.
     chunk_size : int
@@ -63,5 +62,4 @@ def warm_start(members: Sequence[Member], reader: InstanceReader, *, chunk_size:
             batch = WholeBatch(reader, index, torch.zeros(len(index)))
             outputs = stream_members(models, batch, chunk_size=chunk_size)
             for member, output in zip(members, outputs):
-                if isinstance(member.estimator, VarianceReduced):
-                    member.estimator.set_state(index, output.l, output.r)
+                member.estimator.set_state(index, output.l, output.r)

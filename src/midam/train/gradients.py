@@ -1,4 +1,4 @@
-"""The estimators: the point at which a bag's statistic is linearised, and the sample that carries the gradient.
+"""The estimators: the point at which a bag's statistic is linearized, and the sample that carries the gradient.
 
 | estimator         | point                                    | sample            | batch        |
 |-------------------|------------------------------------------|-------------------|--------------|
@@ -7,26 +7,18 @@
 | `Exact`           | the whole bag's (l, r), streamed         | all, by chunks    | WholeBatch   |
 | `ExactPoint`      | the whole bag's (l, r), streamed         | B drawn instances | WholeBatch   |
 
-Every estimator is called with the model and a batch and returns a `BagOutput` whose score (or logit) any loss may use;
-plain ``loss.backward()`` then yields the estimator's gradient. After the optimizer has stepped, ``commit(loss)``
-writes what the forward pass proposed. Evaluation never touches an estimator.
+The last two stand in `midam.train.exact`.
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch
 from midam.errors import ConfigError
-from midam.functional.logmean import (
-    MAX_LAG_EXPONENT,
-    importance_logits,
-    linearise,
-    point_weights,
-    reduce,
-)
+from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import track
 from midam.nn.scorer import BagOutput, BagScorer
 
@@ -36,22 +28,57 @@ Schedule = Literal["constant", "warmup"]
 class Estimator(nn.Module):
     """Base of the estimators.
 
+    Called with the scorer and a batch, an estimator returns a `BagOutput` whose score (or logit) any loss may use;
+    plain ``loss.backward()`` then yields the estimator's gradient. After the optimizer has stepped, `commit` writes
+    what the forward pass proposed. Evaluation never touches an estimator.
+
+    It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``value_size``,
+    ``chunk_size``, ``num_instances``, ``seed`` and any other setting.
+
     Attributes
     ----------
     name : str
-        Key of `ESTIMATORS`.
+        What messages call it; by default that of the class.
     whole : bool
         True where a `WholeBatch` is expected.
+    needs_trackable : bool
+        It linearizes at points that are not the sample's own: refuse poolings whose statistic is not `trackable`.
+    tracks : bool
+        It keeps a state a bag, which `set_state` sets.
+    stackable : bool
+        It serves a `midam.nn.stack.StackedScorer`: bags are independent of each other, and nothing is cut into chunks.
+    rates : tuple of str
+        Settings in (0, 1] that are attributes of it and fall with the learning rate.
+    batch_statistics : str
+        What a warning says of an encoder that normalizes by the statistics of the batch.
     """
 
-    name: str
-    whole = False
+    name: ClassVar[str]
+    whole: ClassVar[bool] = False
+    needs_trackable: ClassVar[bool] = False
+    tracks: ClassVar[bool] = False
+    stackable: ClassVar[bool] = True
+    rates: ClassVar[tuple[str, ...]] = ()
+    batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name", cls.__name__)
 
     def check(self, model: BagScorer) -> None:
         """Raise `ConfigError` where this estimator cannot serve the model."""
+        if self.needs_trackable and not model.pooling.statistic.trackable:
+            raise ConfigError(
+                f"Expected a smooth pooling for the estimator {self.name!r}, got {model.pooling.name!r}; use the "
+                "estimator 'minibatch', or 'exact', which back-propagates the maximal instance alone."
+            )
 
     def commit(self, loss: Tensor) -> None:
-        """Write the proposed state, unless the loss is not finite. Nothing to do without state."""
+        """Write the proposed state, unless the loss [] is not finite; of M stacked scorers the losses are [M]."""
+
+    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
+        """Set the tracked statistic of bags [K] to l [K], r [K, V]; they count as visited."""
+        raise NotImplementedError
 
 
 class MiniBatch(Estimator):
@@ -64,15 +91,8 @@ class MiniBatch(Estimator):
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
-        z, v = _sample(model, batch)
-        if not model.pooling.smooth:
-            z = z if batch.mask is None else z.masked_fill(~batch.mask, torch.finfo(z.dtype).min)
-            top = z.max(dim=1)
-            return BagOutput(top.values, v[:, 0], _sizes(batch, z), model.pooling)
-        stat = reduce(z.detach(), v.detach(), mask=batch.mask)
-        w = point_weights(z, stat.l, stat.n, mask=batch.mask)
-        l_hat, r_hat = linearise(z, v, stat.l, stat.r, w)
-        return BagOutput(l_hat, r_hat, stat.n, model.pooling)
+        stat = model.pooling.statistic.sample(*encoded_sample(model, batch), mask=batch.mask)
+        return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
 class VarianceReduced(Estimator):
@@ -89,10 +109,10 @@ class VarianceReduced(Estimator):
         V of the pooling head.
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample.
-    schedule : {"constant", "warmup"}
+    state_schedule : {"constant", "warmup"}
         "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
     lag : bool
-        Linearise at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
+        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
         clipped at 20 and `clips` counts how often.
     fresh_first : bool
         gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
@@ -101,6 +121,10 @@ class VarianceReduced(Estimator):
     """
 
     name = "vrsp"
+    needs_trackable = True
+    tracks = True
+    rates = ("state_rate",)
+    batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
     bag_state: Tensor
     clips: Tensor
 
@@ -110,7 +134,7 @@ class VarianceReduced(Estimator):
         value_size: int,
         *,
         state_rate: float = 0.9,
-        schedule: Schedule = "constant",
+        state_schedule: Schedule = "constant",
         lag: bool = False,
         fresh_first: bool = True,
         fresh_whole: bool = True,
@@ -121,7 +145,7 @@ class VarianceReduced(Estimator):
                 f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
             )
         self.state_rate = state_rate
-        self.schedule = schedule
+        self.state_schedule = state_schedule
         self.lag = lag
         self.fresh_first = fresh_first
         self.fresh_whole = fresh_whole
@@ -129,18 +153,9 @@ class VarianceReduced(Estimator):
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
         self._proposed: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def check(self, model: BagScorer) -> None:
-        """Refuse max pooling."""
-        if not model.pooling.smooth:
-            raise ConfigError(
-                f"Expected a smooth pooling for the estimator 'vrsp', got {model.pooling.name!r}; "
-                "a maximum cannot be tracked by a moving average: use smoothed-max, or the estimator 'exact' or "
-                "'minibatch'."
-            )
-
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
-        z, v = _sample(model, batch)
+        z, v = encoded_sample(model, batch)
         with torch.no_grad():
             old = self.bag_state.index_select(0, batch.index)
             visits, l_old, r_old = old[:, :1], old[:, 1:2], old[:, 2:]
@@ -149,7 +164,7 @@ class VarianceReduced(Estimator):
             self._proposed = batch.index, old, torch.cat([visits + 1, l, r], dim=1)
             if self.lag:
                 l, r, w = self._lagged(z, old, self._proposed[2], fresh=gamma0 >= 1, mask=batch.mask)  # noqa: E741
-        l_hat, r_hat = linearise(z, v, l.squeeze(1), r, w)
+        l_hat, r_hat = linearize(z, v, l.squeeze(1), r, w)
         return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
 
     @torch.no_grad()
@@ -159,7 +174,10 @@ class VarianceReduced(Estimator):
             return
         index, old, new = self._proposed
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        self.bag_state.index_copy_(0, index, torch.where(loss.abs() < math.inf, new.to(old.dtype), old))
+        finite = loss.abs() < math.inf
+        if finite.ndim:
+            finite = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
+        self.bag_state.index_copy_(0, index, torch.where(finite, new.to(old.dtype), old))
         self._proposed = None
 
     @torch.no_grad()
@@ -171,7 +189,7 @@ class VarianceReduced(Estimator):
         self.bag_state.index_copy_(0, index, state)
 
     def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Tensor:
-        if self.schedule == "warmup":
+        if self.state_schedule == "warmup":
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
         else:
             gamma0 = torch.full_like(visits, self.state_rate)
@@ -191,7 +209,8 @@ class VarianceReduced(Estimator):
         return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
 
 
-def _sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
+def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
+    """Logits z [K, B] and values v [K, B, V] of a batch's instances; z is very low where a slot holds none."""
     z, v = model.instances(batch.x)
     num_bags = batch.index.shape[0]
     z, v = z.view(num_bags, -1), v.view(num_bags, z.shape[0] // num_bags, v.shape[-1])

@@ -1,4 +1,4 @@
-"""Fitting the standardisers to the training instances, in memory that does not know how many there are."""
+"""Fitting the standardizers to the training instances, in memory that does not know how many there are."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
-from midam.nn.scaling import Standardizer
+from midam.nn.standardizer import Standardizer
 
 _MAX_INSTANCES = 200_000
 _MAX_VALUES = 50_000_000
@@ -17,12 +17,12 @@ _MAX_VALUES_ON_DISK = 4_000_000  # 8 MB of float16: what stays on disk is not to
 _STREAM = 7
 
 
-def fit_scalers(scalers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
-    """Fit the standardisers among `scalers` to the training instances, or to a sample of very many; all alike.
+def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
+    """Fit the standardizers among `standardizers` to the training instances, or to a sample of very many; all alike.
 
     Parameters
     ----------
-    scalers : sequence of nn.Module or None
+    standardizers : sequence of nn.Module or None
         At least one `Standardizer`.
     train : Bags
         The training bags. Up to 200 000 instances of 50 000 000 numbers are taken, of those on disk 4 000 000 numbers;
@@ -30,7 +30,7 @@ def fit_scalers(scalers: Sequence[nn.Module | None], train: Bags, *, seed: int) 
     seed : int
         Of the sample.
     """
-    first, *others = (scaler for scaler in scalers if isinstance(scaler, Standardizer))
+    first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
     limit = max(1, min(_MAX_INSTANCES, values // int(np.prod(train.instance_shape))))
     total = train.num_instances
@@ -41,8 +41,8 @@ def fit_scalers(scalers: Sequence[nn.Module | None], train: Bags, *, seed: int) 
     ends = np.cumsum(train.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
     first.fit(torch.from_numpy(np.asarray(train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag]))))
-    for scaler in others:
-        scaler.load_state_dict(first.state_dict())
+    for standardizer in others:
+        standardizer.load_state_dict(first.state_dict())
 
 
 def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

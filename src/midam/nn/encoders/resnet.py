@@ -23,10 +23,10 @@ class ResNet20(nn.Module):
     Parameters
     ----------
     in_channels : int
-        Channels of an instance, >= 1: 1 for grey images, slices and scans, 3 for colour.
+        Channels of an instance, >= 1: 1 for gray images, slices and scans, 3 for color.
     norm : {"group", "batch"}
-        Group normalisation (8 groups) does not depend on the batch, which tracked scores and two-pass gradients need;
-        batch normalisation is what the paper used.
+        Group normalization (8 groups) does not depend on the batch, which tracked scores and two-pass gradients need;
+        batch normalization is what the paper used.
     spatial : {2, 3}
         Axes of an instance after the channels: [C, H, W] or [C, D, H, W].
 
@@ -38,7 +38,7 @@ class ResNet20(nn.Module):
     Raises
     ------
     ConfigError
-        For another normalisation.
+        For another normalization.
 
     References
     ----------
@@ -71,6 +71,37 @@ class ResNet20(nn.Module):
         """Encode instances x [M, C, ...] as [M, 64]."""
         e: Tensor = self.blocks(self.stem(x))
         return e.mean(dim=tuple(range(2, e.ndim)))
+
+
+def resnet20(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
+    """`ResNet20` of patches and slices [C, H, W].
+
+    Raises
+    ------
+    ConfigError
+        For instances of another kind.
+
+    Examples
+    --------
+    >>> resnet20((3, 32, 32)).out_features
+    64
+    """
+    return _of_shape("resnet20", "[channels, height, width]", instance_shape, norm=norm, spatial=2)
+
+
+def resnet20_3d(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
+    """`ResNet20` of volumes [C, D, H, W]; raises as `resnet20`."""
+    return _of_shape("resnet20-3d", "[channels, depth, height, width]", instance_shape, norm=norm, spatial=3)
+
+
+def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: Norm, spatial: Literal[2, 3]) -> ResNet20:
+    if len(instance_shape) != spatial + 1:
+        raise ConfigError(
+            f"Expected instances of shape {axes} for the encoder {name!r}, got {list(instance_shape)}; use 'mlp' for "
+            "feature vectors, 'resnet20' for patches and slices, 'resnet20-3d' for volumes, which --volume makes of "
+            "scans."
+        )
+    return ResNet20(instance_shape[0], norm=norm, spatial=spatial)
 
 
 class _ResidualBlock(nn.Module):

@@ -1,7 +1,4 @@
-"""The encoder of feature vectors; an encoder maps instances [M, ...] to encodings [M, D], D in `out_features`.
-
-Those of patches, slices and volumes stand in `midam.nn.resnet`, any other network in `midam.nn.custom`.
-"""
+"""The encoder of feature vectors."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,9 +21,13 @@ class MLP(nn.Module):
 
     Attributes
     ----------
+    out_features : int
+        Width of the encodings.
     repeatable : bool
         An instance encoded twice is encoded alike: max pooling may look for the maximum first and back-propagate it
         alone. Of an encoder without this attribute nobody knows.
+    stackable : bool
+        A step of it is mostly overhead, so that trials are trained together; see `midam.train.lockstep`.
 
     Examples
     --------
@@ -34,6 +35,8 @@ class MLP(nn.Module):
     >>> MLP(3)(torch.zeros(2, 3)).shape
     torch.Size([2, 3])
     """
+
+    stackable = True
 
     def __init__(self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0) -> None:
         super().__init__()

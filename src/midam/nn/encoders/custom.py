@@ -1,6 +1,5 @@
 """Encoders that are not ours: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
 
-import difflib
 import importlib
 import pickle
 import zipfile
@@ -13,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError
+from midam.errors import ConfigError, MidamError, nearest
+from midam.registry import ENCODERS, build
 
 _SHOWN = 5
 
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
     An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1];
     it becomes of the type of the instances, so that a network may compute in half precision.
     A frozen part has parameters without gradient, and stays in evaluation mode whatever `train` says: its
-    normalisation keeps its running statistics, its dropout is off. Where no parameter is left to train, the network
+    normalization keeps its running statistics, its dropout is off. Where no parameter is left to train, the network
     runs without a graph.
 
     Parameters
@@ -105,14 +105,16 @@ class Encoder(nn.Module):
         self._hold()
 
 
-def make_module(path: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """Import what a class path names and call it with arguments.
+def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
+    """Make an encoder by name or class path.
 
     Parameters
     ----------
-    path : str
-        "package.module.Class", or a function there that returns a module, such as "timm.create_model". It is imported
-        and so runs code: give no path that you do not trust.
+    name : str
+        A name of `midam.registry.ENCODERS`, or "package.module.Class", or a function there that returns a module, such
+        as "timm.create_model". It is imported and so runs code: give no path that you do not trust.
+    offered : mapping
+        What an encoder that is known by name gets where it has parameters of these names. A class path gets none.
     arguments : mapping
         Keyword arguments.
 
@@ -123,16 +125,18 @@ def make_module(path: str, arguments: Mapping[str, Any]) -> nn.Module:
 
     Examples
     --------
-    >>> make_module("torch.nn.Linear", {"in_features": 3, "out_features": 2})
+    >>> make_module("torch.nn.Linear", {}, {"in_features": 3, "out_features": 2})
     Linear(in_features=3, out_features=2, bias=True)
     """
-    make = _imported(path)
-    shown = dict(arguments)
-    with _code_of_the_user(f"encoder_args that {path} takes, got {shown}:", "correct encoder_args, or that code."):
-        module = make(**arguments)
+    make, shown = ENCODERS.find(name), dict(arguments)
+    with _code_of_the_user(f"encoder_args that {name} takes, got {shown}:", "correct encoder_args, or that code."):
+        if "." in name:
+            module = make(**arguments)
+        else:
+            module = build(make, what=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"Expected a torch.nn.Module of the encoder {path!r}, got {type(module).__name__}; name a class, or a "
+            f"Expected a torch.nn.Module of the encoder {name!r}, got {type(module).__name__}; name a class, or a "
             "function that returns a module."
         )
     return module
@@ -178,7 +182,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def batch_norms(module: nn.Module) -> list[str]:
-    """Names of the layers that normalise by the statistics of the batch as the module is now.
+    """Names of the layers that normalize by the statistics of the batch as the module is now.
 
     Examples
     --------
@@ -192,26 +196,13 @@ def batch_norms(module: nn.Module) -> list[str]:
     ]
 
 
-def _imported(path: str) -> Any:
-    where, _, name = path.rpartition(".")
-    advice = "install its package, put the folder of its file on PYTHONPATH, or correct it."
-    with _code_of_the_user(f"the encoder {path!r} to be importable, got", advice):
-        module = importlib.import_module(where)
-    found = getattr(module, name, None)
-    if found is None:
-        near = difflib.get_close_matches(name, dir(module), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "correct the class path."
-        raise ConfigError(f"Expected {name!r} in {where}, got nothing of that name; {hint}")
-    if not callable(found):
-        raise ConfigError(f"Expected a class at {path!r}, got {type(found).__name__}; correct the class path.")
-    return found
-
-
 @contextmanager
 def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
     """Around code that is not ours: what it raises is told in one line, and kept as the cause."""
     try:
         yield
+    except MidamError:
+        raise
     except Exception as error:  # other people's code raises what it likes
         raise ConfigError(f"Expected {expected} {_told(error)}; {advice}") from error
 
@@ -245,9 +236,8 @@ def _within(name: str, part: str) -> bool:
 
 
 def _unknown_part(part: str, names: Sequence[str], encoder: str) -> str:
-    parts = sorted({".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)})
-    near = difflib.get_close_matches(part, parts, n=3) or sorted({name.split(".")[0] for name in names})
-    return f"Expected a part of the encoder {encoder!r} in freeze, got {part!r}; its parts are such as {_some(near)}."
+    parts = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+    return f"Expected a part of the encoder {encoder!r} in freeze, got {part!r}; {nearest(part, parts, count=3)}"
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:

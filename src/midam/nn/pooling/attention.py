@@ -1,9 +1,9 @@
-"""Attention heads: the instances' weights are learnt (eq. attpoolf, attpool)."""
+"""Attention: the instances' weights are learned (eq. attpoolf, attpool)."""
 
 import torch
 from torch import Tensor, nn
 
-from midam.nn.heads import Pooling, upcast
+from midam.nn.pooling.base import Pooling, upcast
 
 
 class AttentionPooling(Pooling):

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
-from midam.data.sampling import uniform_slots
-from midam.evaluate.stream import MeanTotal, stream_bags, stream_instances
-from midam.functional.logmean import LogMean
+from midam.data.draws import uniform_slots
+from midam.evaluate.stream import stream_bags, stream_instances
+from midam.functional.logmean import BagStatistic
 from midam.nn.scorer import BagScorer
 
 
@@ -57,11 +57,11 @@ def draw_proportional(
     the chunk's weight has in all that was seen. A bag of at most B instances is taken whole instead.
     """
     num_bags = batch.index.shape[0]
-    total = MeanTotal(num_bags)
+    total = model.pooling.statistic.total(num_bags)
     slots = np.zeros((num_bags, num_instances), dtype=np.int64)
     for positions, segment, z, v in stream_instances(model, batch, chunk_size=chunk_size):
         part = total.add(positions, segment, z, v)
-        seen = total.exact
+        seen = total.merged
         share = torch.exp(part.l + torch.log(part.n) - seen.l - torch.log(seen.n)).nan_to_num(0.0)
         arrived = np.flatnonzero(part.n.cpu().numpy() > 0)
         inside = _draw_within(z.cpu().double().numpy(), segment.cpu().numpy(), arrived, num_instances, rng)
@@ -86,7 +86,7 @@ def _draw_within(
     return clipped
 
 
-def _take_small_bags_whole(batch: WholeBatch, total: LogMean, slots: NDArray[np.int64]) -> Draw:
+def _take_small_bags_whole(batch: WholeBatch, total: BagStatistic, slots: NDArray[np.int64]) -> Draw:
     count = slots.shape[1]
     sizes = batch.sizes.unsqueeze(1)
     whole = sizes <= count

@@ -1,4 +1,4 @@
-"""The standardiser: fitted on training instances alone, stored in the model."""
+"""The standardizer: fitted on training instances alone, stored in the model."""
 
 import math
 from typing import Literal
@@ -18,10 +18,10 @@ _VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
 
 
 class Standardizer(nn.Module):
-    """Clipped standardisation ``u = clip((x - center) / scale)``; until fitted, a cast to the dtype of the weights.
+    """Clipped standardization ``u = clip((x - center) / scale)``; until fitted, a cast to the dtype of the weights.
 
-    Feature vectors [D] are standardised robustly feature by feature: mean and standard deviation of the values
-    winsorised at the 1st and 99th percentile, at least one value a side from five instances on; where these are all
+    Feature vectors [D] are standardized robustly feature by feature: mean and standard deviation of the values
+    winsorized at the 1st and 99th percentile, at least one value a side from five instances on; where these are all
     equal, the plain standard deviation; a constant feature gets scale 1. Images and volumes [C, ...] take the mean and
     standard deviation of each channel.
 
@@ -42,7 +42,7 @@ class Standardizer(nn.Module):
 
     Examples
     --------
-    >>> s = Standardizer((1,)).fit(torch.tensor([[-1e9], [0.0], [1.0], [2.0], [1e9]]))
+    >>> s = Standardizer((1,), clip=10.0, scaling="linear").fit(torch.tensor([[-1e9], [0.0], [1.0], [2.0], [1e9]]))
     >>> s(torch.tensor([[1.0], [1e9]])).flatten().tolist()
     [0.0, 10.0]
     """
@@ -53,7 +53,7 @@ class Standardizer(nn.Module):
     knots: Tensor
     blended: Tensor
 
-    def __init__(self, instance_shape: tuple[int, ...], *, clip: float = 10.0, scaling: Scaling = "linear") -> None:
+    def __init__(self, instance_shape: tuple[int, ...], *, clip: float, scaling: Scaling) -> None:
         super().__init__()
         self.clip = clip
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
@@ -84,7 +84,7 @@ class Standardizer(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardised instances, shaped as x [M, ...]."""
+        """Standardized instances, shaped as x [M, ...]."""
         u = self._linear(x)
         if self.scaling == "linear":
             return u
@@ -115,7 +115,7 @@ class Standardizer(nn.Module):
 def _moments(columns: Tensor, *, robust: bool) -> tuple[Tensor, Tensor]:
     """Center and scale [D] of columns [M, D] in float64."""
     constant = columns.amin(dim=0) == columns.amax(dim=0)
-    kept = _winsorise(columns) if robust else columns
+    kept = _winsorize(columns) if robust else columns
     center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
     if not (scale > 0).all():
         scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
@@ -153,7 +153,7 @@ def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
     return torch.where(first == end, torch.zeros_like(score), score).T
 
 
-def _winsorise(x: Tensor) -> Tensor:
+def _winsorize(x: Tensor) -> Tensor:
     last = x.shape[0] - 1
     cut = max(math.floor(_TAIL * last), 1 if last >= 4 else 0)
     # Two ranks of each column are wanted, not all of them in order.

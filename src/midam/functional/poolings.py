@@ -7,7 +7,7 @@ r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) t
 | smoothed-max (softpool) | phi_j / tau    | -                  | tau l                                    |
 | attention (attpool)     | g(x_j)         | w_c . e_j          | sigmoid(r)                               |
 | embedding, gated att.   | g(x_j)         | e_j                | sigmoid(head(r))                         |
-| generalised mean        | p log phi_j    | -                  | exp(l / p)                               |
+| generalized mean        | p log phi_j    | -                  | exp(l / p)                               |
 | noisy-or                | 0              | log(1 - phi_j)     | 1 - exp(n r)                             |
 | noisy-and               | 0              | phi_j              | [s(a(r-b)) - s(-ab)] / [s(a(1-b)) - s(-ab)] |
 
@@ -47,12 +47,12 @@ def smoothed_max(l: Tensor, *, tau: Tensor | float) -> Tensor:  # noqa: E741
     return tau * l
 
 
-def generalised_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E741
-    """Logarithm ``l / p`` of the generalised mean ``(1/n sum phi^p)^(1/p)``, from ``z = p log phi``.
+def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E741
+    """Logarithm ``l / p`` of the generalized mean ``(1/n sum phi^p)^(1/p)``, from ``z = p log phi``.
 
     Examples
     --------
-    >>> generalised_mean_log(torch.tensor([-2.0]), p=2.0).item()
+    >>> generalized_mean_log(torch.tensor([-2.0]), p=2.0).item()
     -1.0
     """
     return l / p

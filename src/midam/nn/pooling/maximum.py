@@ -1,0 +1,67 @@
+"""Maxima: of the instance scores, and smoothed with a temperature (eq. softpool)."""
+
+import torch
+from torch import Tensor, nn
+
+from midam.functional import poolings as f
+from midam.nn.pooling.base import ScorePooling, require_positive
+from midam.nn.pooling.statistic import MAXIMUM
+
+
+class MaxPooling(ScorePooling):
+    """Maximum of the instance scores; the gradient goes to the first instance that attains it."""
+
+    name = "max"
+    statistic = MAXIMUM
+    weighted = True
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        phi = self.instance_score(e)
+        return phi, phi.new_empty(phi.shape[0], 0)
+
+    def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Pooled instance scores [K]."""
+        return l
+
+
+class SmoothedMaxPooling(ScorePooling):
+    """Smoothed maximum, tau log mean exp(phi / tau) (eq. softpool).
+
+    Parameters
+    ----------
+    in_features : int
+        Width of the encodings.
+    temperature : float
+        tau > 0, in units of the instance score. The paper's code uses 0.1.
+    learn_temperature : bool
+        Make log tau a parameter.
+    squash : bool
+        Pool probabilities (True) or raw scores, see `ScorePooling`.
+    """
+
+    name = "smoothed-max"
+    weighted = True
+
+    def __init__(
+        self, in_features: int, *, temperature: float = 0.1, learn_temperature: bool = False, squash: bool = True
+    ) -> None:
+        super().__init__(in_features, squash=squash)
+        require_positive("temperature", temperature)
+        self.temperature = temperature
+        log_tau = torch.tensor(temperature, dtype=torch.float64).log().to(torch.get_default_dtype())
+        self.log_tau = nn.Parameter(log_tau) if learn_temperature else None
+
+    @property
+    def tau(self) -> Tensor | float:
+        """Temperature tau."""
+        return self.temperature if self.log_tau is None else self.log_tau.exp()
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        z = self.instance_score(e) / self.tau
+        return z, z.new_empty(z.shape[0], 0)
+
+    def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Pooled instance scores [K]."""
+        return f.smoothed_max(l, tau=self.tau)

@@ -1,0 +1,66 @@
+"""Means: of the instance scores, and generalized with an exponent."""
+
+import torch
+from torch import Tensor, nn
+
+from midam.functional import poolings as f
+from midam.nn.pooling.base import Pooling, ScorePooling, require_positive, upcast
+
+
+class MeanPooling(ScorePooling):
+    """Mean of the instance scores."""
+
+    name = "mean"
+    value_size = 1
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        phi = self.instance_score(e)
+        return phi.new_zeros(phi.shape), phi.unsqueeze(-1)
+
+    def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Pooled instance scores [K]."""
+        return r.squeeze(-1)
+
+
+class GeneralizedMeanPooling(Pooling):
+    """Generalized mean (1/n sum phi^p)^(1/p) with a fixed or learnable exponent.
+
+    Parameters
+    ----------
+    in_features : int
+        Width of the encodings.
+    exponent : float
+        p > 0; 1 is the mean, large values approach the maximum.
+    learn_exponent : bool
+        Make log p a parameter.
+    """
+
+    name = "generalized-mean"
+    weighted = True
+
+    def __init__(self, in_features: int, *, exponent: float = 4.0, learn_exponent: bool = False) -> None:
+        super().__init__(in_features)
+        require_positive("exponent", exponent)
+        self.scorer = nn.Linear(in_features, 1)
+        self.exponent = exponent
+        self.log_p = nn.Parameter(torch.tensor(exponent).log()) if learn_exponent else None
+
+    @property
+    def p(self) -> Tensor | float:
+        """Exponent p."""
+        return self.exponent if self.log_p is None else self.log_p.exp()
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        z = self.p * f.log_phi(upcast(self.scorer(e)).squeeze(-1))
+        return z, z.new_empty(z.shape[0], 0)
+
+    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Bag scores [K]."""
+        return torch.exp(f.generalized_mean_log(l, p=self.p))
+
+    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
+        """Logits of the bag scores [K]."""
+        log_h = f.generalized_mean_log(l, p=self.p).clamp(max=-torch.finfo(l.dtype).eps)
+        return log_h - f.log1mexp(log_h)

@@ -1,0 +1,323 @@
+"""M >= 1 scorers whose steps are taken together, and everything that trains them: the one training loop."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.on_disk import on_disk
+from midam.data.sampling import BagSampler, StackedSampler
+from midam.errors import ConfigError
+from midam.evaluate.ranking import auroc
+from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.stack import StackedScorer
+from midam.train.build import build_draw, build_estimator, build_method, build_optimizer
+from midam.train.config import FitConfig, member_seed
+from midam.train.cpu import cpu_threads, denormals_flushed
+from midam.train.gradients import Estimator
+from midam.train.objectives import Objective, StackedObjective
+from midam.train.standardize import fit_standardizers
+from midam.train.step import train_step
+from midam.train.training_scorer import channels_last, training_scorer
+
+# A lockstep batch is never cut into chunks.
+_NO_CHUNKS = 2**62
+_STATEFUL = ("estimator", "objective", "optimizer", "sampler")
+
+
+@dataclass(frozen=True)
+class Member:
+    """The parts of one scorer, before it is known what reads its instances.
+
+    Attributes
+    ----------
+    config : FitConfig
+        Its settings: the seed is its own.
+    model, estimator, objective, sampler
+        The parts, on the device.
+    trained : BagScorer
+        What a step runs: `model`, or its encoder and pooling without its standardizer, where the reader gives
+        standardized instances, or with augmentation and the like, see `midam.train.training_scorer`.
+    """
+
+    config: FitConfig
+    model: BagScorer
+    trained: BagScorer
+    estimator: Estimator
+    objective: Objective
+    sampler: BagSampler
+
+
+@dataclass(frozen=True, eq=False)
+class EpochResult:
+    """Of each of M scorers in an epoch: mean loss, AUROC of the scores that the losses saw, whether all is finite."""
+
+    loss: NDArray[np.float64]
+    auroc: list[float]
+    finite: NDArray[np.bool_]
+
+
+class Training:
+    """M >= 1 scorers whose steps are taken together, each with its own weights, draws and state.
+
+    One scorer is trained by the very modules it is made of, several through a `midam.nn.stack.Stack` of them, which
+    gives the same to rounding.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        M of them, of one architecture and with the same settings but the seed.
+    reader : InstanceReader
+        Of the training bags. With M > 1 bag i of scorer m is bag ``m * num_bags + i``.
+    labels : Tensor [N]
+        Of the reader's bags, on its device.
+    fabric : lightning_fabric.Fabric, optional
+        Runs the precision and the backward pass; default: float32.
+
+    Attributes
+    ----------
+    model : BagScorer
+        The scorer as it is kept, or the stack.
+    trained : BagScorer
+        What a step runs, see `Member`.
+    estimator, objective, optimizer, sampler
+        What trains it.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], reader: InstanceReader, labels: Tensor, *, fabric: Any = None
+    ) -> None:
+        first = members[0]
+        self.config, self.count, self.fabric = first.config, len(members), fabric
+        self._reader, self._labels = reader, labels
+        self.model, self.trained = first.model, first.trained
+        self.estimator, self.objective = first.estimator, first.objective
+        self.sampler: BagSampler | StackedSampler = first.sampler
+        if self.count > 1:
+            num_bags = len(labels) // self.count
+            self.model = self.trained = StackedScorer([member.trained for member in members]).to(reader.device)
+            objectives = [member.objective for member in members]
+            self.objective = StackedObjective(objectives, num_bags=num_bags).to(reader.device)
+            size = first.model.pooling.value_size
+            # The state of all scorers stands in one table.
+            self.estimator = build_estimator(
+                self.config, num_bags=len(labels), value_size=size, chunk_size=_NO_CHUNKS
+            ).to(reader.device)
+            self.sampler = StackedSampler([member.sampler for member in members], num_bags=num_bags)
+        self.optimizer = build_optimizer(self.config, self.model, self.objective)
+
+    def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
+        """Batches of the next epoch; close it to end the threads that read ahead."""
+        return (whole_batches if self.estimator.whole else sampled_batches)(self._reader, self.sampler, self._labels)
+
+    def rates(self, falls: int) -> dict[str, float]:
+        """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
+        own = {name: getattr(self.config, name) * 0.5**falls for name in (*self.estimator.rates, *self.objective.rates)}
+        return {"lr": self.config.primal()[1] * 0.1**falls, **own}
+
+    def set_rates(self, falls: int) -> None:
+        """Set the rates after so many falls."""
+        rates = self.rates(falls)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rates["lr"]
+        for name in self.estimator.rates:
+            setattr(self.estimator, name, rates[name])
+        for name in self.objective.rates:
+            self.objective.set_rate(name, rates[name])
+
+    @contextmanager
+    def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
+        """Set up epoch `epoch` (from 0): rates, training mode, noise, threads; gives its batches.
+
+        Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
+        """
+        self.set_rates(self.config.decays(epoch))
+        self.trained.train()
+        device = self._reader.device
+        noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with noise, cpu_threads(self.config.cpu_threads()), denormals_flushed():
+            _seed_noise(device, _mix_seed(self.config.seed, epoch))
+            with closing(self.batches()) as batches:
+                yield batches
+
+    def train_epoch(self, epoch: int) -> EpochResult:
+        """Train one epoch, `epoch` from 0."""
+        losses, seen, labels = [], [], []
+        with self.epoch(epoch) as batches:
+            for batch in batches:
+                loss, scores = self._step(batch)
+                losses.append(loss.view(self.count))
+                seen.append(scores.detach().view(self.count, -1))
+                labels.append(batch.labels.view(self.count, -1))
+        mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
+        pairs = zip(_numpy(torch.cat(labels, dim=1)), _numpy(torch.cat(seen, dim=1)))
+        areas = [auroc(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
+        return EpochResult(mean, areas, np.isfinite(mean) & self._finite_weights())
+
+    def probe(self) -> None:
+        """Take the losses and gradients of a positive and a negative bag of one instance each, and forget them.
+
+        Raises whatever the scorer, its pooling or the objective raise.
+        """
+        labels = self._labels.view(self.count, -1)
+        index = torch.stack([labels.argmax(dim=1), labels.argmin(dim=1)], dim=1)
+        index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
+        x = self._reader.rows(self._reader.starts[index.cpu()])
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), denormals_flushed():
+            z, v = self.trained.instances(x)
+            loss = self.objective(
+                BagOutput(z, v, torch.ones_like(z), self.trained.pooling), self._labels[index], index=index
+            )
+            weights = [p for p in (*self.trained.parameters(), *self.objective.parameters()) if p.requires_grad]
+            torch.autograd.grad(loss.sum(), weights, allow_unused=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resume of one scorer needs but its weights."""
+        return {name: getattr(self, name).state_dict() for name in _STATEFUL}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        for name in _STATEFUL:
+            getattr(self, name).load_state_dict(state[name])
+
+    def _step(self, batch: SampledBatch | WholeBatch) -> tuple[Tensor, Tensor]:
+        parts = self.trained, self.estimator, self.objective, self.optimizer
+        if self.fabric is None:
+            loss, output = train_step(*parts, batch)
+        else:
+            # One region a step: autocast keeps its copies of the weights until the region ends.
+            with self.fabric.autocast():
+                loss, output = train_step(*parts, batch, fabric=self.fabric)
+        return loss, self.objective.seen(output)
+
+    def _finite_weights(self) -> NDArray[np.bool_]:
+        # The last step of an epoch can ruin the weights after the last loss was computed.
+        if isinstance(self.model, StackedScorer):
+            found: NDArray[np.bool_] = self.model.stack.finite().cpu().numpy()
+            return found
+        return np.array([all(bool(torch.isfinite(p).all()) for p in self.model.parameters())])
+
+
+def build_training(config: FitConfig, train: Bags, *, device: torch.device | str = "cpu") -> Training:
+    """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings; ``config.members`` is not looked at.
+    train : Bags
+        Labeled, both classes present.
+    device : torch.device or str
+        Where to train.
+
+    Examples
+    --------
+    >>> from midam.data import catalog
+    >>> training = build_training(FitConfig(), catalog.load("digits"))
+    >>> with training.epoch(0) as batches:
+    ...     output = training.estimator(training.trained, next(batches))
+    >>> output.score.shape
+    torch.Size([16])
+    """
+    config = replace(config.for_instances(train.instance_shape), members=1)
+    once = standardized_once(config, train)
+    (member,) = build_members(config, train, device=torch.device(device), standardized=once)
+    if config.standardize:
+        fit_standardizers([member.model.standardizer], train, seed=config.seed)
+    reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
+    return Training([member], reader, labels_of(train, reader))
+
+
+def open_reader(
+    config: FitConfig, bags: Bags, *, standardizer: nn.Module | None, device: torch.device
+) -> InstanceReader:
+    """Open bags as the settings say, standardized once where that is done in memory."""
+    return InstanceReader(
+        bags,
+        device=device,
+        resident=config.resident,
+        workers=config.workers,
+        transform=standardizer if standardized_once(config, bags) else None,
+    )
+
+
+def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
+    """Labels [N] on the reader's device."""
+    return torch.from_numpy(bags.require_labels()).to(device=reader.device, dtype=torch.float32)
+
+
+def build_members(config: FitConfig, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
+    """Build the members, each from its `midam.train.config.member_seed`; standardizers are not fitted.
+
+    Parameters
+    ----------
+    config : FitConfig
+        Settings.
+    train : Bags
+        Labeled, both classes present.
+    device : torch.device
+        Where the parts go.
+    standardized : bool
+        The reader of the training bags will give standardized instances.
+    """
+    members: list[Member] = []
+    config = config.for_instances(train.instance_shape)
+    for number in range(config.num_members()):
+        own = replace(config, seed=member_seed(config.seed, number))
+        members.append(_build_member(own, train, device=device, standardized=standardized))
+        # Classes with fewer bags than a batch asks for are warned of once, not once a member.
+        sampler = members[0].sampler
+        config = replace(config, num_positive=sampler.num_positive, num_negative=sampler.num_negative)
+    members[0].model.pooling.check_sizes(int(train.sizes.max()))
+    return members
+
+
+def _build_member(config: FitConfig, train: Bags, *, device: torch.device, standardized: bool) -> Member:
+    method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
+    model, estimator = method.model.to(device), method.estimator.to(device)
+    if estimator.whole and config.draw != FitConfig.draw:
+        raise ConfigError(
+            f"Expected the draw {FitConfig.draw!r} with the estimator {estimator.name!r}, got {config.draw!r}; it "
+            "takes whole bags."
+        )
+    sampler = BagSampler(
+        train.require_labels(),
+        train.sizes,
+        num_positive=config.num_positive,
+        num_negative=config.num_negative,
+        num_instances=None if estimator.whole else config.num_instances,
+        seed=config.seed,
+        draw=build_draw(config, num_bags=len(train)),
+    )
+    channels_last(model, instance_shape=train.instance_shape)
+    trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
+    return Member(config, model, trained, estimator, method.objective.to(device), sampler)
+
+
+def standardized_once(config: FitConfig, bags: Bags) -> bool:
+    """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes."""
+    return config.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
+
+
+def _seed_noise(device: torch.device, seed: int) -> None:
+    """Seed what the layers draw on the CPU and on this device, and no other device."""
+    # torch.manual_seed would reseed every device of the machine.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+def _mix_seed(seed: int, epoch: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _numpy(x: Tensor) -> Any:
+    return x.double().cpu().numpy()
