@@ -77,7 +77,11 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
     journal = tmp_path / "p.csv.part"
     process = start(*command((many, run), tmp_path / "p.csv"), log=tmp_path / "log")
     deadline = time.monotonic() + PATIENCE
-    while process.is_alive() and time.monotonic() < deadline and not (journal.exists() and journal.stat().st_size):
+    while (
+        process.is_alive()
+        and time.monotonic() < deadline
+        and not (journal.exists() and journal.read_bytes().count(b"\n") > 1)
+    ):
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert finish(process) == -signal.SIGKILL

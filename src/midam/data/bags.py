@@ -148,7 +148,7 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a flat array and the bag number of each instance.
+        """Make bags of a flat array and the bag number of each instance; other parameters as of `Bags`.
 
         Parameters
         ----------
@@ -159,19 +159,6 @@ class Bags:
             a bag their order stays.
         y : array of int, shape [N], optional
             Labels of the bags, 0 or 1.
-        ids, groups, splits : array of str, shape [N], optional
-            See `Bags`.
-        coords : array, shape [M, C], optional
-            See `Bags`.
-        feature_names : sequence of str, optional
-            See `Bags`.
-        source : str, default "memory"
-            See `Bags`.
-
-        Returns
-        -------
-        Bags
-            The bags, checked.
 
         Raises
         ------
@@ -226,25 +213,9 @@ class Bags:
         coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a list that holds one array for each bag.
+        """Make bags of a list that holds one array [n_i, ...] for each bag; other parameters as of `Bags`.
 
-        Parameters
-        ----------
-        arrays : sequence of N arrays, shape [n_i, ...] each
-            Instances of each bag; all of one width.
-        labels : array of int, shape [N], optional
-            0 or 1.
-        ids, groups, splits : array of str, shape [N], optional
-            See `Bags`.
-        coords : sequence of N arrays, shape [n_i, C] each, optional
-            Place of each instance.
-        source : str, default "memory"
-            See `Bags`.
-
-        Returns
-        -------
-        Bags
-            The bags, checked.
+        `coords` is a list of arrays [n_i, C].
 
         Raises
         ------
@@ -496,10 +467,9 @@ def bag_digests(bags: Bags) -> list[str]:
     if bags.digests is not None:
         return [str(digest) for digest in bags.digests]
     found = []
-    for start, size in zip(bags.starts, bags.sizes):
+    for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
         digest = content_hash(bags.instances.dtype, bags.instance_shape)
-        for first, last in validate.row_chunks(bags.instances, np.array([start]), np.array([size])):
-            digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
+        hash_rows(bags.instances, start, size, digest)
         found.append(digest.hexdigest())
     vars(bags)["digests"] = np.array(found)
     return found
@@ -508,6 +478,12 @@ def bag_digests(bags: Bags) -> list[str]:
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
     """Return the hash of a bag's content, to be updated with the bytes of its instances in order."""
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
+
+
+def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:
+    """Update a hash with the rows of a bag, a chunk at a time."""
+    for first, last in validate.row_chunks(rows, np.array([start]), np.array([size])):
+        digest.update(np.ascontiguousarray(rows[first:last]).data)
 
 
 def both_classes(bags: Bags) -> None:

@@ -1,30 +1,82 @@
-"""Scores of the bags that are done, on disk while the others are computed, so that a stopped call can go on."""
+"""What a call has done so far, on disk while it does the rest, so that the same call can go on after it was stopped."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
-from midam.data.locked_lines import LockedLines
-from midam.errors import ConfigError, RunExistsError
+from midam.errors import ConfigError, MidamError, RunExistsError
+from midam.files import Journal
 
 
-class ScoreJournal(LockedLines):
-    """A file beside the one that will hold all scores: a line that says of which call, then a line a bag.
-
-    Each group of lines is on the disk before the next bags are scored. While the journal is open, no other process can
-    write the same file; one without a score is removed when it is closed.
+class CallJournal:
+    """A line that says of which call, then a line for each thing that is done; one process at a time writes it.
 
     Parameters
     ----------
     path : Path
-        The file; its folder is made if missing.
+        The file; its folder is made.
     call : dict
-        What the scores depend on beside the bags, as JSON.
+        What the results depend on beside the bags, as JSON.
+    busy : MidamError
+        Raised if another process holds the file.
+    other : MidamError
+        Raised if the file holds something else than this call.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    rows : list
+        What is done.
+    """
+
+    def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
+        self.path = path
+        self._journal = Journal(path, busy=busy)
+        if not self._journal.rows and self._journal.damaged is None:
+            try:
+                self._journal.add([call])
+            except OSError:
+                self._journal.remove()
+                raise
+        elif self._journal.damaged is not None or self._journal.rows[0] != call:
+            self._journal.close()
+            raise other
+        self.rows: list[Any] = self._journal.rows[1:]
+
+    def add_rows(self, rows: Sequence[Any]) -> None:
+        """Append rows; they are on the disk when this returns."""
+        self._journal.add(rows)
+        self.rows += rows
+
+    def remove(self) -> None:
+        """Remove the file: the call is done."""
+        self._journal.remove()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ScoreJournal(CallJournal):
+    """Scores of bags beside the file that will hold them all; a journal without a score is removed when it is closed.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    call : dict
+        See `CallJournal`.
 
     Raises
     ------
@@ -35,23 +87,22 @@ class ScoreJournal(LockedLines):
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        busy = (
-            f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
-            "another --out."
+        busy = f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose"
+        other = (
+            f"Expected scores of the same run and options, got others (in {path}), which a call that was stopped has "
+            "left; remove the file, or choose"
         )
-        super().__init__(path, busy=ConfigError(busy))
-        self._call = call
-        try:
-            self._done = self._read_scores()
-        except RunExistsError:
-            super().__exit__()
-            raise
+        super().__init__(
+            path, call, busy=ConfigError(f"{busy} another file."), other=RunExistsError(f"{other} another.")
+        )
+        self._done = {bag: (content, score) for bag, content, score in self.rows}
 
-    def __exit__(self, *_: object) -> None:
-        if not self._done:
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._done:
+            super().close()
+        else:
             self.remove()
-        super().__exit__()
 
     def __len__(self) -> int:
         """Bags that are done."""
@@ -60,36 +111,13 @@ class ScoreJournal(LockedLines):
     def known(self, bags: Bags) -> dict[int, float]:
         """Scores by position, of the bags that were scored with the very instances that they hold now."""
         named = [i for i, bag in enumerate(bags.ids) if str(bag) in self._done]
-        if not named:
-            return {}
-        found = {}
-        for i, digest in zip(named, bag_digests(bags.subset(named))):
-            content, score = self._done[str(bags.ids[i])]
-            if content == digest:
-                found[i] = score
-        return found
+        contents = bag_digests(bags.subset(named)) if named else []
+        found = {i: self._done[str(bags.ids[i])] for i in named}
+        return {i: found[i][1] for i, content in zip(named, contents) if found[i][0] == content}
 
     def add(self, bags: Bags, index: Sequence[int], scores: NDArray[np.float64]) -> None:
         """Note the scores of the bags at the positions `index`."""
-        contents = bag_digests(bags.subset(index))
         names = [str(bags.ids[i]) for i in index]
-        lines = [] if self._done else [json.dumps(self._call)]
-        for name, content, score in zip(names, contents, scores.tolist()):
-            lines.append(json.dumps([name, content, score]))
-        self.append("".join(f"{line}\n" for line in lines))
-        self._done.update(zip(names, zip(contents, scores.tolist())))
-
-    def _read_scores(self) -> dict[str, tuple[str, float]]:
-        lines = self.read()
-        try:
-            call, *rows = [json.loads(line) for line in lines] or [self._call]
-            found = {str(name): (str(content), float(score)) for name, content, score in rows}
-        except (ValueError, TypeError):
-            call, found = None, {}
-        if call != self._call:
-            raise RunExistsError(
-                f"Expected scores of the same run and options, got others (in {self.path}), which a call that was "
-                "stopped has left; remove the file, or choose another --out."
-            )
-        self.cut(sum(len(line) + 1 for line in lines) if found else 0)
-        return found
+        rows = [list(row) for row in zip(names, bag_digests(bags.subset(index)), scores.tolist())]
+        self.add_rows(rows)
+        self._done |= {bag: (content, score) for bag, content, score in rows}
