@@ -1,7 +1,6 @@
 """The run folder: which file is what, and how each is written."""
 
 import csv
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,6 +108,8 @@ def held_alone(folder: Path, *, doing: str) -> Iterator[None]:
     ConfigError
         If another process holds it.
     """
+    import fcntl  # noqa: PLC0415
+
     folder.mkdir(parents=True, exist_ok=True)
     # The folder itself is locked, not a file in it: nothing is left behind, whatever ends the process.
     handle = os.open(folder, os.O_RDONLY)

@@ -5,7 +5,6 @@ The 8x8 digits are the 1797 real ones that scikit-learn carries (Alpaydin and Ka
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
 from midam.data.validate import SPLITS
@@ -32,6 +31,8 @@ def digit_bags() -> Bags:
     >>> int(bags.labels.sum()), bags.instance_shape
     (180, (64,))
     """
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+
     digits = load_digits()
     images = (digits.data / 16).astype(np.float32)
     rng = np.random.Generator(np.random.Philox(_SEED))
