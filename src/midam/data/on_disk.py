@@ -27,17 +27,10 @@ _MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
 
 
 class Rows(ABC):
-    """M instances that are read by position.
+    """M instances [M, ...] that are read by position; a subclass sets `shape` and `dtype`, and reads with `gather`.
 
     Subclasses are safe to read from several threads, and open their files anew in another process (pickling carries
     paths, never handles).
-
-    Attributes
-    ----------
-    shape : tuple of int
-        [M, ...].
-    dtype : numpy.dtype
-        Of the instances.
     """
 
     shape: tuple[int, ...]

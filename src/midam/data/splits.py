@@ -115,21 +115,7 @@ def stratified_folds(
 
 
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
-    """Refuse splits that share a group.
-
-    Parameters
-    ----------
-    splits : array of str, shape [N]
-        Split of each bag.
-    groups : array of str, shape [N]
-        Group of each bag.
-    allow_leakage : bool, default False
-        Let them share groups.
-
-    Raises
-    ------
-    LeakageError
-        If a group stands in two splits; the message names some of the groups.
+    """Refuse splits that share a group, unless `allow_leakage`, with a `LeakageError` that names some of the groups.
 
     Examples
     --------

@@ -16,14 +16,9 @@ _NINE = 9
 
 
 def digit_bags() -> Bags:
-    """Draw the bags of the catalogue entry ``digits``; the same ones each time.
+    """The bags of the catalog entry ``digits``, the same ones each time: float32 [64] in [0, 1].
 
     A bag holds 5 to 15 distinct digits. It is positive when 1 to 3 of them are nines, negative when none is.
-
-    Returns
-    -------
-    Bags
-        360 bags (200 train, 60 val, 100 test, half of each positive) of float32 [64] instances in [0, 1].
 
     Examples
     --------

@@ -63,7 +63,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     DataNotFoundError
         If there is no such folder.
     BagDataError
-        If it is no store, of a newer version, or a file is missing, cut short or another.
+        If it is no store, of another version, or a file is missing, cut short or another.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
 
 
 def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
-    """Read a whole store and compare each bag with its digest.
+    """Read a whole store and compare each bag with its digest; returns those that differ, in the order of the bags.
 
     Parameters
     ----------
@@ -89,24 +89,6 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         Bags at a time, by threads.
     on_bag : callable, optional
         Called with the position of each bag that is read.
-
-    Returns
-    -------
-    list of DamagedBag
-        In the order of the bags; empty if the store is sound.
-
-    Raises
-    ------
-    DataNotFoundError, BagDataError
-        If the store cannot be opened; see `open_store`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from midam.data.store import write_store
-    >>> bags = Bags.from_list([[[1.0]], [[2.0]]])
-    >>> verify_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
-    []
     """
     bags, coords_digests = _open(Path(path), "pread")
 
