@@ -4,7 +4,6 @@ import errno
 import json
 import multiprocessing
 import os
-import resource
 import shutil
 
 import numpy as np
@@ -16,9 +15,10 @@ from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
-from midam.data.store.plan import Journal, WrittenBag, _stamp
+from midam.data.store.plan import WrittenBag, _stamp, written_bags
 from midam.data.store.write import require_free
 from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
+from midam.files import Journal
 
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 
@@ -233,44 +233,26 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
 
 
 def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
-    with Journal(tmp_path / "j", owner="s") as journal:
-        journal.begin("plan")
-    (tmp_path / "j").write_text('plan\n[3, "ab", null]\n[4, "c')
-    with Journal(tmp_path / "j", owner="s") as journal:
-        assert [bag.number for bag in journal.written("plan")] == [3]
-        assert (tmp_path / "j").read_text() == 'plan\n[3, "ab", null]\n'
-        assert journal.written("another") is None
+    (tmp_path / "j").write_text('"plan"\n[3, "ab", null]\n[4, "c')
+    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
+        assert written_bags(journal, "plan") == [WrittenBag(3, "ab", None)]
+        assert (tmp_path / "j").read_text() == '"plan"\n[3, "ab", null]\n'
+        assert written_bags(journal, "another") is None
 
 
 @pytest.mark.parametrize("line", ['[4, "c[5, "ab", null]', "[4]", "7", "\0\0", "\xff"])
 def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
-    with Journal(tmp_path / "j", owner="s") as journal:
-        journal.begin("plan")
-    good = 'plan\n[3, "ab", null]\n'
+    good = '"plan"\n[3, "ab", null]\n'
     (tmp_path / "j").write_text(f'{good}{line}\n[6, "ab", null]\n', encoding="latin-1")
-    with Journal(tmp_path / "j", owner="s") as journal:
-        assert [bag.number for bag in journal.written("plan")] == [3]
+    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
+        assert written_bags(journal, "plan") == [WrittenBag(3, "ab", None)]
         assert (tmp_path / "j").read_text() == good
 
 
-def _write_to_the_limit(path):
-    with Journal(path, owner="s") as journal:
-        journal.begin("plan")
-        journal.add([WrittenBag(0, "a" * 64, None)])
-        size = path.stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
-        with pytest.raises(OSError, match="too large"):
-            journal.add([WrittenBag(1, "b" * 64, None)])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert path.stat().st_size == size
-
-
-def test_a_full_disk_leaves_no_half_line(tmp_path):
-    # The system cuts a write at the limit as it does at the end of a disk; a process of its own has the limit.
-    process = multiprocessing.get_context("spawn").Process(target=_write_to_the_limit, args=(tmp_path / "j",))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+def test_a_journal_without_a_plan_is_of_another(tmp_path):
+    (tmp_path / "j").write_bytes(b"\0\0\n")
+    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
+        assert written_bags(journal, "plan") is None
 
 
 def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):
@@ -314,7 +296,7 @@ def test_a_taken_place_is_refused(tmp_path, stored):
 
 def test_a_second_import_to_one_place_is_refused(tmp_path):
     with (
-        Journal(tmp_path / ".out.journal", owner="out"),
+        Journal(tmp_path / ".out.journal", busy=StoreError("busy")),
         pytest.raises(StoreError, match=r"Expected no other import to .*out, got one that is running"),
     ):
         write_store(make(), tmp_path / "out")

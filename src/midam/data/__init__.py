@@ -1,1 +1,55 @@
 """Bags, where they come from, and how they are sampled."""
+
+from typing import TYPE_CHECKING
+
+from midam.exports import exports
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags as Bags
+    from midam.data.bags import bag_digests as bag_digests
+    from midam.data.bags import both_classes as both_classes
+    from midam.data.batch import InstanceReader as InstanceReader
+    from midam.data.batch import SampledBatch as SampledBatch
+    from midam.data.batch import WholeBatch as WholeBatch
+    from midam.data.batch import sampled_batches as sampled_batches
+    from midam.data.batch import whole_batches as whole_batches
+    from midam.data.on_disk import RowFile as RowFile
+    from midam.data.on_disk import Rows as Rows
+    from midam.data.sampling import BagSampler as BagSampler
+    from midam.data.sampling import EpochPlan as EpochPlan
+    from midam.data.sources import read_bags as read_bags
+    from midam.data.sources.formats.open_file import OpenFile as OpenFile
+    from midam.data.sources.imageoptions import ImageOptions as ImageOptions
+    from midam.data.sources.npz import read_npz as read_npz
+    from midam.data.sources.npz import write_npz as write_npz
+    from midam.data.sources.reader import BagReader as BagReader
+    from midam.data.sources.reader import FileReader as FileReader
+    from midam.data.sources.reader import Request as Request
+    from midam.data.sources.torchmil import from_torchmil as from_torchmil
+    from midam.data.splits import check_disjoint as check_disjoint
+    from midam.data.splits import split_bags as split_bags
+    from midam.data.splits import stratified_folds as stratified_folds
+    from midam.data.store import DamagedBag as DamagedBag
+    from midam.data.store import is_store as is_store
+    from midam.data.store import open_store as open_store
+    from midam.data.store import verify_store as verify_store
+    from midam.data.store import write_store as write_store
+
+__all__, __getattr__, __dir__ = exports(
+    __name__,
+    {
+        "midam.data.bags": "Bags bag_digests both_classes",
+        "midam.data.batch": "InstanceReader SampledBatch WholeBatch sampled_batches whole_batches",
+        "midam.data.on_disk": "RowFile Rows",
+        "midam.data.sampling": "BagSampler EpochPlan",
+        "midam.data.sources": "read_bags",
+        "midam.data.sources.formats.open_file": "OpenFile",
+        "midam.data.sources.imageoptions": "ImageOptions",
+        "midam.data.sources.npz": "read_npz write_npz",
+        "midam.data.sources.reader": "BagReader FileReader Request",
+        "midam.data.sources.torchmil": "from_torchmil",
+        "midam.data.splits": "check_disjoint split_bags stratified_folds",
+        "midam.data.store": "DamagedBag is_store open_store verify_store write_store",
+    },
+    modules="bags batch on_disk sampling sets sources splits store",
+)

@@ -24,16 +24,14 @@ class Bags:
     """N bags over one flat array of M instances.
 
     The constructor checks the structure (``check(finite=False)``); `from_arrays` and `from_list` check the values too.
-    Attributes cannot be bound anew. The arrays are shared, never copied: do not write to them.
+    Parameters become attributes, which cannot be bound anew. The arrays are shared, never copied: do not write to them.
 
     Parameters
     ----------
     instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
         Instances of all bags, any numeric dtype; in memory or on disk.
-    starts : array of int, shape [N]
-        Position of each bag's first instance.
-    sizes : array of int, shape [N]
-        Number of instances of each bag, at least 1.
+    starts, sizes : array of int, shape [N]
+        Position of each bag's first instance, and number of its instances, at least 1.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
     labels : array of int, shape [N], optional
@@ -53,17 +51,9 @@ class Bags:
     attributes : array of str, shape [N], optional
         What the files of each bag say of themselves, as JSON: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
-        How images, slides or volumes were cut into the instances, by the names of
-        `midam.data.sources.imageoptions.ImageOptions`; None of other instances, and where it is not known.
+        How images, slides or volumes were cut into the instances; None of other instances, and where it is not known.
     source : str, default "memory"
         Where the bags come from. Error messages name it.
-
-    Attributes
-    ----------
-    instances, starts, sizes, ids, labels, groups, splits, coords, digests, feature_names, sources, attributes, cut,
-    source
-        The parameters, as int64 and str arrays (sources and attributes as objects, all str), the feature names as a
-        tuple.
 
     Raises
     ------
@@ -148,7 +138,7 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a flat array and the bag number of each instance.
+        """Make bags of a flat array and the bag number of each instance; other parameters as of `Bags`.
 
         Parameters
         ----------
@@ -159,19 +149,6 @@ class Bags:
             a bag their order stays.
         y : array of int, shape [N], optional
             Labels of the bags, 0 or 1.
-        ids, groups, splits : array of str, shape [N], optional
-            See `Bags`.
-        coords : array, shape [M, C], optional
-            See `Bags`.
-        feature_names : sequence of str, optional
-            See `Bags`.
-        source : str, default "memory"
-            See `Bags`.
-
-        Returns
-        -------
-        Bags
-            The bags, checked.
 
         Raises
         ------
@@ -226,25 +203,9 @@ class Bags:
         coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a list that holds one array for each bag.
+        """Make bags of a list that holds one array [n_i, ...] for each bag; other parameters as of `Bags`.
 
-        Parameters
-        ----------
-        arrays : sequence of N arrays, shape [n_i, ...] each
-            Instances of each bag; all of one width.
-        labels : array of int, shape [N], optional
-            0 or 1.
-        ids, groups, splits : array of str, shape [N], optional
-            See `Bags`.
-        coords : sequence of N arrays, shape [n_i, C] each, optional
-            Place of each instance.
-        source : str, default "memory"
-            See `Bags`.
-
-        Returns
-        -------
-        Bags
-            The bags, checked.
+        `coords` is a list of arrays [n_i, C].
 
         Raises
         ------
@@ -310,17 +271,7 @@ class Bags:
         return tuple(self.instances.shape[1:])
 
     def subset(self, index: ArrayLike) -> Self:
-        """Select bags; the instances are shared, not copied.
-
-        Parameters
-        ----------
-        index : array of int, shape [n], or of bool, shape [N]
-            Bags to keep, each at most once.
-
-        Returns
-        -------
-        Bags
-            The chosen bags, in the order of ``index``.
+        """Select bags by position [n], in any order and each at most once, or by a mask [N]; the instances are shared.
 
         Examples
         --------
@@ -334,12 +285,7 @@ class Bags:
         return self.replace(**{name: None if part is None else part[chosen] for name, part in parts.items()})
 
     def replace(self, **changes: Any) -> Self:
-        """Make bags of the same instances with other attributes.
-
-        Parameters
-        ----------
-        **changes
-            Parameters of `Bags`.
+        """Make bags of the same instances with other parameters of `Bags`.
 
         Examples
         --------
@@ -349,22 +295,11 @@ class Bags:
         return type(self)(**{**vars(self), **changes})
 
     def where_split(self, name: str) -> NDArray[np.int64]:
-        """Positions of the bags of one split, int64 [n], ascending; for `subset`.
-
-        Parameters
-        ----------
-        name : {"train", "val", "test"}
-            The split.
-
-        Raises
-        ------
-        BagDataError
-            If the bags carry no splits, or the name is none of the three.
+        """Positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`.
 
         Examples
         --------
-        >>> bags = Bags.from_list([[[1.0]], [[2.0]]], splits=["train", "test"])
-        >>> bags.where_split("test")
+        >>> Bags.from_list([[[1.0]], [[2.0]]], splits=["train", "test"]).where_split("test")
         array([1])
         """
         if name not in SPLITS:
@@ -374,17 +309,7 @@ class Bags:
         return np.flatnonzero(self.splits == name)
 
     def gather(self, rows: ArrayLike) -> NDArray[Any]:
-        """Copy instances at flat positions (a bag's start + the position inside it).
-
-        Parameters
-        ----------
-        rows : array of int, any shape, or of bool, shape [M]
-            Positions in ``instances``, or a mask over them.
-
-        Returns
-        -------
-        numpy.ndarray, shape ``rows.shape + instance_shape``
-            The instances.
+        """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M].
 
         Examples
         --------
@@ -416,38 +341,15 @@ class Bags:
         return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
 
     def require_labels(self) -> NDArray[np.int64]:
-        """Return the labels, int64 [N].
-
-        Raises
-        ------
-        BagDataError
-            If the bags have none.
-
-        Examples
-        --------
-        >>> Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]).require_labels()
-        array([0, 1])
-        """
+        """Return the labels, int64 [N]; bags without labels are refused."""
         if self.labels is None:
             raise BagDataError(f"Expected labelled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
     def check(self, *, finite: bool = True) -> None:
-        """Check that the bags are what they should be.
+        """Check that the bags are what they should be; the error names the first bag at fault.
 
-        Parameters
-        ----------
-        finite : bool, default True
-            Read all instances of the bags, by chunks, and refuse NaN and infinity.
-
-        Raises
-        ------
-        BagDataError
-            Naming the first bag at fault.
-
-        Examples
-        --------
-        >>> Bags.from_list([[[1.0]], [[2.0]]]).check()
+        With `finite`, all instances are read, a chunk at a time, and NaN and infinity are refused.
         """
         validate.check_instances(self.instances, self.coords, self.source)
         validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
@@ -465,11 +367,6 @@ class Bags:
         """SHA-256 of ids, sizes, labels, dtype, shape and the content of each bag, as hexadecimal digits.
 
         Equal for a subset and for a copy of it, in memory or on disk.
-
-        Examples
-        --------
-        >>> len(Bags.from_list([[[1.0]], [[2.0]]]).fingerprint())
-        64
         """
         head = {
             "ids": self.ids.tolist(),
@@ -496,10 +393,9 @@ def bag_digests(bags: Bags) -> list[str]:
     if bags.digests is not None:
         return [str(digest) for digest in bags.digests]
     found = []
-    for start, size in zip(bags.starts, bags.sizes):
+    for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
         digest = content_hash(bags.instances.dtype, bags.instance_shape)
-        for first, last in validate.row_chunks(bags.instances, np.array([start]), np.array([size])):
-            digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
+        hash_rows(bags.instances, start, size, digest)
         found.append(digest.hexdigest())
     vars(bags)["digests"] = np.array(found)
     return found
@@ -510,23 +406,14 @@ def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "ha
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
 
 
+def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:
+    """Update a hash with the rows of a bag, a chunk at a time."""
+    for first, last in validate.row_chunks(rows, np.array([start]), np.array([size])):
+        digest.update(np.ascontiguousarray(rows[first:last]).data)
+
+
 def both_classes(bags: Bags) -> None:
-    """Refuse bags of one class only.
-
-    Parameters
-    ----------
-    bags : Bags
-        Labelled bags.
-
-    Raises
-    ------
-    OneClassError
-        If no bag is positive, or none is negative.
-
-    Examples
-    --------
-    >>> both_classes(Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]))
-    """
+    """Refuse labeled bags of one class only, with a `OneClassError`."""
     labels = bags.require_labels()
     positives = int(labels.sum())
     if positives in (0, len(labels)):

@@ -8,6 +8,8 @@ import mmap
 import os
 import threading
 from abc import ABC, abstractmethod
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,21 +22,15 @@ ReadsName = Literal["auto", "mmap", "pread"]
 
 _LONG_RUN = 32  # rows in a row from which one read beats a gather
 _TRIED = 8  # rows of a gather that tell whether it must wait for the disk
+_USUAL_MEMORY = 8 * 2**30
 _MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
 
 
 class Rows(ABC):
-    """M instances that are read by position.
+    """M instances [M, ...] that are read by position; a subclass sets `shape` and `dtype`, and reads with `gather`.
 
     Subclasses are safe to read from several threads, and open their files anew in another process (pickling carries
     paths, never handles).
-
-    Attributes
-    ----------
-    shape : tuple of int
-        [M, ...].
-    dtype : numpy.dtype
-        Of the instances.
     """
 
     shape: tuple[int, ...]
@@ -44,9 +40,13 @@ class Rows(ABC):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m], in any order: [m, ...]."""
 
-    @abstractmethod
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1."""
+        return self.gather(np.arange(low, high))
+
+    def close(self) -> None:
+        """Close what is open; a later read opens it again."""
+        return
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Copy the instances at `positions` of any shape, long runs of neighbours in one read each.
@@ -68,10 +68,6 @@ class Rows(ABC):
         for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(flat)]):
             found[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
         return found.reshape(*positions.shape, *self.shape[1:])
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what is open; a later read opens it again."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -177,7 +173,7 @@ class RowFile(Rows):
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )
         self._lock = threading.Lock()
-        self._handle: int | None = None
+        self._file: FileIO | None = None
         self._map: NDArray[Any] | None = None
 
     @property
@@ -187,40 +183,41 @@ class RowFile(Rows):
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
-        handle, width = self._open(), self.row_bytes
-        self._announce(handle, positions)
+        file, width = self._open(), self.row_bytes
+        self._announce(file, positions)
         if self.mapped:
             return np.take(self._mapped(), positions, axis=0)
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
         view = _bytes_of(found)
         for number, position in enumerate(positions.tolist()):
-            self._fill(handle, view[number * width : (number + 1) * width], self.offset + position * width)
+            self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
         return found
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
         found = np.empty((high - low, *self.shape[1:]), self.dtype)
         if found.size:
-            handle, start = self._open(), self.offset + low * self.row_bytes
-            self._fill(handle, _bytes_of(found), start)
+            file, start = self._open(), self.offset + low * self.row_bytes
+            self._fill(file, _bytes_of(found), start)
             if not self.mapped:
-                os.posix_fadvise(handle, start, found.nbytes, os.POSIX_FADV_DONTNEED)
+                _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
         return found
 
     def close(self) -> None:
         """Close the file."""
-        if self._handle is not None:
-            os.close(self._handle)
-        self._handle = self._map = None
+        if self._file is not None:
+            self._file.close()
+        self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_rows, (str(self.path), self.shape, self.dtype.str, self.offset, self.reads)
+        options: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype.str, "reads": self.reads}
+        return partial(RowFile, offset=self.offset, **options), (str(self.path),)
 
     def __del__(self) -> None:
-        if hasattr(self, "_handle"):  # else the constructor failed
+        if hasattr(self, "_file"):  # else the constructor failed
             self.close()
 
-    def _announce(self, handle: int, positions: NDArray[np.int64]) -> None:
+    def _announce(self, file: FileIO, positions: NDArray[np.int64]) -> None:
         """Ask for all rows before the first is waited for, where some are still on the disk.
 
         A disk serves many requests at a time sooner than one after the other. Asking for what is in the page cache
@@ -228,29 +225,35 @@ class RowFile(Rows):
         """
         width = self.row_bytes
         tried = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(handle, self.offset + position * width) for position in tried):
+        if not width or all(_cached(file, self.offset + position * width) for position in tried):
             return
         for position in positions.tolist():
-            os.posix_fadvise(handle, self.offset + position * width, width, os.POSIX_FADV_WILLNEED)
+            _advise(file, self.offset + position * width, width, "POSIX_FADV_WILLNEED")
 
-    def _fill(self, handle: int, view: memoryview, start: int) -> None:
+    def _fill(self, file: FileIO, view: memoryview, start: int) -> None:
         while view:
-            count = os.preadv(handle, [view], start)
+            if hasattr(os, "preadv"):
+                count = os.preadv(file.fileno(), [view], start)
+            else:
+                with self._lock:
+                    file.seek(start)
+                    count = file.readinto(view)
             if not count:
                 raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make the file anew.")
             view, start = view[count:], start + count
 
-    def _open(self) -> int:
+    def _open(self) -> FileIO:
         with self._lock:
-            if self._handle is None:
-                self._handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            return self._handle
+            if self._file is None:
+                self._file = FileIO(self.path)
+            return self._file
 
     def _mapped(self) -> NDArray[Any]:
         with self._lock:
             if self._map is None:
                 mapped = np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
-                mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+                if hasattr(mmap, "MADV_RANDOM"):
+                    mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
             return self._map
 
@@ -265,16 +268,24 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-def _cached(handle: int, start: int) -> bool:
-    """Whether a read at `start` need not wait for the disk, or the file system cannot say."""
+def _cached(file: FileIO, start: int) -> bool:
+    """Whether a read at `start` need not wait for the disk, or the system cannot say."""
+    if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "preadv"):
+        return True
     try:
-        os.preadv(handle, [bytearray(1)], start, os.RWF_NOWAIT)
+        os.preadv(file.fileno(), [bytearray(1)], start, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
     return True
+
+
+def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
+    """Tell the system what will happen to a part of a file, where it listens."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), start, size, getattr(os, advice))
 
 
 def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
@@ -286,14 +297,12 @@ def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine."""
+    """Bytes of memory of this machine; 8 GiB where it does not say."""
+    if not hasattr(os, "sysconf"):
+        return _USUAL_MEMORY
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def on_disk(array: object) -> bool:
     """Whether the instances are left where they are, on disk, instead of being held in memory."""
     return isinstance(array, Rows | np.memmap)
-
-
-def _open_rows(path: str, shape: tuple[int, ...], dtype: str, offset: int, reads: ReadsName) -> RowFile:
-    return RowFile(path, shape=shape, dtype=dtype, offset=offset, reads=reads)

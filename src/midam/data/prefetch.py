@@ -15,20 +15,10 @@ def read_ahead(
 ) -> Generator[tuple[Job, Found], None, None]:
     """Each job with what `read` makes of it, in the order of the jobs, whatever the number of workers.
 
-    Parameters
-    ----------
-    jobs : iterable
-        Taken from at most ``2 * workers`` jobs ahead of the caller.
-    read : callable
-        Called in the threads; safe to call from several at once.
-    workers : int
-        Threads, >= 0; 0 reads when asked. They end with the iterator: when it is exhausted, closed, or fails. What no
-        thread has begun when the caller asks for it, the caller reads itself.
-
-    Raises
-    ------
-    BaseException
-        What `read` raised, as soon as the caller asks for more, also where an earlier job went well.
+    Jobs are taken from at most ``2 * workers`` ahead of the caller, and read by so many threads at once; none reads
+    when asked. The threads end with the iterator: when it is exhausted, closed, or fails. What no thread has begun when
+    the caller asks for it, the caller reads itself. What `read` raises is raised as soon as the caller asks for more,
+    also where an earlier job went well.
 
     Examples
     --------

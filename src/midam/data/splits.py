@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import StratifiedKFold
 
 from midam.data.validate import SPLITS, str_array
 from midam.errors import BagDataError, ConfigError, LeakageError, given
@@ -100,6 +99,8 @@ def stratified_folds(
     >>> np.bincount(stratified_folds([0] * 6 + [1] * 4, folds=2))
     array([5, 5])
     """
+    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415
+
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
     labels = np.asarray(labels)
@@ -114,21 +115,7 @@ def stratified_folds(
 
 
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
-    """Refuse splits that share a group.
-
-    Parameters
-    ----------
-    splits : array of str, shape [N]
-        Split of each bag.
-    groups : array of str, shape [N]
-        Group of each bag.
-    allow_leakage : bool, default False
-        Let them share groups.
-
-    Raises
-    ------
-    LeakageError
-        If a group stands in two splits; the message names some of the groups.
+    """Refuse splits that share a group, unless `allow_leakage`, with a `LeakageError` that names some of the groups.
 
     Examples
     --------

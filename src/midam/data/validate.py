@@ -185,16 +185,27 @@ def check_finite(
     """Read the bags by chunks and refuse NaN and infinity."""
     order = np.argsort(starts, kind="stable")
     for first, last in row_chunks(instances, starts[order], sizes[order]):
-        chunk = instances[first:last].reshape(last - first, -1)
-        good = np.isfinite(chunk)
+        chunk = instances[first:last]
+        good = np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
         if not good.all():
-            row, column = np.argwhere(~good)[0]
-            position = first + int(row)
+            position = first + int(np.argmin(good))
             bag = order[np.searchsorted(starts[order], position, side="right") - 1]
-            raise BagDataError(
-                f"Expected finite numbers, got {chunk[row, column]} at instance {position - int(starts[bag])}, "
-                f"column {column} (in {source}, bag {ids[bag]}); drop or impute it."
-            )
+            row = position - int(starts[bag])
+            refuse_not_finite(chunk[position - first :], row, bag=ids[bag], source=source)
+
+
+def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:
+    """Refuse NaN and infinity in instances of a bag, of which `first` is the first one's position."""
+    if chunk.dtype.kind != "f":
+        return
+    flat = chunk.reshape(len(chunk), -1)
+    good = np.isfinite(flat)
+    if not good.all():
+        row, column = np.argwhere(~good)[0]
+        raise BagDataError(
+            f"Expected finite numbers, got {flat[row, column]} at instance {first + row}, column {column} (in "
+            f"{source}, bag {bag}); drop or impute it."
+        )
 
 
 def row_chunks(

@@ -10,14 +10,7 @@ from midam.errors import BagDataError
 
 
 def content_digest(bags: Bags) -> str:
-    """SHA-256 of labels and instances that no order of bags or instances changes, as hexadecimal digits.
-
-    Values count as float32, rounded to 5 decimals.
-
-    Parameters
-    ----------
-    bags : Bags
-        Labelled bags.
+    """SHA-256 of labels and instances that no order of bags or instances changes; float32, rounded to 5 decimals.
 
     Examples
     --------
@@ -32,24 +25,7 @@ def content_digest(bags: Bags) -> str:
 def canonical(bags: Bags, *, name: str, digest: str) -> Bags:
     """Verify the content, and put bags and instances into an order that depends on it alone.
 
-    Parameters
-    ----------
-    bags : Bags
-        Labelled bags in any order.
-    name : str
-        Name of the set; the ids become ``name-0000``, ``name-0001``, ...
-    digest : str
-        The expected `content_digest`.
-
-    Returns
-    -------
-    Bags
-        float32 bags.
-
-    Raises
-    ------
-    BagDataError
-        If the content is another.
+    The bags are float32, with ids ``name-0000``, ``name-0001``, ...; `digest` is the `content_digest` that is expected.
 
     Examples
     --------

@@ -52,24 +52,7 @@ def is_name(text: str) -> bool:
 
 
 def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
-    """Describe an entry: the fields of `Entry` or `midam.data.sets.images.ImageSet`, and where it lies here.
-
-    Parameters
-    ----------
-    name : str
-        Catalogue name.
-    cache : str or Path, optional
-        Cache folder. Default: `cache_folder`.
-
-    Returns
-    -------
-    dict
-        The fields, and ``location``: a path, ``"bundled"``, or None if the set would have to be fetched.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such entry.
+    """Fields of an entry, and its ``location``: a path, ``"bundled"``, or None if the set would have to be fetched.
 
     Examples
     --------
@@ -97,11 +80,11 @@ def load(
     Parameters
     ----------
     name : str
-        Catalogue name.
+        Catalog name.
     cache : str or Path, optional
         Cache folder. Default: `cache_folder`.
     progress : callable, optional
-        See `midam.data.sets.download.download`.
+        Called with the bytes that are fetched and the bytes in all (None: unknown).
     images : ImageOptions
         How the images of an image set are cut.
     on_file : callable, optional
@@ -119,8 +102,6 @@ def load(
         If the set has to be fetched and its home does not answer; the message says what to do.
     BagDataError
         If the content is not what it should be.
-    ConfigError
-        If there is no such entry.
 
     Examples
     --------
@@ -151,25 +132,16 @@ def fetch(
     timeout: float = 60.0,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch a data set from its public home into the cache, verified.
+    """Fetch a data set from its public home into the cache, verified; returns the file.
 
     Parameters
     ----------
-    name : str
-        Catalogue name.
-    cache : str or Path, optional
-        Cache folder. Default: `cache_folder`.
+    name, cache, progress
+        As of `load`.
     url : str, optional
         Another address of the same archive, for instance ``file:///downloads/archive.zip``.
     timeout : float, default 60
         Seconds without an answer.
-    progress : callable, optional
-        See `midam.data.sets.download.download`.
-
-    Returns
-    -------
-    Path
-        The file in the cache.
 
     Raises
     ------
@@ -178,7 +150,7 @@ def fetch(
     BagDataError
         If the content is not what it should be. The cache is then left as it was.
     ConfigError
-        If there is no such entry, or it needs no download.
+        If the set needs no download.
     """
     entry = _entry(name)
     if isinstance(entry, ImageSet):
@@ -209,15 +181,7 @@ def fetch(
 
 
 def cache_folder() -> Path:
-    """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
-
-    Examples
-    --------
-    >>> os.environ["MIDAM_CACHE"] = "somewhere"
-    >>> cache_folder().name
-    'somewhere'
-    >>> del os.environ["MIDAM_CACHE"]
-    """
+    """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     own = os.environ.get("MIDAM_CACHE")
     if own:
         return Path(own).expanduser()

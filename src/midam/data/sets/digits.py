@@ -5,7 +5,6 @@ The 8x8 digits are the 1797 real ones that scikit-learn carries (Alpaydin and Ka
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
 from midam.data.validate import SPLITS
@@ -17,14 +16,9 @@ _NINE = 9
 
 
 def digit_bags() -> Bags:
-    """Draw the bags of the catalogue entry ``digits``; the same ones each time.
+    """The bags of the catalog entry ``digits``, the same ones each time: float32 [64] in [0, 1].
 
     A bag holds 5 to 15 distinct digits. It is positive when 1 to 3 of them are nines, negative when none is.
-
-    Returns
-    -------
-    Bags
-        360 bags (200 train, 60 val, 100 test, half of each positive) of float32 [64] instances in [0, 1].
 
     Examples
     --------
@@ -32,6 +26,8 @@ def digit_bags() -> Bags:
     >>> int(bags.labels.sum()), bags.instance_shape
     (180, (64,))
     """
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+
     digits = load_digits()
     images = (digits.data / 16).astype(np.float32)
     rng = np.random.Generator(np.random.Philox(_SEED))

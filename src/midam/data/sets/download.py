@@ -23,23 +23,10 @@ _CHUNK = 1 << 16
 
 
 def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
-    """Download a file.
+    """Download a file (http, https, file; proxies of the environment are used), which the caller removes.
 
-    Parameters
-    ----------
-    url : str
-        Address (http, https, file). Proxies of the environment are used.
-    path : Path
-        Where to write; the caller removes it.
-    timeout : float, default 60
-        Seconds without an answer.
-    progress : callable, optional
-        Called with the bytes so far and the bytes in all (None: unknown).
-
-    Raises
-    ------
-    DataNotFoundError
-        If the address does not answer, or not in full.
+    `progress` is called with the bytes so far and the bytes in all (None: unknown). An address that does not answer, or
+    not in full, is a `DataNotFoundError`.
     """
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "midam"})
@@ -58,28 +45,16 @@ def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress 
 
 
 def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
-    """Read the bags of a public archive.
+    """Read the bags of a public archive (zip or tar); a bag is positive if an instance is.
 
     Parameters
     ----------
-    path : Path
-        A zip or tar archive.
     member : str
         Regular expression that finds the member, case ignored. Members ``.Z`` and ``.gz`` are decompressed.
     form : {"musk", "svm"}
         ``"musk"``: ``molecule,conformation,f1,...,fD,class``. ``"svm"``: ``instance:bag:label i:value ...``, i from 1.
     features : int
         D, the width of an instance.
-
-    Returns
-    -------
-    Bags
-        The bags, float64. A bag is positive if an instance is.
-
-    Raises
-    ------
-    BagDataError
-        If the archive or the member does not have that form.
     """
     try:
         text = _read_member(path, member).decode("ascii")

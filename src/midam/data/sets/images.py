@@ -25,34 +25,13 @@ _ZENODO = "https://zenodo.org/records/10519652/files"
 
 @dataclass(frozen=True)
 class ImageSet:
-    """An image set of the catalogue.
+    """An image set of the catalog, with its numbers as of the default settings.
 
-    Attributes
-    ----------
-    name, description, licence, citation : str
-        What it is, and to whom it is owed.
-    bags, positives, instances : int
-        Its numbers, with the settings as they are by default.
-    features : str
-        Shape of an instance.
-    kind : str
-        What its files are: images, arrays or volumes.
-    url : str or None
-        Where it is described; None: it is private.
-    obtain : str
-        How to get it, and where to put it.
-    places : tuple of str
-        Files or folders under ``$MIDAM_DATA`` where it is looked for.
-    digest : str
-        SHA-256 of the names, sizes, labels and groups of its files, or MD5 of its only file; empty: not known.
-    strict : bool
-        Whether another digest is an error, or a warning: copies of other size are known.
-    archive : str or None
-        Address of its only file.
-    part : str or None
-        What is read where the name says nothing, as in ``pdgm:FLAIR``; None: the set has no parts.
-    reached : bool
-        Whether `archive` was reached when the digest was noted.
+    `kind` says what its files are (images, arrays or volumes), `places` where it is looked for under ``$MIDAM_DATA``,
+    and `part` what is read where the name says nothing, as in ``pdgm:FLAIR`` (None: no parts). `digest` is the SHA-256
+    of the names, sizes, labels and groups of its files, or the MD5 of its only file (empty: not known), which lies at
+    `archive`; `strict` says whether another digest is an error or a warning, since copies of other size are known, and
+    `reached` whether `archive` was reached when the digest was noted.
     """
 
     name: str
@@ -183,30 +162,7 @@ def public_fields(entry: ImageSet) -> dict[str, Any]:
 def read_set(entry: ImageSet, name: str, path: Path, options: ImageOptions, *, on_file: OnFile | None = None) -> Bags:
     """Read a set that lies here, verified as far as its content is known.
 
-    Parameters
-    ----------
-    entry : ImageSet
-        The set.
-    name : str
-        Its name as it was given, perhaps with a part.
-    path : Path
-        Where it lies.
-    options : ImageOptions
-        How it is cut.
-    on_file : callable, optional
-        Called with the number of files that have been looked at and the number of all.
-
-    Raises
-    ------
-    BagDataError
-        If the content is not what it should be.
-    ConfigError
-        If a setting is given that does not apply.
-
-    Warns
-    -----
-    UserWarning
-        If the files of a set of which several versions are known are of another size or choice.
+    Files of another size or choice are an error, or a warning where several versions of the set are known.
     """
     refuse_unused(options, PATCHES if entry.kind == "images" else VOLUMES, what=entry.kind, where=name)
     part = name.partition(":")[2] or entry.part

@@ -8,24 +8,11 @@ _ANDREWS = "http://www.cs.columbia.edu/~andrews/mil/data/MIL-Data-2002-Musk-Core
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set of the catalogue.
+    """A set of feature vectors, and its numbers.
 
-    Attributes
-    ----------
-    name, description, licence, citation : str
-        What it is, and to whom it is owed.
-    bags, positives, instances, features : int
-        Its numbers.
-    url : str or None
-        Public archive. None: no download is needed.
-    member : str
-        Regular expression that finds the table in the archive.
-    form : {"", "musk", "svm"}
-        Format of the table, see `midam.data.sets.download.parse_archive`.
-    digest : str
-        `midam.data.sets.canonical.content_digest` of the bags.
-    reached : bool
-        Whether ``url`` was reached when the digest was computed. False: the digest comes from a copy of the data.
+    `url` is a public archive (None: no download is needed), in which the regular expression `member` finds the table,
+    and `form` is its format, see `midam.data.sets.download.parse_archive`. `digest` is the content digest of the bags;
+    `reached` says whether the url was reached when it was computed, or it comes from a copy of the data.
     """
 
     name: str

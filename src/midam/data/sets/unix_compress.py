@@ -7,29 +7,10 @@ _CLEAR = 256
 
 
 def decompress(data: bytes) -> bytes:
-    """Decode the bytes of a ``.Z`` file.
+    """Decode the bytes of a ``.Z`` file (Welch, Computer 17(6), 1984).
 
     Codes stand in groups of eight, the lowest bit first. They have 9 bits, and later up to 16; where the width
     changes, the rest of the group is filler.
-
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-
-    Returns
-    -------
-    bytes
-        What was compressed.
-
-    Raises
-    ------
-    BagDataError
-        If the bytes are no such file, or a damaged one.
-
-    References
-    ----------
-    Welch, "A technique for high-performance data compression", Computer 17(6), 1984.
 
     Examples
     --------

@@ -14,16 +14,9 @@ from midam.errors import ConfigError
 
 
 class VolumeRows(Rows):
-    """Slices [1, H, W] or whole volumes [1, D, H, W] of an array, resampled when they are read.
+    """Slices [1, H, W] or whole volumes [1, D, H, W] of an array [N, D, H, W], resampled when they are read.
 
-    Parameters
-    ----------
-    volumes : array [N, D, H, W]
-        In memory or memory-mapped; another process maps the file anew.
-    kept : array of int64 [M, 2]
-        Volume and slice of each row.
-    options : ImageOptions
-        How they are resampled; spacing does not apply.
+    `kept` [M, 2] are volume and slice of each row. Another process maps the file of a memory map anew.
     """
 
     def __init__(self, volumes: NDArray[Any], kept: NDArray[np.int64], options: ImageOptions) -> None:
@@ -76,27 +69,9 @@ def bags_of_volumes(
     source: str,
     **others: Any,
 ) -> Bags:
-    """Bags of an array of volumes; those of a memory map stay on disk, others are cut now.
+    """Bags of an array of volumes [N, D, H, W]; those of a memory map stay on disk, others are cut now.
 
-    Parameters
-    ----------
-    volumes : array [N, D, H, W]
-        The volumes.
-    ids, labels : array [N]
-        Of the bags.
-    options : ImageOptions
-        How volumes are cut.
-    source : str
-        Where they are, for messages.
-    **others
-        Groups and splits, see `midam.data.bags.Bags`.
-
-    Raises
-    ------
-    BagDataError
-        If a volume is not finite or shows nothing, or labels are not 0 and 1.
-    ConfigError
-        If a spacing is asked for.
+    A volume that is not finite or shows nothing is refused; `others` are groups and splits.
 
     Examples
     --------

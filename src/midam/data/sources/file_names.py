@@ -28,15 +28,10 @@ def file_name(path: Path) -> str:
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     """Names of the files in a folder, one for each: without folder, or all with their folder where names repeat.
 
-    Raises
-    ------
-    BagDataError
-        If two files have one name in one folder, or in two folders that hold features of the same slides.
+    Two files of one name in one folder, or in two folders that hold features of the same slides, are refused.
 
     Examples
     --------
-    >>> bag_names([Path("d/x/0.csv"), Path("d/y/1.csv")], Path("d"))
-    ['0', '1']
     >>> bag_names([Path("d/x/0.csv"), Path("d/y/0.csv"), Path("d/y/1.csv")], Path("d"))
     ['x/0', 'y/0', 'y/1']
     """
@@ -75,22 +70,14 @@ def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
 class NameIndex:
     """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
 
-    A name with the folder goes before one without.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the files, without suffix; see `bag_names`.
-    suffixes : iterable of str
-        Their suffixes, beside those of the known formats.
+    A name with the folder goes before one without. `names` are those of the files, without suffix (`bag_names`), and
+    `suffixes` their suffixes, beside those of the known formats.
 
     Examples
     --------
     >>> index = NameIndex(["A.1", "b"])
     >>> index.find("slides/A.1.svs"), index.find("B.h5"), index.find("c")
     (0, 1, None)
-    >>> NameIndex(["x/0", "y/0"]).find("data/y/0.csv")
-    1
     """
 
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:

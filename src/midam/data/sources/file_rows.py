@@ -23,28 +23,10 @@ _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
 
 
 class FileSet:
-    """Files of instances, opened when they are read.
+    """Files of instances, opened when they are read; `offsets` are the rows before each, and in all.
 
     A bounded number of files is open, the least recently used is closed first. Another process opens them anew: a
     copy carries paths, and a forked process lets go of what it inherited.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files.
-    facts : sequence of FileFacts
-        What each holds, see `midam.data.sources.probe.probe_files`.
-    options : ImageOptions
-        How images, slides and volumes are cut.
-    reader : str, optional
-        The only reader to open them with.
-
-    Attributes
-    ----------
-    paths, facts, options, reader
-        The parameters.
-    offsets : array of int64, shape [files + 1]
-        Rows before each file, and in all.
     """
 
     def __init__(
@@ -162,17 +144,7 @@ def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 class FileRows(Rows):
     """Instances, or their coordinates, of many files, as one array of rows.
 
-    Parameters
-    ----------
-    files : FileSet
-        The files, in order.
-    column : {"features", "coords"}
-        What is read.
-
-    Raises
-    ------
-    BagDataError
-        On reading: if a file has become unreadable, or a row of features holds NaN or infinity; names file and row.
+    A file that has become unreadable, and features that are NaN or infinite, are refused when they are read.
 
     Examples
     --------

@@ -17,29 +17,11 @@ _SEARCHED = 1000  # folders that are looked into for files that lie too deep
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
-    """Files of one format in a folder, by name; a DICOM series is a folder itself.
+    """Files of one format in a folder, by name, without the tables in `leave`; a DICOM series is a folder itself.
 
     They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
-    (one a class, as DSMIL has them). Where there are several formats, the first of `midam.registry.READERS` is read.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder.
-    leave : sequence of path
-        Tables that are no features.
-    reader : str, optional
-        The only format to look for.
-
-    Raises
-    ------
-    BagDataError
-        If there are none, or several folders of features.
-
-    Warns
-    -----
-    UserWarning
-        If files of another format are left alone.
+    (one a class, as DSMIL has them). Where there are several formats, the first of `midam.registry.READERS` is read,
+    and the others are warned of; `reader` names the only one to look for.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
@@ -75,14 +57,9 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Say which files and folders beside those that are read are of no known format.
+    """Say once which files and folders beside those that are read are of no known format.
 
     `find_files` speaks of other formats. What bears the name of a file that is read belongs to it, as with MRXS.
-
-    Warns
-    -----
-    UserWarning
-        Once, with their number and the first names.
     """
     known = file_readers()
     own, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}

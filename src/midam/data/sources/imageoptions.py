@@ -18,17 +18,7 @@ DEFAULTS = ImageOptions()
 
 
 def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str, where: str) -> None:
-    """Refuse settings that do not apply to data of this kind.
-
-    Raises
-    ------
-    ConfigError
-        Naming the first one.
-
-    Examples
-    --------
-    >>> refuse_unused(ImageOptions(window=(0, 1)), VOLUMES, what="volumes", where="scans")
-    """
+    """Refuse settings that do not apply to data of this kind, with a `ConfigError` that names the first one."""
     for name, setting in CutSettings.model_fields.items():
         value = getattr(options, name)
         if name not in allowed and value != setting.default:

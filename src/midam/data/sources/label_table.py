@@ -43,20 +43,8 @@ class Labeled:
 def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
     r"""Read what the label table of a request says of files, by their names without suffix.
 
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such table.
-    BagDataError
-        If a column is missing, a row names no file (unless such rows are skipped), two names mean one file, a
-        file has two labels, or the labels are not 0 and 1.
-    ConfigError
-        If two columns name different files.
-
-    Warns
-    -----
-    UserWarning
-        Of files without a row, and of rows without a label or a file, that are left out.
+    Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
+    missing ones are skipped. Two names of one file, two values for one, and labels other than 0 and 1 are refused.
 
     Examples
     --------

@@ -32,27 +32,9 @@ class ArchiveReader(BagReader):
 def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
     """Read bags from an npz file.
 
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1.
-    Optional: ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C]. Other keys are left alone.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    require_labels : bool, default True
-        Refuse a file without ``y``.
-
-    Returns
-    -------
-    Bags
-        The bags, checked.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file.
-    BagDataError
-        If the file is damaged, or a key is missing or does not fit; the message names it.
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1, which
+    may be missing unless `require_labels`. Optional: ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C]. Other
+    keys are left alone. A file that is damaged, and a key that is missing or does not fit, are named by the error.
 
     Examples
     --------
@@ -87,23 +69,7 @@ def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
 
 
 def write_npz(bags: Bags, path: str | Path) -> None:
-    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all.
-
-    Parameters
-    ----------
-    bags : Bags
-        Bags to write, instances in bag order.
-    path : str or Path
-        The file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
-    >>> write_npz(Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]), path)
-    >>> read_npz(path).labels
-    array([0, 1])
-    """
+    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
     path = Path(path)
     offsets = np.cumsum(bags.sizes) - bags.sizes
     rows = np.arange(bags.num_instances) + np.repeat(bags.starts - offsets, bags.sizes)

@@ -22,25 +22,11 @@ _PROBES = 8  # files opened at a time: a network share answers several requests 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file of instances holds.
+    """What a file of instances holds: how many, of which shape and type, with which coordinates.
 
-    Attributes
-    ----------
-    rows : int
-        Number of instances, at least 1.
-    instance_shape : tuple of int
-        Shape of one.
-    dtype : numpy.dtype
-        Of the instances.
-    coords_width : int or None
-        Numbers that give the place of an instance; None where there are none.
-    coords_dtype : numpy.dtype or None
-        Of the places.
-    attributes : dict
-    cut : str
-        See `midam.data.sources.formats.open_file.OpenFile`.
-    places : array of int64 [rows, C] or None
-        Of the patches or slices of an image, slide or volume.
+    `coords_width` and `coords_dtype` are None where there are no coordinates; attributes and cut are those of
+    `midam.data.sources.formats.open_file.OpenFile`, `places` those of the patches or slices of an image, slide or
+    volume.
     """
 
     rows: int
@@ -70,11 +56,6 @@ def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = 
     """Open a file and say what it holds; the features are read only where the format knows no other way.
 
     Images and volumes are read as a whole, so that a damaged one is found now.
-
-    Raises
-    ------
-    BagDataError
-        If the file cannot be used: damaged, without features, empty, or with coordinates of another length.
 
     Examples
     --------
@@ -127,14 +108,7 @@ def probe_files(
     reader: str | None = None,
     on_file: OnFile | None = None,
 ) -> list[FileFacts]:
-    """Probe files, several at a time, and check that they hold the same kind of instances.
-
-    Raises
-    ------
-    BagDataError
-        As `probe`, of each file that cannot be used, the first ten by name; or if shapes or dtypes differ, or only some
-        files have coordinates: naming the files.
-    """
+    """Probe files, several at a time, and check that they hold the same kind of instances."""
     facts: list[FileFacts] = []
     wrong: list[BagDataError] = []
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:

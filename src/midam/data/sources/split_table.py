@@ -28,7 +28,7 @@ def read_splits(
     skip_missing: bool = False,
     source: str = "memory",
 ) -> NDArray[np.str_]:
-    r"""Split of each bag as a split table says.
+    r"""Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
 
     Parameters
     ----------
@@ -44,20 +44,6 @@ def read_splits(
         Leave out names of the table that are no bags, instead of refusing them.
     source : str
         Of the bags, for messages.
-
-    Returns
-    -------
-    array of str [N]
-        "train", "val" or "test"; empty where the table says nothing.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such table.
-    BagDataError
-        If the table has another form, or names what is no bag.
-    ConfigError
-        If a fold is missing, or does not apply.
 
     Examples
     --------

@@ -26,26 +26,17 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
     """Wrap a torchmil dataset as bags whose instances stay in it.
 
     Each item is read once to learn the sizes, then again when its instances are asked for; import the bags into a
-    store (`midam.data.store.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y",
+    store (`midam.data.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y",
     "coords"]``: instance labels are left alone, and an adjacency matrix would be computed at each read. Items that the
     dataset keeps in memory once it has read them are released again.
 
     Parameters
     ----------
     dataset : torchmil dataset
-        Its items hold ``X`` [n, ...], and perhaps ``Y`` (one number, 0 or 1) and ``coords`` [n, C].
+        Its items hold ``X`` [n, ...], and perhaps ``Y`` (one number, 0 or 1) and ``coords`` [n, C]. Bags are named as
+        it names them (``bag_names``), else "0", "1", ..., and labeled if all items are.
     source : str, default "torchmil"
         What messages call it.
-
-    Returns
-    -------
-    Bags
-        Named as the dataset names them (``bag_names``), else "0", "1", ...; labelled if all items are.
-
-    Raises
-    ------
-    BagDataError
-        If an item lacks ``X`` or has more than one label, or items differ in width.
 
     Examples
     --------

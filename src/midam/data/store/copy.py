@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags, content_hash
 from midam.data.on_disk import Rows
 from midam.data.store.format import RowFacts
-from midam.data.store.plan import Journal, WrittenBag
-from midam.data.validate import row_chunks
-from midam.errors import BagDataError
+from midam.data.store.plan import WrittenBag
+from midam.data.validate import refuse_not_finite, row_chunks
+from midam.files import Journal
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -32,15 +33,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 
 @dataclass
 class ImportProgress:
-    """What an import has done.
-
-    Attributes
-    ----------
-    on_bag : callable
-        Called with the position of each bag that is written.
-    done : dict
-        The bags that are written, by position.
-    """
+    """The bags that an import has written, by position; `on_bag` is called with the position of each."""
 
     on_bag: Callable[[int], None]
     done: dict[int, WrittenBag] = field(default_factory=dict)
@@ -52,14 +45,7 @@ class ImportProgress:
 
 
 class RowFiles:
-    """Files of rows, allocated as a whole.
-
-    Parameters
-    ----------
-    folder : Path
-        Where they lie.
-    facts : sequence of RowFacts
-        What they will hold.
+    """Files of rows in a folder, allocated as a whole and written from several threads.
 
     Raises
     ------
@@ -68,12 +54,15 @@ class RowFiles:
     """
 
     def __init__(self, folder: Path, facts: Sequence[RowFacts]) -> None:
-        self.handles: list[int] = []
         self.paths = [folder / fact.file for fact in facts]
+        self._locks = [threading.Lock() for _ in facts]
+        self._files: list[FileIO] = []
         try:
             for path, fact in zip(self.paths, facts, strict=True):
-                self.handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
-                _allocate(self.handles[-1], fact.bytes, path)
+                with _named(path):
+                    path.touch()
+                    self._files.append(FileIO(path, "r+"))
+                    _allocate(self._files[-1], fact.bytes)
         except OSError:
             self.close()
             raise
@@ -81,22 +70,20 @@ class RowFiles:
     def write(self, number: int, content: NDArray[Any], offset: int) -> None:
         """Write rows to file `number` from byte `offset` on."""
         view = memoryview(content.reshape(-1).view(np.uint8).data)
-        try:
+        with _named(self.paths[number]), self._locks[number]:
+            self._files[number].seek(offset)
             while view:
-                count = os.pwrite(self.handles[number], view, offset)
-                view, offset = view[count:], offset + count
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.paths[number])) from error
+                view = view[self._files[number].write(view) or 0 :]
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
-        for handle in self.handles:
-            os.fsync(handle)
+        for file in self._files:
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         """Close the files."""
-        for handle in self.handles:
-            os.close(handle)
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -158,8 +145,9 @@ def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threa
     """Copy one bag to its place."""
     digest = content_hash(bags.instances.dtype.newbyteorder("<"), bags.instance_shape)
     span = (int(bags.starts[number]), int(bags.sizes[number]))
+    file = bags.source if bags.sources is None else str(bags.sources[number])
     for offset, chunk in _chunks(bags.instances, span, stop):
-        _check_finite(chunk, offset, bags, number)
+        refuse_not_finite(chunk, offset, bag=bags.ids[number], source=file)
         digest.update(chunk.data)
         files.write(0, chunk, (start + offset) * chunk[0].nbytes)
     if bags.coords is None:
@@ -187,21 +175,6 @@ class _StoppedError(Exception):
     """A worker was told to stop in the middle of a bag."""
 
 
-def _check_finite(chunk: NDArray[Any], offset: int, bags: Bags, number: int) -> None:
-    if chunk.dtype.kind != "f":
-        return
-    flat = chunk.reshape(len(chunk), -1)
-    good = np.isfinite(flat)
-    if good.all():
-        return
-    row, column = np.argwhere(~good)[0]
-    file = bags.source if bags.sources is None else bags.sources[number]
-    raise BagDataError(
-        f"Expected finite numbers, got {flat[row, column]} at instance {offset + row}, column {column} (in {file}, "
-        f"bag {bags.ids[number]}); drop or impute it."
-    )
-
-
 def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
     """Bags that are left, neighbouring small ones together."""
     row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
@@ -219,14 +192,21 @@ def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
         yield block
 
 
-def _allocate(handle: int, size: int, path: Path) -> None:
-    """Take the room at the start, so that a full disk is found before the work is done."""
-    try:
+def _allocate(file: FileIO, size: int) -> None:
+    """Take the room at the start, so that a full disk is found before the work is done; not every system can."""
+    if hasattr(os, "posix_fallocate"):
         try:
-            os.posix_fallocate(handle, 0, size)
+            os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-        os.ftruncate(handle, size)
+    file.truncate(size)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let an error of the system name the file."""
+    try:
+        yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

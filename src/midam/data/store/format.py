@@ -28,19 +28,7 @@ _OFFSETS, _INDEX = "_offsets", "_index"
 
 @dataclass(frozen=True)
 class RowFacts:
-    """A file of rows.
-
-    Attributes
-    ----------
-    file : str
-        Its name in the store.
-    dtype : str
-        Of the numbers, little-endian, as numpy writes it.
-    shape : tuple of int
-        [M, ...].
-    bytes : int
-        Size of the file.
-    """
+    """A file of rows: its name in the store, the dtype as numpy writes it (little-endian), the shape and the size."""
 
     file: str
     dtype: str
@@ -59,20 +47,8 @@ class RowFacts:
 class Description:
     """What ``store.json`` says.
 
-    Attributes
-    ----------
-    instances : RowFacts
-        The instances of all bags, bag after bag.
-    coords : RowFacts or None
-        Their coordinates.
-    table : dict
-        Of the bag table: file, count (bags), bytes, sha256.
-    feature_names : tuple of str or None
-        Names of the features.
-    source : str
-        Where the bags came from.
-    cut : dict or None
-        How images, slides or volumes were cut; None too in stores that do not say.
+    `table` gives file, count (bags), bytes and sha256 of the bag table; `source` says where the bags came from, and
+    `cut` how images, slides or volumes were cut.
     """
 
     instances: RowFacts
@@ -80,7 +56,7 @@ class Description:
     table: dict[str, Any]
     feature_names: tuple[str, ...] | None
     source: str
-    cut: dict[str, Any] | None = None
+    cut: dict[str, Any] | None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
@@ -106,8 +82,7 @@ def read_description(folder: Path) -> Description:
     version = content.get("version")
     if version != VERSION:
         raise BagDataError(
-            f"Expected a store of version {VERSION}, got {version!r} (in {path}); read it with the midam that wrote "
-            "it, or a newer one."
+            f"Expected a store of version {VERSION}, got {version!r} (in {path}); read it with the midam that wrote it."
         )
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
@@ -118,7 +93,7 @@ def read_description(folder: Path) -> Description:
         table=content["table"],
         feature_names=None if content["feature_names"] is None else tuple(content["feature_names"]),
         source=content["source"],
-        cut=content.get("cut"),
+        cut=content["cut"],
     )
 
 
@@ -171,25 +146,10 @@ def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk.
-
-    Raises
-    ------
-    OSError
-        Naming the file.
-    """
-    try:
-        with path.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk, where the system opens folders."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,93 +1,42 @@
-"""The journal of an import: which bags are on the disk already, for which plan; held by one import at a time."""
+"""The plan of an import, and which of its bags are on the disk already, as its journal says."""
 
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from midam.data.bags import Bags, bag_digests
-from midam.data.locked_lines import LockedLines
+from midam.data.bags import Bags, bag_digests, hash_rows
 from midam.data.on_disk import Rows
-from midam.errors import StoreError
+from midam.files import Journal
 
 
-@dataclass(frozen=True)
-class WrittenBag:
-    """A bag that is in the files of the store.
-
-    Attributes
-    ----------
-    number : int
-        Its position among the bags.
-    digest : str
-        Of its content, see `midam.data.bags.bag_digests`.
-    coords_digest : str or None
-        Of its coordinates.
-    """
+class WrittenBag(NamedTuple):
+    """A bag that is in the files of the store: its position, and the digests of its content and coordinates."""
 
     number: int
     digest: str
     coords_digest: str | None
 
 
-class Journal(LockedLines):
-    """A file of one line for the plan and one for each bag that is written.
+def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
+    """Bags that a journal holds; None if it is of another plan. An empty journal is of every plan.
 
-    Parameters
-    ----------
-    path : Path
-        The file; made where there is none.
-    owner : str
-        The store that is written, for the message.
-
-    Raises
-    ------
-    StoreError
-        If another process holds the journal.
+    The first line is the plan. The first other one that is no bag is cut off, with all that follow.
     """
-
-    def __init__(self, path: Path, *, owner: str) -> None:
-        busy = (
-            f"Expected no other import to {owner}, got one that is running; wait for its end, or choose another place."
-        )
-        super().__init__(path, busy=StoreError(busy))
-
-    def written(self, plan: str) -> list[WrittenBag] | None:
-        """Bags that are written; None if the journal is of another plan.
-
-        The first line that is no bag is cut off, with all that follow. An empty journal is of every plan.
-        """
-        lines = self.read()
-        if not lines:
-            self.cut(0)
-            return []
-        if lines[0] != plan.encode():
-            return None
-        size = len(lines[0]) + 1
-        found: dict[int, WrittenBag] = {}
-        for line in lines[1:]:
-            try:
-                bag = WrittenBag(*json.loads(line))
-            except (TypeError, ValueError):
-                break
-            found[bag.number] = bag
-            size += len(line) + 1
-        self.cut(size)
-        return list(found.values())
-
-    def begin(self, plan: str) -> None:
-        """Forget what is written, and note the plan."""
-        self.cut(0)
-        self.append(f"{plan}\n")
-
-    def add(self, bags: list[WrittenBag]) -> None:
-        """Note bags; they are noted for good when this returns, and none of them is if it fails."""
-        lines = [json.dumps([bag.number, bag.digest, bag.coords_digest]) + "\n" for bag in bags]
-        self.append("".join(lines))
+    if not journal.rows and journal.damaged is None:
+        return []
+    if journal.rows[:1] != [plan]:
+        return None
+    found: dict[int, WrittenBag] = {}
+    count = 1
+    for row in journal.rows[1:]:
+        if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
+            break
+        found[row[0]] = WrittenBag(*row)
+        count += 1
+    journal.keep(count)
+    return list(found.values())
 
 
 def plan_digest(bags: Bags) -> str:
@@ -144,6 +93,6 @@ def _coords_digest(bags: Bags) -> str | None:
     if bags.coords is None:
         return None
     digest = hashlib.sha256()
-    for number in range(len(bags)):
-        digest.update(np.ascontiguousarray(bags.places(number)).data)
+    for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
+        hash_rows(bags.coords, start, size, digest)
     return digest.hexdigest()

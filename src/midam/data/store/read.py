@@ -14,32 +14,19 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, content_hash
+from midam.data.bags import Bags, content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
-from midam.data.validate import row_chunks
 from midam.errors import BagDataError, DataNotFoundError
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 
 @dataclass(frozen=True)
 class DamagedBag:
-    """A bag whose bytes are not those that were written.
-
-    Attributes
-    ----------
-    bag : str
-        Its id.
-    file : str
-        The file that differs.
-    """
+    """A bag, by its id, whose bytes in a file of the store are not those that were written."""
 
     bag: str
     file: str
@@ -76,7 +63,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     DataNotFoundError
         If there is no such folder.
     BagDataError
-        If it is no store, of a newer version, or a file is missing, cut short or another.
+        If it is no store, of another version, or a file is missing, cut short or another.
 
     Examples
     --------
@@ -92,7 +79,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
 
 
 def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
-    """Read a whole store and compare each bag with its digest.
+    """Read a whole store and compare each bag with its digest; returns those that differ, in the order of the bags.
 
     Parameters
     ----------
@@ -102,24 +89,6 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         Bags at a time, by threads.
     on_bag : callable, optional
         Called with the position of each bag that is read.
-
-    Returns
-    -------
-    list of DamagedBag
-        In the order of the bags; empty if the store is sound.
-
-    Raises
-    ------
-    DataNotFoundError, BagDataError
-        If the store cannot be opened; see `open_store`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from midam.data.store import write_store
-    >>> bags = Bags.from_list([[[1.0]], [[2.0]]])
-    >>> verify_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
-    []
     """
     bags, coords_digests = _open(Path(path), "pread")
 
@@ -127,11 +96,14 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         expected = [(bags.instances, content_hash(bags.instances.dtype, bags.instance_shape), bags.digests)]
         if bags.coords is not None:
             expected.append((bags.coords, sha256(), coords_digests))
-        return [
-            DamagedBag(str(bags.ids[number]), rows.paths[0].name)
-            for rows, digest, digests in expected
-            if isinstance(rows, Rows) and digests is not None and _hashed(rows, bags, number, digest) != digests[number]
-        ]
+        start, size = int(bags.starts[number]), int(bags.sizes[number])
+        found = []
+        for rows, digest, digests in expected:
+            if isinstance(rows, Rows) and digests is not None:
+                hash_rows(rows, start, size, digest)
+                if digest.hexdigest() != digests[number]:
+                    found.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
+        return found
 
     found: dict[int, list[DamagedBag]] = {}
     with ThreadPoolExecutor(jobs, thread_name_prefix="midam-verify") as pool:
@@ -184,10 +156,3 @@ def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:
             "again."
         )
     return RowFile(path, shape=facts.shape, dtype=facts.dtype, reads=reads)
-
-
-def _hashed(rows: Rows, bags: Bags, number: int, digest: "_Hash") -> str:
-    span: Any = (np.array([bags.starts[number]]), np.array([bags.sizes[number]]))
-    for low, high in row_chunks(rows, *span):
-        digest.update(np.ascontiguousarray(rows[low:high]).data)
-    return digest.hexdigest()

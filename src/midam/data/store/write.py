@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,10 +23,10 @@ from midam.data.store.format import (
     RowFacts,
     sync_folder,
     table_bytes,
-    write_file,
 )
-from midam.data.store.plan import Journal, WrittenBag, plan_digest
+from midam.data.store.plan import WrittenBag, plan_digest, written_bags
 from midam.errors import BagDataError, RunStoppedError, StoreError
+from midam.files import Journal, write_bytes, write_text
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -73,25 +72,33 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
-    place = Path(os.path.realpath(out))  # a link stays a link: what it leads to is written
+    place = Path(out).resolve()  # a link stays a link: what it leads to is written
     part, journal_path = place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with Journal(journal_path, owner=str(out)) as journal:
+        with Journal(journal_path, busy=_busy(out)) as journal:
             if not part.exists() and _is_taken(place):
                 journal.remove()  # of an import that was killed after its last step
             require_free(place)
             _write(bags, part, journal, jobs=jobs, progress=progress)
-            os.rename(part, place)
+            if place.exists():
+                place.rmdir()  # an empty folder, which not every system lets a rename replace
+            part.rename(place)
             sync_folder(place.parent)
             journal.remove()
     return Path(out)
 
 
+def _busy(out: str | Path) -> StoreError:
+    return StoreError(
+        f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
+    )
+
+
 def _is_taken(place: str | Path) -> bool:
     """Whether something stands where a store is to be written; an empty folder does not count."""
-    place = Path(os.path.realpath(place))
+    place = Path(place).resolve()
     return place.exists() and not (place.is_dir() and not any(place.iterdir()))
 
 
@@ -128,7 +135,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
-    write_file(part / TABLE, content)
+    write_bytes(part / TABLE, content)
     table = {
         "file": TABLE,
         "count": len(bags),
@@ -136,14 +143,14 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
-    write_file(part / DESCRIPTION, description.to_json().encode())
+    write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
     """Take over what an earlier call wrote, or begin; returns whether the folder is a fresh one."""
     plan = plan_digest(bags)
-    written = journal.written(plan)
+    written = written_bags(journal, plan)
     if written is None and part.exists():
         warnings.warn(
             f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",
@@ -154,7 +161,8 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], pr
     if not written or sizes != [fact.bytes for fact in facts]:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
-        journal.begin(plan)
+        journal.keep(0)
+        journal.add([plan])
         return True
     (part / DESCRIPTION).unlink(missing_ok=True)
     for bag in written:

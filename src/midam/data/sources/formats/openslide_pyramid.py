@@ -43,15 +43,7 @@ def is_pyramid(path: Path) -> bool:
 
 
 def open_pyramid(path: Path) -> Pyramid:
-    """Open a slide.
-
-    Raises
-    ------
-    BagDataError
-        If the file is damaged or of a format that neither OpenSlide nor tifffile knows.
-    MidamError
-        If the packages are missing.
-    """
+    """Open a slide; a file that is damaged, or of a format that neither OpenSlide nor tifffile knows, is refused."""
     openslide = need("openslide", "slides", path, extra="wsi")
     if not path.is_file():
         raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")

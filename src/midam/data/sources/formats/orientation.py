@@ -16,14 +16,8 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     """Slice a volume along an axis of the patient.
 
     Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Axes
-    that stand aslant in the patient count as the nearest ones; nothing is interpolated.
-
-    `affine` [4, 4] leads from voxel numbers to millimeters to the right, the front and the head (RAS+).
-
-    Raises
-    ------
-    BagDataError
-        If the affine does not say where the axes go.
+    that stand aslant in the patient count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from
+    voxel numbers to millimeters to the right, the front and the head (RAS+).
     """
     from nibabel import affines, orientations  # noqa: PLC0415
 

@@ -19,21 +19,11 @@ _BLOCK = 2048  # pixels of a level that a thumbnail reads at a time, each way
 class Pyramid:
     """A slide that is open for reading.
 
-    Attributes
-    ----------
-    sizes : tuple of (int, int)
-        Width and height of each level, level 0 first.
-    factors : tuple of float
-        Pixels of level 0 for one of each level.
-    magnification : float or None
-        Of level 0, such as 20 or 40; None where the file does not say.
-    region : callable
-        (x, y, level, size): red, green and blue [size, size, 3] of a square at a level; x and y of its top left corner
-        are pixels of level 0. What lies outside is white.
-    serial : bool
-        Whether one thread at a time may read.
-    close : callable
-        Closes it; a slide of OpenSlide closes itself when nothing reads it any more.
+    `sizes` are width and height of each level, level 0 first, and `factors` the pixels of level 0 for one of each
+    level. `magnification` is that of level 0, None where the file does not say. `region(x, y, level, size)` gives red,
+    green and blue [size, size, 3] of a square at a level, whose top left corner x, y is in pixels of level 0; what lies
+    outside is white. `serial` says whether one thread at a time may read. A slide of OpenSlide closes itself when
+    nothing reads it.
     """
 
     sizes: tuple[tuple[int, int], ...]

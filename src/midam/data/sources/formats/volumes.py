@@ -41,19 +41,10 @@ def open_volume(
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read when that is asked for, sliced along its first axis. Arrays of uint8 or bool stay uint8 unless they are
-    windowed; all else becomes float32.
-
-    Parameters
-    ----------
-    path, options, places
-        See `midam.data.sources.reader.FileReader.open`; places are numbers of slices [n, 1].
-    read : callable
-        Reads the volume.
-    held : int
-        Bytes that it takes in memory.
-    said : dict
-        What the file says of itself; once it is read, `doubt` is what may be wrong with it.
+    It is read when that is asked for, sliced along its first axis, and takes `held` bytes of memory. Arrays of uint8 or
+    bool stay uint8 unless they are windowed; all else becomes float32. `said` is what the file says of itself; once it
+    is read, its `doubt` is what may be wrong with it. `places` [n, 1] are the numbers of the slices, where they are
+    known.
     """
     said = dict(said)
 
@@ -115,11 +106,6 @@ def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tup
     With `drop_empty` these are the slices that show something: whose intensities, after the window, differ by more than
     a thousandth of the span of those of the volume. What scatters about the ground by less, such as the traces of an
     interpolation, keeps no slice; nor does one voxel below the ground keep all the others.
-
-    Raises
-    ------
-    BagDataError
-        If the volume holds NaN or infinity, or shows nothing.
 
     Examples
     --------
