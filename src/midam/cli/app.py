@@ -78,7 +78,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     if words[:1] == ["fit"]:
         words, defaults = fit.take_defaults(words)
     top = Parser(
-        prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximisation.", version=__version__
+        prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximization.", version=__version__
     )
     top.known = SETTINGS
     commands = top.add_subcommands(dest="command")

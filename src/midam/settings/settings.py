@@ -65,12 +65,12 @@ class Settings(Room):
 
     def __init__(self, **values: Any) -> None:
         homes = _homes(type(self))
-        for name in values:
-            if name not in homes and name not in type(self).model_fields:
+        given = {name: value for name, value in values.items() if name in type(self).model_fields}
+        for name, value in values.items():
+            if name in homes:
+                given[homes[name]] = {**dict(given.get(homes[name], {})), name: value}
+            elif name not in given:
                 raise ConfigError(unknown_setting(name, homes))
-        given = {name: value for name, value in values.items() if name not in homes}
-        for name in set(values) & set(homes):
-            given[homes[name]] = {**dict(given.get(homes[name], {})), name: values[name]}
         super().__init__(**given)
 
     @model_validator(mode="after")
