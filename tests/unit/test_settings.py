@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from midam.errors import ConfigError
+from midam.nn.pooling import SmoothedMaxPooling
 from midam.registry import ENCODERS, POOLINGS
 from midam.settings import (
     CutSettings,
@@ -186,12 +187,25 @@ def test_settings_of_another_class_are_refused():
     with pytest.raises(ConfigError, match=r"no temperature with the pooling 'mean', got 0.1; .* 'smoothed-max'"):
         Settings(pooling="mean", temperature=0.1)
     for name, value in (("state_start", "exact"), ("state_refresh", 2)):
-        with pytest.raises(ConfigError, match=rf"no {name} with the estimator 'exact', got {value!r}; .* 'vrsp'"):
-            Settings(estimator="exact", **{name: value})
-    with pytest.raises(ConfigError, match=r"no hidden with the encoder 'resnet20', got \(4,\); .* 'mlp'"):
+        for other in ("exact", "minibatch"):
+            text = rf"no {name} with the estimator '{other}', got {value!r}; it belongs to 'vrsp'\.$"
+            with pytest.raises(ConfigError, match=text):
+                Settings(estimator=other, **{name: value})
+    with pytest.raises(ConfigError, match=r"no hidden with the encoder 'resnet20', got \[4\]; .* 'mlp'"):
         Settings(hidden=[4]).resolve((3, 32, 32))
     with pytest.raises(ConfigError, match="no norm with the encoder 'mlp'"):
         Settings(norm="batch").resolve((5,))
+
+
+class Fixed(SmoothedMaxPooling):
+    def __init__(self, in_features, **options):
+        super().__init__(in_features, **options)
+
+
+def test_a_class_is_given_what_its_constructor_names():
+    with pytest.raises(ConfigError, match="no temperature"):
+        Settings(pooling=f"{Fixed.__module__}.Fixed", temperature=0.5)
+    Settings(pooling=f"{Fixed.__module__}.Fixed", pooling_args={"temperature": 0.5})
 
 
 class Warm:
