@@ -17,7 +17,7 @@ Scale = Annotated[float, Field(gt=0)]
 def _ascending(window: tuple[float, float]) -> tuple[float, float]:
     if window[0] >= window[1]:
         raise ConfigError(
-            f"Expected window as two ascending intensities, such as [0, 400], got {list(window)}; choose another value."
+            f"Expected `window` as two ascending intensities, such as [0, 400], got {list(window)}; choose others."
         )
     return window
 
@@ -74,9 +74,9 @@ class CutSettings(Room):
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         if self.volume and self.slice_size is not None:
-            raise ConfigError("Expected volume_size with whole volumes, got slice_size; leave one of the two out.")
+            raise ConfigError("Expected `volume_size` with whole volumes, got `slice_size`; leave one of the two out.")
         if self.volume_size is not None and not self.volume:
-            raise ConfigError("Expected volume with volume_size, got slices; set volume.")
+            raise ConfigError("Expected `volume=True` with `volume_size`, got slices; add it.")
         return self
 
     @property

@@ -140,7 +140,7 @@ def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
     advice = "choose another value."
     if found["type"] == "literal_error" and isinstance(value, str):
         advice = nearest(value, _choices(field.annotation))
-    return f"Expected {name}{what}{_range(field)}, got {got}; {advice}"
+    return f"Expected `{name}`{what}{_range(field)}, got {got}; {advice}"
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:

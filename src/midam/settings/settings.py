@@ -201,7 +201,7 @@ def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping
             owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
             got = list(value) if isinstance(value, tuple) else value
             raise ConfigError(
-                f"Expected no {setting} with the {registry.kind} {name!r}, got {got!r}; it belongs to "
+                f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
                 f"{' and '.join(owners)}."
             )
 
