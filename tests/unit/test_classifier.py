@@ -153,7 +153,7 @@ def test_other_features_are_refused(fitted):
     [
         (MIDAMClassifier(settings={"num_instance": 3}), "did you mean 'num_instances'"),
         (MIDAMClassifier(settings={"epochs": 3}), "argument of its own"),
-        (MIDAMClassifier(settings={"lr": "fast"}), "lr as a number > 0, got 'fast'"),
+        (MIDAMClassifier(settings={"lr": "fast"}), "`lr` as a number > 0, got 'fast'"),
         (MIDAMClassifier(estimator="vsrp"), "known estimator, got 'vsrp'; did you mean 'vrsp'"),
         (MIDAMClassifier(pooling="max"), "smooth pooling"),
     ],

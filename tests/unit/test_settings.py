@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from midam.errors import ConfigError
+from midam.nn.pooling import SmoothedMaxPooling
 from midam.registry import ENCODERS, POOLINGS
 from midam.settings import (
     CutSettings,
@@ -112,47 +113,47 @@ def test_numbers_take_the_type_of_their_setting():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("members", 0, "members >= 1, got 0;"),
-        ("epochs", 0, "epochs >= 1, got 0;"),
-        ("epochs", 2.0, "epochs as a whole number >= 1, got 2.0;"),
+        ("members", 0, "`members` >= 1, got 0;"),
+        ("epochs", 0, "`epochs` >= 1, got 0;"),
+        ("epochs", 2.0, "`epochs` as a whole number >= 1, got 2.0;"),
         ("epochs", True, "got True"),
-        ("epochs", "3", "epochs as a whole number >= 1, got '3';"),
-        ("lr", 0.0, "lr > 0, got 0.0;"),
-        ("lr", float("nan"), "lr > 0, got nan;"),
-        ("lr", float("inf"), "lr > 0, got inf;"),
-        ("lr", "1e-3", "lr as a number > 0, got '1e-3';"),
-        ("margin", -1.0, "margin > 0"),
-        ("clip", 0.0, "clip > 0"),
-        ("state_rate", 0.0, r"state_rate in \(0, 1\], got 0.0"),
+        ("epochs", "3", "`epochs` as a whole number >= 1, got '3';"),
+        ("lr", 0.0, "`lr` > 0, got 0.0;"),
+        ("lr", float("nan"), "`lr` > 0, got nan;"),
+        ("lr", float("inf"), "`lr` > 0, got inf;"),
+        ("lr", "1e-3", "`lr` as a number > 0, got '1e-3';"),
+        ("margin", -1.0, "`margin` > 0"),
+        ("clip", 0.0, "`clip` > 0"),
+        ("state_rate", 0.0, r"`state_rate` in \(0, 1\], got 0.0"),
         ("state_rate", 1.01, "state_rate"),
         ("state_rate", float("nan"), "state_rate"),
         ("dual_lr", 2.0, "dual_lr"),
-        ("momentum", 1.0, r"momentum in \[0, 1\)"),
+        ("momentum", 1.0, r"`momentum` in \[0, 1\)"),
         ("dropout", 1.0, "dropout"),
         ("val_fraction", -0.1, "val_fraction"),
-        ("test_fraction", 0.9, r"val_fraction \+ test_fraction < 1, got 1.1"),
-        ("weight_decay", -1e-9, "weight_decay >= 0"),
+        ("test_fraction", 0.9, r"`val_fraction` \+ `test_fraction` < 1, got 1.1"),
+        ("weight_decay", -1e-9, "`weight_decay` >= 0"),
         ("weight_decay", float("nan"), "weight_decay"),
         ("seed", -1, "seed"),
-        ("seed", None, "seed as a whole number"),
+        ("seed", None, "`seed` as a whole number"),
         ("patience", 0, "patience"),
-        ("hidden", [4, 0], "hidden as a list of whole numbers >= 1, got 0 as entry 2;"),
-        ("hidden", 4, "hidden as a list of whole numbers"),
+        ("hidden", [4, 0], "`hidden` as a list of whole numbers >= 1, got 0 as entry 2;"),
+        ("hidden", 4, "`hidden` as a list of whole numbers"),
         ("hidden", [4.5], "hidden"),
-        ("decay_at", [0.5, 1.0], r"decay_at as a list of numbers in \(0, 1\), got 1.0 as entry 2"),
+        ("decay_at", [0.5, 1.0], r"`decay_at` as a list of numbers in \(0, 1\), got 1.0 as entry 2"),
         ("decay_at", "0.5", "decay_at"),
         ("pooling", "attenton", "known pooling, got 'attenton'; did you mean 'attention'"),
-        ("pooling", None, "pooling as text"),
+        ("pooling", None, "`pooling` as text"),
         ("estimator", "vrps", "did you mean 'vrsp'"),
         ("objective", "bcee", "did you mean 'bce'"),
         ("encoder", "auot", "did you mean 'auto'"),
         ("draw", "unifrom", "did you mean 'uniform'"),
         ("augment", ["cropp"], "did you mean 'crop'"),
-        ("augment", ["crop", "crop"], "each name once in augment"),
-        ("optimizer", "adamw", "optimizer as one of auto, sgd, adam, got 'adamw'; did you mean 'adam'"),
-        ("lag", 1, "lag as true or false"),
-        ("groups", 3, "groups as text"),
-        ("pooling_args", [], "pooling_args as a dictionary"),
+        ("augment", ["crop", "crop"], "each name once in `augment`"),
+        ("optimizer", "adamw", "`optimizer` as one of auto, sgd, adam, got 'adamw'; did you mean 'adam'"),
+        ("lag", 1, "`lag` as true or false"),
+        ("groups", 3, "`groups` as text"),
+        ("pooling_args", [], "`pooling_args` as a dictionary"),
         ("workers", -1, "workers"),
         ("workers", 1.5, "workers"),
         ("resident", 1, "resident"),
@@ -161,9 +162,9 @@ def test_numbers_take_the_type_of_their_setting():
         ("state_refresh", 0, "state_refresh"),
         ("state_start", "warm", "state_start"),
         ("threads", -1, "threads"),
-        ("patch_size", 0, "patch_size >= 1"),
-        ("axis", 3, r"axis in \[0, 2\]"),
-        ("window", [1.0], "window as 2 numbers, got "),
+        ("patch_size", 0, "`patch_size` >= 1"),
+        ("axis", 3, r"`axis` in \[0, 2\]"),
+        ("window", [1.0], "`window` as 2 numbers, got "),
         ("window", [400, 0], "`window` as two ascending intensities"),
         ("volume_size", [8, 8, 8], "volume=True"),
         ("model", 3, "model"),
@@ -176,22 +177,35 @@ def test_a_wrong_value_is_refused_by_name(name, value, words):
 
 
 def test_all_faults_are_listed_together():
-    with pytest.raises(ConfigError, match=r"epochs >= 1, got 0; .*lr > 0, got -1; .*seed >= 0, got -1; "):
+    with pytest.raises(ConfigError, match=r"`epochs` >= 1, got 0; .*`lr` > 0, got -1; .*`seed` >= 0, got -1; "):
         Settings(epochs=0, seed=-1, lr=-1)
-    with pytest.raises(ConfigError, match=r"Expected epochs >= 1, got 0; choose another value\.$"):
+    with pytest.raises(ConfigError, match=r"Expected `epochs` >= 1, got 0; choose another value\.$"):
         TrainingSettings(epochs=0)
 
 
 def test_settings_of_another_class_are_refused():
-    with pytest.raises(ConfigError, match=r"no temperature with the pooling 'mean', got 0.1; .* 'smoothed-max'"):
+    with pytest.raises(ConfigError, match=r"no `temperature` with the pooling 'mean', got 0.1; .* 'smoothed-max'"):
         Settings(pooling="mean", temperature=0.1)
     for name, value in (("state_start", "exact"), ("state_refresh", 2)):
-        with pytest.raises(ConfigError, match=rf"no {name} with the estimator 'exact', got {value!r}; .* 'vrsp'"):
-            Settings(estimator="exact", **{name: value})
-    with pytest.raises(ConfigError, match=r"no hidden with the encoder 'resnet20', got \(4,\); .* 'mlp'"):
+        for other in ("exact", "minibatch"):
+            text = rf"no `{name}` with the estimator '{other}', got {value!r}; it belongs to 'vrsp'\.$"
+            with pytest.raises(ConfigError, match=text):
+                Settings(estimator=other, **{name: value})
+    with pytest.raises(ConfigError, match=r"no `hidden` with the encoder 'resnet20', got \[4\]; .* 'mlp'"):
         Settings(hidden=[4]).resolve((3, 32, 32))
-    with pytest.raises(ConfigError, match="no norm with the encoder 'mlp'"):
+    with pytest.raises(ConfigError, match="no `norm` with the encoder 'mlp'"):
         Settings(norm="batch").resolve((5,))
+
+
+class Fixed(SmoothedMaxPooling):
+    def __init__(self, in_features, **options):
+        super().__init__(in_features, **options)
+
+
+def test_a_class_is_given_what_its_constructor_names():
+    with pytest.raises(ConfigError, match="no `temperature`"):
+        Settings(pooling=f"{Fixed.__module__}.Fixed", temperature=0.5)
+    Settings(pooling=f"{Fixed.__module__}.Fixed", pooling_args={"temperature": 0.5})
 
 
 class Warm:

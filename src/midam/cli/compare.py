@@ -39,6 +39,8 @@ _NOT_HERE = {
         "estimator",
         "objective",
         "pooling_args",
+        "estimator_args",
+        "objective_args",
         "temperature",
         "seed",
         "lr",

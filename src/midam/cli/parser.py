@@ -19,13 +19,9 @@ DATA = (
     ".npz, .csv, .tsv or .parquet file"
 )
 SETTINGS = Settings.names()
-_FLAGS = [found.name for found in describe_settings() if found.kind is bool]
-_LISTS = {
-    found.name: kind
-    for found in describe_settings()
-    for kind in (found.kind, *get_args(found.kind))
-    if get_origin(kind) is list
-}
+_KINDS = {setting.name: setting.kind for setting in describe_settings()}
+_FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
+_LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_args(kind)) if get_origin(part) is list}
 
 # From the parser's wording to the form of our own messages.
 _PLAIN = [
@@ -68,8 +64,9 @@ class Parser(ArgumentParser):
 
 def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> None:
     """Add settings to the options, those of a room as a group."""
+    described = [setting for setting in describe_settings() if setting.name in names]
     for room, (title, _) in rooms().items():
-        found = [setting for setting in describe_settings() if setting.room == room and setting.name in names]
+        found = [setting for setting in described if setting.room == room]
         if not found:
             continue
         group = parser.add_argument_group(f"{room} settings", title)

@@ -134,15 +134,13 @@ def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
         return f"Expected a known setting, got {name!r}; {nearest(name, room.model_fields)}"
     field, value = room.model_fields[str(name)], found["input"]
     what = "" if found["type"] in _RANGE_FAULTS and not place else f" as {_wanted(field.annotation)}"
-    got = (
-        f"{list(value)}"
-        if isinstance(value, tuple)
-        else f"{value!r}{f' as entry {int(place[0]) + 1}' if place else ''}"
-    )
+    got = str(list(value)) if isinstance(value, tuple) else repr(value)
+    if place and isinstance(place[0], int) and not isinstance(value, tuple):
+        got += f" as entry {place[0] + 1}"
     advice = "choose another value."
     if found["type"] == "literal_error" and isinstance(value, str):
         advice = nearest(value, _choices(field.annotation))
-    return f"Expected {name}{what}{_range(field)}, got {got}; {advice}"
+    return f"Expected `{name}`{what}{_range(field)}, got {got}; {advice}"
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:

@@ -75,10 +75,9 @@ class RunSettings(Room):
 
     @model_validator(mode="after")
     def _leave_training_bags(self) -> Self:
-        if self.val_fraction + self.test_fraction >= 1:
-            raise ConfigError(
-                f"Expected val_fraction + test_fraction < 1, got {self.val_fraction + self.test_fraction}; lower one."
-            )
+        total = self.val_fraction + self.test_fraction
+        if total >= 1:
+            raise ConfigError(f"Expected `val_fraction` + `test_fraction` < 1, got {total}; lower one.")
         return self
 
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":

@@ -65,12 +65,12 @@ class Settings(Room):
 
     def __init__(self, **values: Any) -> None:
         homes = _homes(type(self))
-        for name in values:
-            if name not in homes and name not in type(self).model_fields:
+        given = {name: value for name, value in values.items() if name in type(self).model_fields}
+        for name, value in values.items():
+            if name in homes:
+                given[homes[name]] = {**dict(given.get(homes[name], {})), name: value}
+            elif name not in given:
                 raise ConfigError(unknown_setting(name, homes))
-        given = {name: value for name, value in values.items() if name not in homes}
-        for name in set(values) & set(homes):
-            given[homes[name]] = {**dict(given.get(homes[name], {})), name: values[name]}
         super().__init__(**given)
 
     @model_validator(mode="after")
@@ -199,12 +199,13 @@ def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping
         value = getattr(room, setting)
         if value != type(room).model_fields[setting].default and not _takes(registry, name, parameter):
             owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
+            got = list(value) if isinstance(value, tuple) else value
             raise ConfigError(
-                f"Expected no {setting} with the {registry.kind} {name!r}, got {value!r}; it belongs to "
+                f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
                 f"{' and '.join(owners)}."
             )
 
 
 def _takes(registry: Registry, name: str, parameter: str) -> bool:
-    parameters = inspect.signature(registry.find(name)).parameters
-    return parameter in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    """Whether the thing is given a setting by that name, as `midam.registry.build` gives it."""
+    return parameter in inspect.signature(registry.find(name)).parameters

@@ -75,7 +75,9 @@ class TrainingSettings(Room):
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         if len(set(self.augment)) < len(self.augment):
-            raise ConfigError(f"Expected each name once in augment, got {', '.join(self.augment)}; remove the second.")
+            raise ConfigError(
+                f"Expected each name once in `augment`, got {', '.join(self.augment)}; remove the second."
+            )
         return self
 
     def decays(self, epoch: int) -> int:
