@@ -2,11 +2,12 @@
 
     python benchmarks/step_time.py --write
 
-Cases: 16 bags of 4 drawn instances, data in memory. `features-*`: 166 features an instance, one tanh layer as wide as
+Cases: 16 bags of 8 drawn instances, the default, data in memory. `features-*`: 166 features an instance, one tanh layer as wide as
 the input. `resnet20-attention`: patches of 32 x 32 x 3.
 
-- `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, as the trainer
-  does it (standardiser included). An epoch's draws are made at once; their share of a step is added.
+- `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, by the very
+  parts that `midam fit` trains with its default settings: features are standardized once, in memory, images at each
+  step. An epoch's draws are made at once; their share of a step is added.
 - `midam-compiled`: the same, network, estimator and objective through torch.compile (the optimizer is fused already).
 - `libauc`: LibAUC 2.0.1's loss, optimizer and network, in its loop over bags (`MIL_sampling`); its bags are chosen
   beforehand, its features are standardised beforehand.
@@ -33,11 +34,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import midam
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, SampledBatch, sampled_batches
 from midam.data.sampling import BagSampler
-from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.config import FitConfig, from_dict
 from midam.train.step import train_step
+from midam.train.training import Training, build_training
 from peers import load_libauc
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "step_time.md"
@@ -48,6 +48,7 @@ CASES = {
 }
 MEMBERS = ("midam", "midam-compiled", "libauc", "bare")
 BAGS, BAG_SIZE = 96, 40
+INSTANCES = 4
 WARM_UP = 10
 
 Step = Callable[[], object]
@@ -60,42 +61,44 @@ def make_bags(shape: tuple[int, ...]) -> Bags:
     return Bags.from_list(list(rows), labels=[i % 2 for i in range(BAGS)])
 
 
-def make_method(pooling: str, bags: Bags) -> tuple[FitConfig, MethodParts, torch.optim.Optimizer]:
-    """The parts that the trainer builds, and LibAUC's optimizer settings in torch's optimizer."""
-    image = len(bags.instance_shape) > 1
-    config = from_dict({"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": "resnet20" if image else "mlp"})
-    method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
-    method.model.train()
-    return config, method, build_optimizer(config, method.model, method.objective)
+def make_training(pooling: str, bags: Bags) -> Training:
+    """What the trainer trains, and LibAUC's optimizer settings in torch's optimizer."""
+    encoder = "resnet20" if len(bags.instance_shape) > 1 else "mlp"
+    given = {"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": encoder, "num_instances": INSTANCES}
+    training = build_training(from_dict(given), bags)
+    training.trained.train()
+    return training
 
 
 def make_sampler(bags: Bags, *, num_instances: int | None) -> BagSampler:
     return BagSampler(bags.require_labels(), bags.sizes, num_instances=num_instances)
 
 
-def endless(bags: Bags) -> Iterator[SampledBatch]:
+def endless(training: Training) -> Iterator[Any]:
     """The trainer's batches, epoch after epoch."""
-    reader, sampler = InstanceReader(bags), make_sampler(bags, num_instances=4)
-    labels = torch.from_numpy(bags.require_labels()).float()
     while True:
-        yield from sampled_batches(reader, sampler, labels)
+        yield from training.batches()
 
 
 def midam_step(pooling: str, bags: Bags, *, compiled: bool) -> Step:
-    _, method, optimizer = make_method(pooling, bags)
-    batches = endless(bags)
+    training = make_training(pooling, bags)
+    batches = endless(training)
     if compiled:
-        method.estimator.compile()
-        method.objective.compile()
-    return lambda: train_step(method.model, method.estimator, method.objective, optimizer, next(batches))
+        training.estimator.compile()
+        training.objective.compile()
+    parts = training.trained, training.estimator, training.objective, training.optimizer
+    return lambda: train_step(*parts, next(batches))
 
 
 def bare_step(pooling: str, bags: Bags) -> Step:
-    _, method, optimizer = make_method(pooling, bags)
-    x = next(endless(bags)).x
+    training = make_training(pooling, bags)
+    x = next(endless(training)).x
+    if training.trained.standardizer is not None:
+        x = training.trained.standardizer(x)
+    model, optimizer = training.trained, training.optimizer
 
     def step() -> None:
-        z, v = method.model.pooling(method.model.encoder(x))
+        z, v = model.pooling(model.encoder(x))
         optimizer.zero_grad()
         (z.sum() + v.sum() if v.shape[1] else z.sum()).backward()
         optimizer.step()
@@ -115,7 +118,7 @@ def libauc_step(pooling: str, bags: Bags) -> Step:
     labels = torch.from_numpy(bags.require_labels()).float()
     sampler = make_sampler(bags, num_instances=None)
     draws = iter([index for _ in range(500) for index in sampler.epoch().bags])
-    sample: dict[str, Any] = {"model": model, "instance_batch_size": 4, "mode": "att" if attention else "exp"}
+    sample: dict[str, Any] = {"model": model, "instance_batch_size": INSTANCES, "mode": "att" if attention else "exp"}
 
     def step() -> None:
         index = next(draws)
@@ -143,7 +146,7 @@ def _libauc_network(peer: Any, shape: tuple[int, ...], *, attention: bool) -> to
 
 def draw_share(bags: Bags) -> float:
     """Milliseconds that the draws of an epoch cost each of its steps; median of 50 epochs."""
-    sampler = make_sampler(bags, num_instances=4)
+    sampler = make_sampler(bags, num_instances=INSTANCES)
     return statistics.median(_timed(sampler.epoch) for _ in range(50)) / sampler.steps_per_epoch
 
 

@@ -260,7 +260,7 @@ def test_track_is_reduce_moving_average_and_weights_in_one(masked: bool) -> None
     mask = torch.tensor([[True] * 4, [True, True, False, False], [True] * 3 + [False]]) if masked else None
     gamma0 = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
     low = z if mask is None else z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
-    got_l, got_r, got_w = track(low, v, l_old, r_old, gamma0=gamma0, mask=mask)
+    got_l, got_r, got_w = track(low, v, l_old, r_old, rate=rate_of(gamma0), mask=mask)
     sample = reduce(z, v, mask=mask)
     want_l, want_r = moving_average(l_old[:, 0], r_old, sample.l, sample.r, gamma0=gamma0[:, 0])
     torch.testing.assert_close((got_l[:, 0], got_r), (want_l, want_r), rtol=1e-9, atol=1e-12)

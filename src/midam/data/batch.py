@@ -195,7 +195,7 @@ class SampledBatch:
         Positions of the bags in the training set (rows of the tracked state).
     labels : Tensor [K]
         0 or 1.
-    sizes : Tensor [K], int64
+    sizes : Tensor [K]
         True bag sizes n_i.
     mask : Tensor [K, B], bool, optional
         True for slots that hold an instance; None: all do.
@@ -203,6 +203,8 @@ class SampledBatch:
         Correction of weighted draws, see `midam.functional.logmean.importance_logits`.
     class_weights : ClassWeights, optional
         Of the labels, in the dtype of the scores; None: the objective works them out.
+    may_be_whole : bool
+        False: each bag is larger than its draw.
     """
 
     x: Tensor
@@ -212,6 +214,7 @@ class SampledBatch:
     mask: Tensor | None = None
     log_ratio: Tensor | None = None
     class_weights: ClassWeights | None = None
+    may_be_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -305,10 +308,11 @@ def sampled_batches(
     step_labels, weights = labels[index], _class_weights(plan, labels)
     masks = [None] * steps if plan.mask.all() else plan.mask.to(reader.device).unbind()
     ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
-    parts = zip(index.unbind(), step_labels.unbind(), sizes.to(reader.device).unbind(), masks, ratios)
+    small = bool((sizes <= plan.slots.shape[-1]).any())
+    parts = zip(index.unbind(), step_labels.unbind(), sizes.to(reader.device, labels.dtype).unbind(), masks, ratios)
     with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
         for _, (bags, of_bags, counts, mask, ratio), x in read:
-            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, class_weights=weights)
+            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, weights, small)
 
 
 def whole_batches(
@@ -323,4 +327,5 @@ def whole_batches(
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights:
     """Those of each batch of an epoch: all have the same layout, positives first."""
-    return class_weights(labels[plan.bags[0, : plan.bags.shape[1] // plan.parts].to(labels.device)])
+    of_one = plan.bags[0, : plan.bags.shape[1] // plan.parts]
+    return class_weights(labels[of_one.to(labels.device)])._replace(both=None)

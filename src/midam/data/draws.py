@@ -103,13 +103,15 @@ def uniform_slots(
     shape = np.shape(sizes)
     size = np.asarray(sizes, dtype=np.int64).reshape(-1)
     drawn = np.minimum(size, num_instances)
+    short = bool((drawn < num_instances).any())
     # An undrawn place holds the largest int64: it matches no position and sorts last.
     slots = np.full((len(size), num_instances), np.iinfo(np.int64).max)
     for number in range(num_instances):
         last = np.maximum(size - drawn + number, 0)
         candidate = rng.integers(0, last, endpoint=True)
         seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
-        slots[:, number] = np.where(number < drawn, np.where(seen, last, candidate), slots[:, number])
+        found = np.where(seen, last, candidate)
+        slots[:, number] = np.where(number < drawn, found, slots[:, number]) if short else found
     slots.sort(axis=1)
     mask = np.arange(num_instances) < drawn[:, None]
     slots[~mask] = 0

@@ -312,24 +312,19 @@ def linearize(
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
-    apply: Any = _Linearize.apply
-    out: tuple[Tensor, Tensor] = apply(z, v, l, r, w)
-    return out
-
-
-class _Linearize(torch.autograd.Function):
-    # No setup_context: torch then binds the arguments through inspect.signature, at each call.
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, E741, PLR0917
-        ctx.save_for_backward(v, r, w)
-        return l.clone(), r.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_l: Tensor, grad_r: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        v, r, w = ctx.saved_tensors
-        grad_z, grad_v = cotangents(v, r.unsqueeze(1), w, grad_l.unsqueeze(1), grad_r.unsqueeze(1))
-        return grad_z, grad_v, None, None, None
+    weighted = w * z
+    l_hat = weighted.sum(dim=1)
+    if v.shape[-1] == 0:
+        r_hat = r
+    else:
+        pull = (v.detach() - r.unsqueeze(1)) * weighted.unsqueeze(-1)
+        r_hat = (pull + w.unsqueeze(-1) * v).sum(dim=1)
+    # The sums carry the gradient of the point to the sample; their values are those of the point.
+    with torch.no_grad():
+        l_hat.copy_(l)
+        if r_hat is not r:
+            r_hat.copy_(r)
+    return l_hat, r_hat
 
 
 def _mix(a: Tensor, r_a: Tensor, b: Tensor, r_b: Tensor) -> tuple[Tensor, Tensor]:

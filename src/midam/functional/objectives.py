@@ -19,11 +19,16 @@ Domain = Literal["nonnegative", "real"]
 
 
 class ClassWeights(NamedTuple):
-    """Averaging weights of the two classes: `positive` [K], `negative` [K]; `both` [] is 1 if both are there."""
+    """Averaging weights of the two classes.
+
+    `positive` [K], `negative` [K], `contrast` [K] the second minus the first; `both` [] is 1 if both classes are there,
+    0 if not, None where it is known that they are.
+    """
 
     positive: Tensor
     negative: Tensor
-    both: Tensor
+    contrast: Tensor
+    both: Tensor | None
 
 
 class MinMax(NamedTuple):
@@ -52,7 +57,8 @@ def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> Clas
     negative = 1 - positive
     n_positive, n_negative = positive.sum(), negative.sum()
     both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
-    return ClassWeights(positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1), both)
+    positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)
+    return ClassWeights(positive, negative, negative - positive, both)
 
 
 def minmax_auc(
@@ -93,10 +99,11 @@ def minmax_auc(
     >>> minmax_auc(h, class_weights(torch.tensor([1, 0])), a=one, b=zero, alpha=zero).loss.item()
     0.0
     """
-    positive, negative, both = weights
     to_a, to_b = h - a, h - b
-    scatter = torch.dot(positive * to_a, to_a) + torch.dot(negative * to_b, to_b)
-    gap = both * (torch.dot(negative - positive, h) + margin)
+    scatter = torch.dot(weights.positive * to_a, to_a) + torch.dot(weights.negative * to_b, to_b)
+    gap = torch.dot(weights.contrast, h) + margin
+    if weights.both is not None:
+        gap = weights.both * gap
     dual = alpha * (gap - 0.5 * alpha)
     return MinMax(torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0), gap.detach())
 

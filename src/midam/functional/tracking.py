@@ -5,9 +5,29 @@ step of the variance-reduced estimator takes it.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Rate(NamedTuple):
+    """Weight `gamma0` of a new sample, and the logarithms of what it leaves of the old state and gives to the new."""
+
+    gamma0: Tensor
+    log_old: Tensor
+    log_new: Tensor
+
+
+def rate_of(gamma0: Tensor) -> Rate:
+    """Rate of weights in (0, 1].
+
+    Examples
+    --------
+    >>> rate_of(torch.ones(1, 1)).log_old.item()
+    -inf
+    """
+    return Rate(gamma0, torch.log1p(-gamma0), torch.log(gamma0))
 
 
 def track(
@@ -16,7 +36,7 @@ def track(
     l_old: Tensor,
     r_old: Tensor,
     *,
-    gamma0: Tensor,
+    rate: Rate,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Advance the tracked statistic by a sample; returns it and the weights that linearize at it.
@@ -34,8 +54,8 @@ def track(
         Tracked log-mean weight; -inf for s = 0.
     r_old : Tensor [K, V]
         Tracked value.
-    gamma0 : Tensor [K, 1]
-        Weight of the sample, in (0, 1].
+    rate : Rate, of Tensor [K, 1] or [1, 1]
+        Weight of the sample.
     mask : Tensor [K, B], bool, or None
         True for the instances that exist.
 
@@ -47,17 +67,17 @@ def track(
     --------
     >>> none = torch.zeros(1, 0)
     >>> l, _, w = track(torch.zeros(1, 2), torch.zeros(1, 2, 0), torch.zeros(1, 1), none,
-    ...                 gamma0=torch.full((1, 1), 0.5), mask=None)
+    ...                 rate=rate_of(torch.full((1, 1), 0.5)), mask=None)
     >>> l.item(), w.tolist()
     (0.0, [[0.5, 0.5]])
     """
     log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
-    parts = torch.cat([l_old + torch.log1p(-gamma0), z + (torch.log(gamma0) - log_n)], dim=1)
+    parts = torch.cat([l_old + rate.log_old, z + (rate.log_new - log_n)], dim=1)
     top = parts.amax(dim=1, keepdim=True)
     share = torch.exp_(parts - top)
     total = share.sum(dim=1, keepdim=True)
     share /= total
-    w = share[:, 1:] / gamma0
+    w = share[:, 1:] / rate.gamma0
     if v.shape[-1] == 0:
         return top + total.log_(), r_old, w
     # Not einsum: autocast would take the sum in half precision.

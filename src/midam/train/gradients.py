@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from midam.data.batch import SampledBatch
 from midam.errors import ConfigError
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
-from midam.functional.tracking import track
+from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.scorer import BagOutput, BagScorer
 
 Schedule = Literal["constant", "warmup"]
@@ -72,6 +72,9 @@ class Estimator(nn.Module):
                 f"Expected a smooth pooling for the estimator {self.name!r}, got {model.pooling.name!r}; use the "
                 "estimator 'minibatch', or 'exact', which back-propagates the maximal instance alone."
             )
+
+    def start_epoch(self) -> None:
+        """Prepare for the steps of an epoch."""
 
     def commit(self, loss: Tensor) -> None:
         """Write the proposed state, unless the loss [] is not finite; of M stacked scorers the losses are [M]."""
@@ -152,6 +155,8 @@ class VarianceReduced(Estimator):
         self.register_buffer("bag_state", torch.zeros(num_bags, 2 + value_size))
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
         self._proposed: tuple[Tensor, Tensor, Tensor] | None = None
+        self._all_visited = False
+        self._constant = 1.0, rate_of(torch.ones(1, 1))
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
@@ -159,15 +164,15 @@ class VarianceReduced(Estimator):
         with torch.no_grad():
             old = self.bag_state.index_select(0, batch.index)
             visits, l_old, r_old = old[:, :1], old[:, 1:2], old[:, 2:]
-            gamma0 = self._rate(visits, batch, drawn=z.shape[1])
-            l, r, w = track(z, v, l_old, r_old, gamma0=gamma0, mask=batch.mask)  # noqa: E741
+            rate = self._rate(visits, batch, drawn=z.shape[1])
+            l, r, w = track(z, v, l_old, r_old, rate=rate, mask=batch.mask)  # noqa: E741
             self._proposed = batch.index, old, torch.cat([visits + 1, l, r], dim=1)
             if self.lag:
-                l, r, w = self._lagged(z, old, self._proposed[2], fresh=gamma0 >= 1, mask=batch.mask)  # noqa: E741
+                fresh = rate.gamma0 >= 1
+                l, r, w = self._lagged(z, old, self._proposed[2], fresh=fresh, mask=batch.mask)  # noqa: E741
         l_hat, r_hat = linearize(z, v, l.squeeze(1), r, w)
         return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
 
-    @torch.no_grad()
     def commit(self, loss: Tensor) -> None:
         """Write the proposed rows of the state, unless the loss is not finite."""
         if self._proposed is None:
@@ -188,16 +193,25 @@ class VarianceReduced(Estimator):
         state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
         self.bag_state.index_copy_(0, index, state)
 
-    def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Tensor:
+    def start_epoch(self) -> None:
+        """Look whether each bag has been visited: a step then need not."""
+        self._all_visited = bool((self.bag_state[:, 0] > 0).all())
+
+    def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Rate:
+        fresh_whole = self.fresh_whole and batch.log_ratio is None and batch.may_be_whole
+        if self._all_visited and not fresh_whole and self.state_schedule == "constant":
+            if self._constant[0] != self.state_rate:
+                self._constant = self.state_rate, rate_of(visits.new_full((1, 1), self.state_rate))
+            return self._constant[1]
         if self.state_schedule == "warmup":
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
         else:
             gamma0 = torch.full_like(visits, self.state_rate)
         if self.fresh_first:
             gamma0.masked_fill_(visits == 0, 1.0)
-        if self.fresh_whole and batch.log_ratio is None:
+        if fresh_whole:
             gamma0.masked_fill_(batch.sizes.unsqueeze(1) <= drawn, 1.0)
-        return gamma0
+        return rate_of(gamma0)
 
     def _lagged(
         self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None

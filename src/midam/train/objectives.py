@@ -88,7 +88,6 @@ class Objective(nn.Module):
         """What the loss sees of the bags, [K]: scores or logits."""
         return output.score if self.squash else output.logit
 
-    @torch.no_grad()
     def commit(self, loss: Tensor) -> None:
         """Write what the last batch proposed, unless its loss is not finite."""
         if not self._proposed:
@@ -103,7 +102,10 @@ class Objective(nn.Module):
 
     def remembered(self, name: str) -> Tensor:
         """Buffer of this name."""
-        return self.get_buffer(name)
+        found = self._buffers[name]
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def set_rate(self, name: str, value: float) -> None:
         """Set one of `rates`."""

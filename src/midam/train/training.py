@@ -115,6 +115,7 @@ class Training:
 
     def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
         """Batches of the next epoch; close it to end the threads that read ahead."""
+        self.estimator.start_epoch()
         return (whole_batches if self.estimator.whole else sampled_batches)(self._reader, self.sampler, self._labels)
 
     def rates(self, falls: int) -> dict[str, float]:
