@@ -10,11 +10,7 @@ import torch
 from tests.integration.commands import finish, rows, start, stop_after, table
 
 from midam.cli import main
-from midam.errors import RunStoppedError
-from midam.runs.fit import fit_run
-from midam.runs.folder import RunFolder
 from midam.train.checkpoint import load_checkpoint
-from midam.train.config import FitConfig
 
 EPOCHS = 60
 METHODS = {
@@ -146,47 +142,9 @@ def test_a_finished_run_is_rewritten_the_same(whole_runs):
         assert (whole / name).read_bytes() == before[name], name
 
 
-def test_a_run_from_before_there_were_members_is_applied_and_goes_on(tmp_path, capsys):
-    data = table(tmp_path / "t.csv")
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    command = ["fit", str(data), "--epochs", "3", "--select", "best", "--members", "1", "--scaling", "linear", "--out"]
-    assert main([*command, str(whole)]) == 0
-    config = FitConfig(epochs=3, select="best", members=1, scaling="linear")
-    with pytest.raises(RunStoppedError):
-        fit_run(str(data), config, RunFolder(run), on_epoch=stop_after_two)
-    capsys.readouterr()
-    for folder in (whole, run):
-        make_format_1(folder)
-    scores = [tmp_path / "old.csv", tmp_path / "new.csv"]
-    assert main(["predict", str(whole), str(data), "--out", str(scores[0])]) == 0
-    assert main(["fit", "--resume", str(run)]) == 0
-    assert main(["predict", str(run), str(data), "--out", str(scores[1])]) == 0
-    assert scores[0].read_bytes() == scores[1].read_bytes()
-    assert (run / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
-    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
-
-
 def stop_after_two(row, _):
     if row["epoch"] == 2:
         raise KeyboardInterrupt
-
-
-def make_format_1(run: Path) -> None:
-    """Rewrite the files of a run of one member, linearly scaled, as they were before there was a choice."""
-    lines = (run / "config.yaml").read_text().splitlines(keepends=True)
-    (run / "config.yaml").write_text("".join(line for line in lines if not line.startswith(("members:", "scaling:"))))
-    for path in run.rglob("*.pt"):
-        content = torch.load(path, weights_only=True)
-        content["format"] = 1
-        for holder in (content, content.get("trainer", {})):
-            if "model" in holder:
-                holder["model"] = {name.removeprefix("members.0."): part for name, part in holder["model"].items()}
-        if "config" in content:
-            del content["config"]["members"], content["config"]["scaling"]
-        if "trainer" in content:
-            (part,) = content["trainer"].pop("members")
-            content["trainer"] |= part
-        torch.save(content, path)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from midam.errors import CheckpointError
-from midam.train.checkpoint import FORMAT, load_checkpoint, save_checkpoint, write_bytes
+from midam.train.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 
 CONTENT = {"weights": torch.arange(2000, dtype=torch.float32), "epoch": 3, "name": "run", "rows": [{"a": None}]}
 
@@ -80,7 +80,7 @@ def _is_refused(path):
 @pytest.mark.parametrize("wrap", ["torch", "torch-legacy", "pickle"])
 def test_a_pickle_with_code_does_not_run(wrap, tmp_path):
     made, path = tmp_path / "made", tmp_path / "c.pt"
-    content = {"format": 1, "weights": Bomb(made)}
+    content = {"format": FORMAT, "weights": Bomb(made)}
     if wrap == "pickle":
         path.write_bytes(pickle.dumps(content))
     else:
@@ -102,7 +102,7 @@ def test_foreign_newer_and_incomplete_files_are_told_apart(tmp_path):
     with pytest.raises(CheckpointError, match="of midam"):
         load_checkpoint(path)
     torch.save({"format": FORMAT + 1}, path)
-    with pytest.raises(CheckpointError, match="newer midam"):
+    with pytest.raises(CheckpointError, match="format 3, got 4"):
         load_checkpoint(path)
     save_checkpoint(path, {"model": {}})
     with pytest.raises(CheckpointError, match="of midam"):
@@ -116,9 +116,3 @@ def test_a_failed_write_keeps_the_old_file_and_names_it(path):
         save_checkpoint(path, {"epoch": 4})
     assert caught.value.filename == str(path)
     assert path.read_bytes() == before
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file/x"):
-        write_bytes(tmp_path / "file" / "x", b"1")

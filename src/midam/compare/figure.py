@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from midam.files import write_bytes
 from midam.report.figures import BLUE, GREY, ORANGE
-from midam.train.checkpoint import write_bytes
 
 _DPI = 150
 

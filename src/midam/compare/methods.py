@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from midam.compare.baselines import BASELINES, Runner
 from midam.compare.peers import PEERS, check_peer
-from midam.errors import ConfigError
+from midam.errors import ConfigError, nearest
 from midam.train.config import FitConfig, from_dict, to_dict
-from midam.train.method_names import method_names, method_settings, unknown_method
+from midam.train.method_names import method_names, method_settings
 
 DEFAULT = "midam"
 
@@ -70,8 +70,8 @@ def find_methods(names: list[str]) -> list[Method]:
     """
     known = known_methods()
     for name in names:
-        if name not in known:
-            raise ConfigError(unknown_method(name, known))
+        if name not in known and "+" not in name:
+            raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
         if names.count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
     if len(names) < 2:

@@ -18,11 +18,10 @@ Range: finite logits up to 1e30 in magnitude in float32, any V >= 0, bags of at 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 MAX_LAG_EXPONENT = 20.0
 
@@ -312,6 +311,7 @@ def linearize(
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
+    w, r = w.detach(), r.detach()
     weighted = w * z
     l_hat = weighted.sum(dim=1)
     if v.shape[-1] == 0:

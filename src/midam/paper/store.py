@@ -18,7 +18,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, DataNotFoundError
-from midam.train.checkpoint import write_bytes
+from midam.files import write_bytes
 from midam.train.config import FitConfig, to_dict
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.errors import ConfigError, RunExistsError
-from midam.train.checkpoint import write_bytes
+from midam.files import write_bytes
 
 
 @dataclass(frozen=True)

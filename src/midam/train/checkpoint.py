@@ -1,19 +1,18 @@
 """Checkpoints: one file that holds everything, written atomically, read without running code."""
 
 import io
-import os
 import pickle
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from midam.errors import CheckpointError
+from midam.files import write_bytes
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -32,30 +31,6 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
-def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; its `filename` is `path`, and the old file is left as it was.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        # Where nothing could be made there is nothing to remove, and the first error is the one to tell.
-        with suppress(OSError):
-            temporary.unlink()
-
-
 def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, Any]:
     """Read a checkpoint onto the CPU.
 
@@ -69,11 +44,7 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
     Raises
     ------
     CheckpointError
-        If there is none, or it is damaged, foreign, or of a newer format.
-
-    Notes
-    -----
-    A file of format 1 comes back in the form of format 2.
+        If there is none, or it is damaged, foreign, or of another format.
     """
     try:
         _check_sums(path)
@@ -87,27 +58,11 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
         ) from None
     if not isinstance(content, dict) or any(key not in content for key in ("format", *required)):
         raise CheckpointError(f"Expected a checkpoint of midam, got something else (in {path}); check the path.")
-    if content["format"] > FORMAT:
+    if content["format"] != FORMAT:
         raise CheckpointError(
-            f"Expected checkpoint format {FORMAT} or older, got {content['format']} (in {path}); install a newer midam."
+            f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
-    if content["format"] == 1:
-        _from_format_1(content)
     return content
-
-
-def _from_format_1(content: dict[str, Any]) -> None:
-    """Make the one scorer of a file written before there were members the only member, linearly scaled."""
-    content["format"] = FORMAT
-    if "config" in content:
-        content["config"] |= {"members": 1, "scaling": "linear"}
-    trainer = content.get("trainer", {})
-    for holder in (content, trainer):
-        if "model" in holder:
-            holder["model"] = {f"members.0.{name}": weight for name, weight in holder["model"].items()}
-    if trainer:
-        names = ("estimator", "objective", "optimizer", "sampler")
-        trainer["members"] = [{name: trainer.pop(name) for name in names}]
 
 
 def _check_sums(path: Path) -> None:
