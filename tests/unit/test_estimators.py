@@ -192,7 +192,7 @@ def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:
     assert_close(estimator(model, weighted).l, torch.log(0.5 * sample.l.exp() + 0.5))
 
 
-def test_lag_linearises_at_the_old_state_and_counts_clips() -> None:
+def test_lag_linearizes_at_the_old_state_and_counts_clips() -> None:
     model = make_model("attention")
     bags = make_bags()
     batch = sampled_batch(bags, [[0, 1, 2], [3, 4, 5]], index=[0, 2])
