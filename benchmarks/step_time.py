@@ -2,8 +2,8 @@
 
     python benchmarks/step_time.py --write
 
-Cases: 16 bags of 8 drawn instances, the default, data in memory. `features-*`: 166 features an instance, one tanh layer as wide as
-the input. `resnet20-attention`: patches of 32 x 32 x 3.
+Cases: 16 bags of 8 drawn instances, the default, data in memory. `features-*`: 166 features an instance, one tanh layer
+as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
 
 - `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, by the very
   parts that `midam fit` trains with its default settings: features are standardized once, in memory, images at each
@@ -48,7 +48,7 @@ CASES = {
 }
 MEMBERS = ("midam", "midam-compiled", "libauc", "bare")
 BAGS, BAG_SIZE = 96, 40
-INSTANCES = 4
+INSTANCES = FitConfig.num_instances
 WARM_UP = 10
 
 Step = Callable[[], object]

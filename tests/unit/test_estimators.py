@@ -28,7 +28,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
 from midam.functional.logmean import moving_average, point_weights, reduce
-from midam.functional.tracking import track
+from midam.functional.tracking import rate_of, track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
@@ -192,7 +192,7 @@ def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:
     assert_close(estimator(model, weighted).l, torch.log(0.5 * sample.l.exp() + 0.5))
 
 
-def test_lag_linearises_at_the_old_state_and_counts_clips() -> None:
+def test_lag_linearizes_at_the_old_state_and_counts_clips() -> None:
     model = make_model("attention")
     bags = make_bags()
     batch = sampled_batch(bags, [[0, 1, 2], [3, 4, 5]], index=[0, 2])

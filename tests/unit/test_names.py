@@ -42,7 +42,7 @@ def test_every_name_can_be_built(name):
 
 
 @pytest.mark.parametrize("name", ["midam-max", "ce-vrsp-max", "dam-point-max"])
-def test_a_maximum_is_neither_tracked_nor_linearised(name):
+def test_a_maximum_is_neither_tracked_nor_linearized(name):
     with pytest.raises(ConfigError, match="Expected a known method"):
         method_settings(name)
 
@@ -50,3 +50,10 @@ def test_a_maximum_is_neither_tracked_nor_linearised(name):
 def test_the_nearest_name_is_suggested():
     with pytest.raises(ConfigError, match="did you mean 'midam-att'"):
         method_settings("midam-atn")
+
+
+def test_any_three_settings_are_a_name():
+    wanted = {"pooling": "collections.OrderedDict", "estimator": "exact", "objective": "pairwise"}
+    assert method_settings("pairwise+exact+collections.OrderedDict") == wanted
+    with pytest.raises(ConfigError, match="Expected a known estimator, got 'exakt'; did you mean 'exact'"):
+        method_settings("pairwise+exakt+mean")

@@ -11,7 +11,9 @@ from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.train.average import reported_weights
 from midam.train.config import FitConfig
+from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer, make_fabric
+from midam.train.training import build_training
 
 
 def make_bags(number=24, *, seed=0, width=5, shift=2.0, ids=None):
@@ -306,3 +308,49 @@ def test_fewer_bags_than_a_batch_asks_for_warn_and_train():
 def test_a_device_that_is_not_here_is_refused():
     with pytest.raises(ConfigError, match="CUDA"):
         make_fabric(make_config(accelerator="cuda"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dropout": 0.3}, {"estimator": "exact", "objective": "bce"}, {"pooling": "smoothed-max", "hidden": [6, 4]}],
+    ids=str,
+)
+def test_a_loop_of_your_own_trains_the_very_method(settings):
+    bags, config = make_bags(), make_config(members=1, epochs=2, **settings)
+    trainer = Trainer(config, bags)
+    training = build_training(config, bags)
+    for epoch in range(config.epochs):
+        trainer.train_epoch()
+        with training.epoch(epoch) as batches:
+            for batch in batches:
+                loss = training.objective(training.estimator(training.trained, batch), batch.labels, index=batch.index)
+                training.optimizer.zero_grad()
+                loss.backward()
+                training.optimizer.step()
+                training.objective.commit(loss.detach())
+                training.estimator.commit(loss.detach())
+        expected = trainer.members[0].model.state_dict()
+        found = training.model.state_dict()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("pooling", ["embedding-attention", "attention", "smoothed-max"])
+@pytest.mark.parametrize("objective", ["minmax-auc", "bce"])
+def test_the_reported_auroc_is_that_of_the_scores_that_the_loss_saw(pooling, objective):
+    bags, config = make_bags(), make_config(pooling=pooling, objective=objective, members=1, epochs=2)
+    training, seen = build_training(config, bags), []
+    loss = type(training.objective).loss
+
+    def watched(own, h, labels, **others):
+        seen.append((h.detach().clone(), labels))
+        return loss(own, h, labels, **others)
+
+    training.objective.loss = watched.__get__(training.objective)
+    result = training.train_epoch(0)
+    scores, labels = (torch.cat(column).double().numpy() for column in zip(*seen))
+    assert result.auroc == [auroc(labels, scores)]
+    trial = Trial(np.arange(len(bags)), np.arange(2), seed=config.seed)
+    expected = Trainer(config, bags).train_epoch()["train_auroc"]
+    assert expected == result.auroc[0]
+    # Two of them, so that they are stacked.
+    assert [found.train_auroc[0] for found in train_trials(config, bags, [trial] * 2)] == [expected] * 2

@@ -66,7 +66,7 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """
     known = known_methods()
     for name in names:
-        if name not in known and "." not in name:
+        if name not in known and "." not in name and "+" not in name:
             raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
         if list(names).count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
@@ -78,7 +78,7 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
 def _find(name: str) -> ComparedMethod:
     if name == DEFAULT:
         return ComparedMethod(name, {})
-    if name in method_names():
+    if name in method_names() or "+" in name:
         return ComparedMethod(name, method_settings(name), tuned=True)
     made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
     return ComparedMethod(name, {}, baseline=made)

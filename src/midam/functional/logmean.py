@@ -1,4 +1,4 @@
-r"""The log-weighted mean of a bag: the one statistic beneath every pooling.
+r"""The log-weighted mean of a bag: the one statistic beneath almost every pooling.
 
 Instance j of a bag carries a logit ``z_j`` and a value ``v_j`` (a vector of width V, V = 0 where a pooling needs none).
 The bag's statistic is
@@ -14,15 +14,16 @@ are only ever exponentiated relative to their maximum.
 The gradient estimators of the paper (G1, G2, G3) differ only in the point at which the statistic is linearized; see
 `linearize`.
 
-Range: finite logits up to 1e30 in magnitude in float32, any V >= 0, bags of at least one instance.
+Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], of which `mask` [K, B] (bool, at least one true a row; all
+by default) says which slots hold an instance, and statistics `n` [K], `l` [K], `r` [K, V]. Range: finite logits up to
+1e30 in magnitude in float32, bags of at least one instance.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 MAX_LAG_EXPONENT = 20.0
 
@@ -36,21 +37,7 @@ class BagStatistic(NamedTuple):
 
 
 def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
-    """Statistic of K bags given as padded rows.
-
-    Parameters
-    ----------
-    z : Tensor [K, B]
-        Logits; finite wherever `mask` is true.
-    v : Tensor [K, B, V]
-        Values.
-    mask : Tensor [K, B], bool, optional
-        True for the instances that exist; at least one a row. Default: all.
-
-    Returns
-    -------
-    BagStatistic
-        ``n`` counts the true slots of `mask`, never the padded width. Differentiable in z and v.
+    """Statistic of K bags given as padded rows, differentiable in z and v; `n` counts what `mask` shows.
 
     Examples
     --------
@@ -72,23 +59,16 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Statistic of bags given as one flat array of instances.
+    """Statistic of bags given as one flat array of instances, differentiable in z and v.
 
     Parameters
     ----------
-    z : Tensor [M]
-        Finite logits.
-    v : Tensor [M, V]
-        Values.
+    z, v : Tensor [M], Tensor [M, V]
+        Logits and values.
     segment : Tensor [M], int64
         Bag of each instance, in [0, num_bags).
     num_bags : int
         Number of bags K. A bag without an instance gets the identity (0, -inf, 0).
-
-    Returns
-    -------
-    BagStatistic
-        Differentiable in z and v.
 
     Examples
     --------
@@ -108,17 +88,7 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
 
 
 def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Statistic of the union of two disjoint parts of each bag.
-
-    Parameters
-    ----------
-    first, second : BagStatistic
-        Parts of the same K bags; a part may be the identity (0, -inf, 0).
-
-    Returns
-    -------
-    BagStatistic
-        Equal, up to rounding, to the statistic of the parts together.
+    """Statistic of the union of two disjoint parts of each bag, of which either may be empty.
 
     Examples
     --------
@@ -150,18 +120,8 @@ def moving_average(
 ) -> tuple[Tensor, Tensor]:
     """Move the average of the paper (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
 
-    Parameters
-    ----------
-    l_old, l_new : Tensor [K]
-        Log weights; the old one may be -inf (s = 0).
-    r_old, r_new : Tensor [K, V]
-        Values.
-    gamma0 : Tensor [K]
-        Weight of the new sample, in (0, 1]; at 1 the old state is forgotten.
-
-    Returns
-    -------
-    l, r : Tensor [K], Tensor [K, V]
+    `gamma0` [K], in (0, 1], is the weight of the new sample: at 1 the old state, whose l may be -inf, is forgotten. It
+    is the plain form of `midam.functional.tracking.track`.
 
     Examples
     --------
@@ -174,21 +134,11 @@ def moving_average(
 
 
 def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
-    """Logits of a weighted sample, corrected so that its statistic estimates the whole bag's.
+    """Logits of a weighted sample, corrected so that its statistic estimates the whole bag's: ``z - log_ratio``.
 
-    Parameters
-    ----------
-    z : Tensor [K, B]
-        Logits of the instances drawn.
-    log_ratio : Tensor [K, B]
-        ``log(n q_j)`` for draws with replacement from probabilities q; ``log(n pi_j / B)`` for draws without
-        replacement with inclusion probabilities pi.
-
-    Returns
-    -------
-    Tensor [K, B]
-        ``z - log_ratio``. The sample's exp(l) and exp(l) r are then unbiased for the bag's; l, r and the bag's score
-        keep a bias of order 1/B.
+    `log_ratio` [K, B] is ``log(n q_j)`` for draws with replacement from probabilities q, and ``log(n pi_j / B)`` for
+    draws without replacement with inclusion probabilities pi. The sample's exp(l) and exp(l) r are then unbiased for
+    the bag's; l, r and the bag's score keep a bias of order 1/B.
 
     Examples
     --------
@@ -206,26 +156,10 @@ def point_weights(
     mask: Tensor | None = None,
     max_exponent: float | None = None,
 ) -> Tensor:
-    """Weights ``w_j = exp(z_j - l) / n`` of a sample at the point l, without graph.
+    """Weights ``w_j = exp(z_j - l) / n`` [K, B] of a sample of n instances at the point l, without graph.
 
-    Parameters
-    ----------
-    z : Tensor [K, B]
-        Logits of the sample.
-    l : Tensor [K]
-        Log weight of the point.
-    n : Tensor [K]
-        Number of instances in the sample (or of the bag when the sample is a chunk of it).
-    mask : Tensor [K, B], bool, optional
-        True for the instances that exist; the others get weight 0.
-    max_exponent : float, optional
-        Upper bound on z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). Default: none, right
-        whenever the point was merged from the sample with weight gamma0, since then the weights sum to at most
-        1 / gamma0.
-
-    Returns
-    -------
-    Tensor [K, B]
+    `max_exponent` bounds z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). None is right
+    whenever the point was merged from the sample with weight gamma0, since then the weights sum to at most 1 / gamma0.
 
     Examples
     --------
@@ -248,20 +182,10 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
 
     Parameters
     ----------
-    v : Tensor [..., V]
-        Values of the instances.
-    r : Tensor [..., V]
-        Value of each instance's bag at the point (broadcastable).
-    w : Tensor [...]
-        Weights of `point_weights`.
-    grad_l : Tensor [...]
-        dL/dl of each instance's bag (broadcastable).
-    grad_r : Tensor [..., V]
-        dL/dr of each instance's bag (broadcastable).
-
-    Returns
-    -------
-    grad_z, grad_v : Tensor [...], Tensor [..., V]
+    v, w : Tensor [..., V], Tensor [...]
+        Values of the instances, and their `point_weights`.
+    r, grad_l, grad_r : Tensor [..., V], Tensor [...], Tensor [..., V]
+        Value of each instance's bag at the point, dL/dl and dL/dr of that bag (broadcastable).
 
     Examples
     --------
@@ -282,27 +206,10 @@ def linearize(
     r: Tensor,
     w: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`.
+    """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`, for weights w [K, B].
 
     Any differentiable loss of ``f2(l_hat, r_hat)`` has the value at the point and, under plain autograd, the
-    compositional gradient estimator of the sample. It can be differentiated once.
-
-    Parameters
-    ----------
-    z : Tensor [K, B]
-        Logits of the sample, graph attached.
-    v : Tensor [K, B, V]
-        Values of the sample, graph attached.
-    l : Tensor [K]
-        Log weight of the point; taken as a constant.
-    r : Tensor [K, V]
-        Value of the point; taken as a constant.
-    w : Tensor [K, B]
-        Weights of `point_weights`; taken as constants.
-
-    Returns
-    -------
-    l_hat, r_hat : Tensor [K], Tensor [K, V]
+    compositional gradient estimator of the sample. Point and weights are taken as constants.
 
     Examples
     --------
@@ -312,6 +219,7 @@ def linearize(
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
+    w, r = w.detach(), r.detach()
     weighted = w * z
     l_hat = weighted.sum(dim=1)
     if v.shape[-1] == 0:

@@ -39,14 +39,7 @@ class MinMax(NamedTuple):
 
 
 def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
-    """Weights that average over the positive and over the negative bags.
-
-    Parameters
-    ----------
-    labels : Tensor [K]
-        1 for positive bags, 0 for negative ones.
-    dtype : torch.dtype
-        Of the weights.
+    """Weights that average over the positive and over the negative bags of labels [K], 1 and 0.
 
     Examples
     --------
@@ -88,10 +81,6 @@ def minmax_auc(
     weight : {"paper", "pairwise"}
         F3 as printed, or doubled.
 
-    Returns
-    -------
-    MinMax
-
     Examples
     --------
     >>> h = torch.tensor([1.0, 0.0])
@@ -117,10 +106,8 @@ def dual_step(
 
     Parameters
     ----------
-    alpha : Tensor []
-        Dual variable.
-    gap : Tensor []
-        ``c + mean- h - mean+ h`` of the batch.
+    alpha, gap : Tensor []
+        Dual variable, and ``c + mean- h - mean+ h`` of the batch.
     dual_lr : float
         eta' in (0, 1].
     domain : {"nonnegative", "real"}
@@ -138,16 +125,9 @@ def dual_step(
 
 
 def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 1.0) -> Tensor:
-    """Mean of ``max(0, c - (h - h'))^2`` over all pairs of a positive h and a negative h'.
+    """Mean of ``max(0, c - (h - h'))^2`` over all pairs of a positive h and a negative h', c > 0.
 
-    Parameters
-    ----------
-    h : Tensor [K]
-        Bag scores.
-    weights : ClassWeights
-        Of the batch's labels; without one of the classes the loss is 0.
-    margin : float
-        c > 0.
+    Without one of the classes it is 0.
 
     Examples
     --------
@@ -161,14 +141,7 @@ def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 
 
 
 def bce(logit: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of bag logits, averaged over the batch.
-
-    Parameters
-    ----------
-    logit : Tensor [K]
-        Logits of the bag scores.
-    labels : Tensor [K]
-        1 for positive bags, 0 for negative ones.
+    """Binary cross-entropy of bag logits, averaged over the batch; labels [K] are 1 and 0.
 
     Examples
     --------

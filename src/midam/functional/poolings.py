@@ -11,8 +11,8 @@ r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) t
 | noisy-or                | 0              | log(1 - phi_j)     | 1 - exp(n r)                             |
 | noisy-and               | 0              | phi_j              | [s(a(r-b)) - s(-ab)] / [s(a(1-b)) - s(-ab)] |
 
-s is the logistic function. Scores lie in [0, 1]; each pooling that has one also offers the logit of its score,
-computed without the detour over the score where that would lose digits.
+s is the logistic function; l [K], r [K, V] and n [K] are the statistic of K bags. Scores lie in [0, 1]; each pooling
+that has one also offers the logit of its score, without the detour over the score where that would lose digits.
 """
 
 import math
@@ -25,19 +25,9 @@ _LOG_HALF = -math.log(2.0)
 
 
 def smoothed_max(l: Tensor, *, tau: Tensor | float) -> Tensor:  # noqa: E741
-    """Smoothed maximum ``tau l`` (eq. softpool).
+    """Smoothed maximum ``tau l`` (eq. softpool), in [max phi - tau log n, max phi].
 
-    Parameters
-    ----------
-    l : Tensor [K]
-        Log-mean weight of ``z = phi / tau``.
-    tau : float or Tensor
-        Temperature > 0, in units of the instance score. Valid down to 1e-3 for scores in [0, 1].
-
-    Returns
-    -------
-    Tensor [K]
-        In [max phi - tau log n, max phi].
+    The temperature tau > 0 is in units of the instance score; valid down to 1e-3 for scores in [0, 1].
 
     Examples
     --------
@@ -61,13 +51,6 @@ def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E7
 def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
     """Logarithm ``n r`` of the probability that no instance fires, from ``v = log(1 - phi)``; strictly negative.
 
-    Parameters
-    ----------
-    r : Tensor [K, 1]
-        Mean of log(1 - phi), <= 0.
-    n : Tensor [K]
-        Number of instances a bag.
-
     Examples
     --------
     >>> noisy_or_log_miss(torch.tensor([[-0.5]]), torch.tensor([4.0])).item()
@@ -79,21 +62,9 @@ def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
 
 
 def noisy_and(r: Tensor, *, a: Tensor, b: Tensor) -> Tensor:
-    """Noisy-and of the mean instance score (Kraus et al. 2016): a soft threshold at the learnable fraction b.
+    """Noisy-and of the mean instance score (Kraus et al. 2016): a soft threshold at the learnable fraction b in (0, 1).
 
-    Parameters
-    ----------
-    r : Tensor [K, 1]
-        Mean of phi, in [0, 1].
-    a : Tensor
-        Slope > 0.
-    b : Tensor
-        Threshold in (0, 1).
-
-    Returns
-    -------
-    Tensor [K]
-        In [0, 1]; 0 at r = 0 and 1 at r = 1.
+    Of slope a > 0; 0 where the mean r is 0, and 1 where it is 1.
 
     Examples
     --------

@@ -46,14 +46,10 @@ def track(
 
     Parameters
     ----------
-    z : Tensor [K, B]
-        Logits of the sample, very low where `mask` is false.
-    v : Tensor [K, B, V]
-        Values of the sample.
-    l_old : Tensor [K, 1]
-        Tracked log-mean weight; -inf for s = 0.
-    r_old : Tensor [K, V]
-        Tracked value.
+    z, v : Tensor [K, B], Tensor [K, B, V]
+        Logits, very low where `mask` is false, and values of the sample.
+    l_old, r_old : Tensor [K, 1], Tensor [K, V]
+        Tracked statistic; l is -inf for s = 0.
     rate : Rate, of Tensor [K, 1] or [1, 1]
         Weight of the sample.
     mask : Tensor [K, B], bool, or None

@@ -12,7 +12,7 @@ import torch
 from midam.errors import CheckpointError
 from midam.files import write_bytes
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

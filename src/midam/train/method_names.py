@@ -1,4 +1,4 @@
-"""Names of methods: `OBJECTIVE[-ESTIMATOR]-POOLING` is data, read here into settings.
+"""Names of methods, which are data that is read here into settings.
 
 | name | objective x estimator |
 |---|---|
@@ -6,14 +6,13 @@
 | `ce-mb-POOL`, `dam-mb-POOL` | the same x a sample's own pooling (minibatch) |
 | `ce-vrsp-POOL`, `midam-POOL` | the same x tracked state (vrsp) |
 | `ce-point-POOL`, `dam-point-POOL` | the same x the whole bag's point, a sample's gradient (exact-point) |
+| `OBJECTIVE+ESTIMATOR+POOLING` | any three, by the names or class paths of the settings |
 
-POOL is mean, max, smx, att, gated, emb, gm, nor or nand; the maximum is not smooth and admits whole bags and samples
-alone.
+POOL is mean, max, smx, att, gated, emb, gm, nor or nand.
 """
 
-import difflib
-
-from midam.errors import ConfigError
+from midam.errors import ConfigError, nearest
+from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS
 
 _POOLINGS = {
     "mean": "mean",
@@ -36,7 +35,6 @@ _PREFIXES = {
     "ce-point": ("exact-point", "bce"),
     "dam-point": ("exact-point", "minmax-auc"),
 }
-_NEED_SMOOTH = ("vrsp", "exact-point")
 
 
 def method_settings(name: str) -> dict[str, str]:
@@ -45,7 +43,7 @@ def method_settings(name: str) -> dict[str, str]:
     Parameters
     ----------
     name : str
-        Such as ``"midam-att"``, see `method_names`.
+        Such as ``"midam-att"``, see `method_names`, or ``"bce+vrsp+mypackage.MyPooling"``.
 
     Returns
     -------
@@ -62,16 +60,21 @@ def method_settings(name: str) -> dict[str, str]:
     >>> method_settings("dam-mb-smx")
     {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
     """
+    if name.count("+") == 2:
+        objective, estimator, pooling = name.split("+")
+        for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):
+            registry.check(part)
+        return {"pooling": pooling, "estimator": estimator, "objective": objective}
     known = method_names()
     if name not in known:
-        raise ConfigError(unknown_method(name, known))
+        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
     prefix, _, pool = name.rpartition("-")
     estimator, objective = _PREFIXES[prefix]
     return {"pooling": _POOLINGS[pool], "estimator": estimator, "objective": objective}
 
 
 def method_names() -> list[str]:
-    """All names that `method_settings` knows.
+    """All names that `method_settings` knows but those of three settings.
 
     Examples
     --------
@@ -82,12 +85,5 @@ def method_names() -> list[str]:
         f"{prefix}-{pool}"
         for prefix, (estimator, _) in _PREFIXES.items()
         for pool, pooling in _POOLINGS.items()
-        if pooling != "max" or estimator not in _NEED_SMOOTH
+        if POOLINGS.find(pooling).statistic.trackable or not ESTIMATORS.find(estimator).needs_trackable
     ]
-
-
-def unknown_method(name: str, known: list[str]) -> str:
-    """Message for an unknown method that names the nearest known one."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
-    return f"Expected a known method, got {name!r}; {hint}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from midam.errors import ConfigError
 from midam.functional import objectives as f
 from midam.nn.scorer import BagOutput
 from midam.nn.stack import Stack
+
+# A loss [], and new values of buffers by name.
+Proposal = tuple[Tensor, Mapping[str, Tensor]]
 
 
 class Objective(nn.Module):
@@ -44,9 +47,7 @@ class Objective(nn.Module):
         super().__init__()
         self._proposed: Mapping[str, Tensor] = {}
 
-    def loss(
-        self, h: Tensor, labels: Tensor, *, weights: f.ClassWeights, index: Tensor | None
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
         """Loss of a batch, and what it proposes.
 
         Parameters
@@ -143,7 +144,7 @@ class StackedObjective(Objective):
         if index is not None:
             rows.append((index % self._num_bags).view(count, -1))
 
-        def loss(one: Objective, h: Tensor, y: Tensor, i: Tensor | None = None) -> tuple[Tensor, Mapping[str, Tensor]]:
+        def loss(one: Objective, h: Tensor, y: Tensor, i: Tensor | None = None) -> Proposal:
             return one.loss(h, y, weights=f.class_weights(y, dtype=h.dtype) if weights is None else weights, index=i)
 
         total: Tensor
@@ -213,14 +214,7 @@ class MinMaxAUC(Objective):
         self.negative_center = nn.Parameter(torch.tensor(float(center_start)))
         self.register_buffer("dual", torch.zeros(()))
 
-    def loss(
-        self,
-        h: Tensor,
-        labels: Tensor,  # noqa: ARG002
-        *,
-        weights: f.ClassWeights,
-        index: Tensor | None,  # noqa: ARG002
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K], and the next alpha; it stays where a class is missing."""
         loss, gap = f.minmax_auc(
             h,
@@ -250,14 +244,7 @@ class PairwiseAUC(Objective):
         super().__init__()
         self.margin = _checked_margin(margin)
 
-    def loss(
-        self,
-        h: Tensor,
-        labels: Tensor,  # noqa: ARG002
-        *,
-        weights: f.ClassWeights,
-        index: Tensor | None,  # noqa: ARG002
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K]; nothing is proposed."""
         return f.pairwise_squared_hinge(h, weights, margin=self.margin), {}
 
@@ -268,14 +255,7 @@ class BCE(Objective):
     name = "bce"
     squash = False
 
-    def loss(
-        self,
-        h: Tensor,
-        labels: Tensor,
-        *,
-        weights: f.ClassWeights,  # noqa: ARG002
-        index: Tensor | None,  # noqa: ARG002
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels), {}
 

@@ -10,40 +10,16 @@ from midam.nn.pooling.noisy import NoisyAndPooling, NoisyOrPooling
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM, Statistic, Total
 from midam.registry import POOLINGS, build
 
-__all__ = [
-    "LOG_MEAN",
-    "MAXIMUM",
-    "AttentionPooling",
-    "EmbeddingAttentionPooling",
-    "GatedAttentionPooling",
-    "GeneralizedMeanPooling",
-    "MaxPooling",
-    "MeanPooling",
-    "NoisyAndPooling",
-    "NoisyOrPooling",
-    "Pooling",
-    "ScorePooling",
-    "SmoothedMaxPooling",
-    "Statistic",
-    "Total",
-    "make_pooling",
-    "upcast",
-]
+__all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "EmbeddingAttentionPooling", "GatedAttentionPooling"]
+__all__ += ["GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling", "NoisyOrPooling", "Pooling"]
+__all__ += ["ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "make_pooling", "upcast"]
 
 
 def make_pooling(name: str, in_features: int, *, squash: bool = True, **options: Any) -> Pooling:
     """Build a pooling by name or class path.
 
-    Parameters
-    ----------
-    name : str
-        A name of `midam.registry.POOLINGS`, or a class path.
-    in_features : int
-        Width of the encodings.
-    squash : bool
-        Where the pooling has this choice: pool probabilities (AUC objectives) or raw scores (cross-entropy).
-    **options
-        Keyword arguments of the pooling.
+    Where the pooling has the choice, `squash` says whether probabilities (AUC objectives) or raw scores (cross-entropy)
+    are pooled; `options` are its keyword arguments.
 
     Raises
     ------
