@@ -29,7 +29,7 @@ from midam.compare.peers import libauc_attention
 from midam.compare.statistics import corrected_interval
 from midam.data import catalog
 from midam.data.splits import stratified_folds
-from midam.evaluate.metrics import auroc
+from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
 

@@ -191,3 +191,17 @@ def _plugins(kind: str) -> dict[str, EntryPoint]:
         if of == kind:
             found[name] = point
     return found
+
+
+METRICS = Registry(
+    "metric",
+    {
+        "auroc": "midam.evaluate.ranking.auroc",
+        "auprc": "midam.evaluate.metrics.auprc",
+        "sensitivity": "midam.evaluate.metrics.sensitivity",
+        "specificity": "midam.evaluate.metrics.specificity",
+        "balanced_accuracy": "midam.evaluate.metrics.balanced_accuracy",
+        "f1": "midam.evaluate.metrics.f1",
+        "brier": "midam.evaluate.metrics.brier",
+    },
+)

@@ -169,6 +169,9 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
     _print_parts(console, parts)
     headline = result["headline"]
+    for metric in result[headline].get("metrics", ()):
+        values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
+        console.print(f"{escape(metric)}: {values}")
     for message in result[headline].get("warnings", []):
         console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
     label = {"new": "new bags", "train": "train bags (no test: the model has seen them)"}.get(

@@ -18,6 +18,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import summarize
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
+from midam.registry import METRICS
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instances import write_instance_scores
@@ -247,13 +248,28 @@ def predict_instances(
 
 
 def evaluate_run(
-    run: LoadedRun, bags: Bags, *, on_bags: Callable[[Sequence[int]], None] | None = None
+    run: LoadedRun,
+    bags: Bags,
+    *,
+    metrics: Sequence[str] = (),
+    on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> dict[str, Any]:
-    """Metrics of a run on labelled bags, told apart by what the run knows of each.
+    """Metrics of a run on labeled bags, told apart by what the run knows of each.
 
-    Bags that the run was made of are recognised by their content, whatever their id or file, and reported under their
+    Bags that the run was made of are recognized by their content, whatever their id or file, and reported under their
     split; every other bag is reported under "new". So a training bag never enters a test figure. New bags that share
     an id or a group (patient) with bags of the run are warned of.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        The model and what belongs to it.
+    bags : Bags
+        With labels.
+    metrics : sequence of str
+        Further metrics by name or class path, see `midam.evaluate.metrics.measure`.
+    on_bags : callable, optional
+        Called with the positions of bags that are done.
 
     Returns
     -------
@@ -267,6 +283,8 @@ def evaluate_run(
         If the bags have no labels.
     """
     labels = bags.require_labels()
+    for name in metrics:
+        METRICS.find(name)
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
@@ -280,6 +298,7 @@ def evaluate_run(
                 groups=None if bags.groups is None else bags.groups[inside],
                 threshold=run.threshold,
                 probabilities=None if probabilities is None else probabilities[inside],
+                metrics=metrics,
             )
     result["headline"] = next(name for name in ("new", "test", "val", "train") if name in result)
     return result

@@ -207,9 +207,7 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as empty:
-            # HDF5 does not take a full disk well: it fails again when the file is closed, and when the process ends.
-            os.posix_fallocate(empty.fileno(), 0, room)
+        _reserve(temporary, room)
         with _opened(h5py, temporary) as file:
             yield file
         with temporary.open("rb+") as written:
@@ -223,6 +221,15 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _reserve(path: Path, room: int) -> None:
+    """Take the room first: HDF5 fails on a full disk, again when the file is closed, and when the process ends."""
+    with path.open("wb") as empty:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(empty.fileno(), 0, room)
+        else:
+            empty.truncate(room)
 
 
 @contextmanager

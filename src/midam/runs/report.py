@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from midam import __version__
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.metrics import auroc, operating_point, summarize
+from midam.evaluate.metrics import operating_point, summarize
+from midam.evaluate.ranking import auroc
 from midam.files import write_json, write_text
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
