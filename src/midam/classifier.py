@@ -27,7 +27,7 @@ _OF_FILES = (
 
 
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Bag classifier that maximises AUC.
+    """Bag classifier that maximizes AUC.
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
     probabilities, chooses the operating point of `predict`, and, with ``select="best"``, the epoch.

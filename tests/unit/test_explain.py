@@ -19,7 +19,7 @@ from midam.explain.geojson import geojson_text
 from midam.explain.marks import place_marks
 from midam.explain.overlay import Map, draw_map
 from midam.explain.picture import draw_explanation
-from midam.explain.places import Patches, patches_of, rasterise, warn_of_estimate
+from midam.explain.places import Patches, patches_of, rasterize, warn_of_estimate
 from midam.explain.run import find_bags
 from midam.explain.sheet import pictures_of, shown
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
@@ -170,12 +170,12 @@ def test_rasterised_patches_are_where_a_loop_puts_them():
         sums[rows, columns] += value
         counts[rows, columns] += 1
     with np.errstate(invalid="ignore"):
-        np.testing.assert_allclose(rasterise(patches, values, shape=(50, 48), scale=0.5), sums / counts, atol=1e-9)
+        np.testing.assert_allclose(rasterize(patches, values, shape=(50, 48), scale=0.5), sums / counts, atol=1e-9)
 
 
 def test_a_patch_smaller_than_a_pixel_stays_on_the_map():
     patches = Patches(grid(1000, 100, 224).astype(float), 224.0, 224.0, False)
-    found = rasterise(patches, np.arange(100_000.0), shape=(10, 100), scale=1 / 2240)
+    found = rasterize(patches, np.arange(100_000.0), shape=(10, 100), scale=1 / 2240)
     assert np.isfinite(found).all()
     assert found[0, 0] < found[-1, -1]
 

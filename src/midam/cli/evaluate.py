@@ -1,4 +1,4 @@
-"""`midam evaluate`: test a trained run on labelled bags."""
+"""`midam evaluate`: test a trained run on labeled bags."""
 
 from pathlib import Path
 

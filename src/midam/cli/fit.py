@@ -12,7 +12,7 @@ from midam.cli.parser import DATA, SETTINGS, Parser, names_option, take_config
 from midam.errors import ConfigError
 from midam.train.config import FitConfig, from_dict
 
-_TEXT = """Train a bag classifier that maximises AUC, and test it. In a table, a row is an instance; one column names
+_TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 or 1), the rest are features. The run folder gets weights, predictions, metrics and
 figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of --config."""
 

@@ -1,4 +1,4 @@
-"""Streaming: the statistic of whole bags without a graph, in memory that knows the chunk and not the bag."""
+"""Streaming: the statistic of whole bags without a graph; needs O(chunk) memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -6,7 +6,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
 
 from midam.explain.scores import Explanation
-from midam.report.figures import BLUE, GREY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE
 
 _MANY, _POINTS, _MOST = 60, 2000, 16
 
@@ -55,7 +55,7 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
 
 def mark_uniform(axes: Axes) -> None:
     """Draw the weight that all instances would have if they were weighed alike."""
-    axes.axhline(1, color=GREY, linestyle=(0, (4, 3)), linewidth=1.2)
+    axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
     axes.annotate(
         "uniform",
         (0.995, 1),

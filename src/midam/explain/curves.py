@@ -6,7 +6,7 @@ from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
 from midam.explain.faithful import Faithfulness, area
-from midam.report.figures import GREY, ORANGE
+from midam.report.figures import GRAY, ORANGE
 
 _LEAST_RANGE = 0.1
 
@@ -36,7 +36,7 @@ def _limits(found: Faithfulness) -> tuple[float, float]:
 def _panel(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], random: NDArray[np.float64]) -> None:
     areas = area(x, random)
     chance = f"{len(random)} random orders, area {areas.mean():.3f} ({areas.min():.3f}\N{EN DASH}{areas.max():.3f})"
-    axes.fill_between(x, random.min(axis=0), random.max(axis=0), color=GREY, alpha=0.25, linewidth=0)
-    axes.plot(x, random.mean(axis=0), color=GREY, linestyle=(0, (4, 2)), linewidth=1.6, label=chance)
+    axes.fill_between(x, random.min(axis=0), random.max(axis=0), color=GRAY, alpha=0.25, linewidth=0)
+    axes.plot(x, random.mean(axis=0), color=GRAY, linestyle=(0, (4, 2)), linewidth=1.6, label=chance)
     axes.plot(x, y, color=ORANGE, linewidth=2, marker="o", markersize=3, label=f"top first, area {area(x, y):.3f}")
     axes.legend(frameon=False, fontsize=8, loc="upper center")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 
-from midam.explain.overlay import COLOURS, weight_range
+from midam.explain.overlay import COLORS, weight_range
 from midam.explain.places import Patches
 from midam.explain.scores import Explanation
 
@@ -43,7 +43,7 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
     by_weight = found.ranked_by == "weight"
     shown = found.relative_weight if by_weight else found.instances.score
     scale = weight_range(shown) if by_weight else (lambda x: x)
-    colours = (255 * colormaps[COLOURS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
+    colors = (255 * colormaps[COLORS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
     percentile = found.percentile
     for rank, i in enumerate(chosen):
         (left, top), (right, bottom) = low[rank].tolist(), high[rank].tolist()
@@ -62,8 +62,8 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
             "properties": {
                 "objectType": "annotation",
                 "name": f"#{i}, rank {rank + 1}",
-                "color": colours[rank],
-                "classification": {"name": f"top {_decade(rank + 1)}", "color": colours[0]},
+                "color": colors[rank],
+                "classification": {"name": f"top {_decade(rank + 1)}", "color": colors[0]},
                 "measurements": {**values, "relative weight": float(found.relative_weight[i])},
                 **values,
                 "instance": int(i),

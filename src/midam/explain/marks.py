@@ -113,10 +113,10 @@ def _outside(
 
 def _around(patch: NDArray[np.float64], extent: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """Corners of boxes around a patch, nearest first."""
-    centre, half = (patch[:2] + patch[2:]) / 2, (patch[2:] - patch[:2]) / 2
+    center, half = (patch[:2] + patch[2:]) / 2, (patch[2:] - patch[:2]) / 2
     for away in (0.5, 1.0, 2.0, 3.0, 5.0, 8.0):
         for direction in ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)):
-            yield centre + np.array(direction) * (half + extent / 2 + away * extent[1]) - extent / 2
+            yield center + np.array(direction) * (half + extent / 2 + away * extent[1]) - extent / 2
 
 
 def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -133,28 +133,28 @@ def _side(patch: NDArray[np.float64], points: float) -> float:
 
 
 def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
-    """Draw a frame within its patch, so that those of neighbours do not cover one another."""
+    """Draw a frame within its patch, so that those of neighbors do not cover one another."""
     side = _side(patch, points)
     width = float(np.clip(side / 8, 1.2, 3.0))
     inset = min(width / 2, side / 4) / points
-    for colour, part in (("white", 1.0), ("black", 0.5)):
+    for color, part in (("white", 1.0), ("black", 0.5)):
         size = patch[2:] - patch[:2] - 2 * inset
-        axes.add_patch(Rectangle(tuple(patch[:2] + inset), *size, fill=False, edgecolor=colour, linewidth=part * width))
+        axes.add_patch(Rectangle(tuple(patch[:2] + inset), *size, fill=False, edgecolor=color, linewidth=part * width))
 
 
 def _number(axes: Axes, patch: NDArray[np.float64], mark: Mark, rank: int, size: float) -> None:
     box = mark.box
-    centre = (box[:2] + box[2:]) / 2
+    center = (box[:2] + box[2:]) / 2
     if not mark.inside:
-        start = np.clip(centre, patch[:2], patch[2:])
-        line = np.stack([start, centre], axis=1)
-        for colour, width in (("white", 2.2), ("black", 0.9)):
-            axes.plot(*line, color=colour, linewidth=width, scalex=False, scaley=False)
+        start = np.clip(center, patch[:2], patch[2:])
+        line = np.stack([start, center], axis=1)
+        for color, width in (("white", 2.2), ("black", 0.9)):
+            axes.plot(*line, color=color, linewidth=width, scalex=False, scaley=False)
     edge = {"linewidth": 0} if mark.inside else {"linewidth": 0.6, "edgecolor": "black"}
     axes.add_patch(Rectangle(tuple(box[:2]), *(box[2:] - box[:2]), facecolor="white", zorder=3, **edge))
     text = axes.text(
-        centre[0],
-        centre[1],
+        center[0],
+        center[1],
         str(rank),
         ha="center",
         va="center_baseline",

@@ -1,4 +1,4 @@
-"""Where the instances of a bag lie: the size of a patch at level 0, and maps of them, rasterised."""
+"""Where the instances of a bag lie: the size of a patch at level 0, and maps of them, rasterized."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ def patches_of(bags: Bags, index: int) -> Patches | None:
     return Patches(corners, size, size, estimated=True)
 
 
-def rasterise(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
+def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
     """Map of values, [rows, columns]: the mean over the patches that cover a pixel, NaN where there is none.
 
     Parameters
@@ -100,7 +100,7 @@ def rasterise(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
     Examples
     --------
     >>> patches = Patches(np.array([[0.0, 0.0], [4.0, 0.0]]), 4.0, 4.0, False)
-    >>> rasterise(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
+    >>> rasterize(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
     array([[1., 3.]])
     """
     rows, columns = shape

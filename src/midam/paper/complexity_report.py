@@ -15,7 +15,7 @@ from midam.paper.powerlaw import TOLERANCE, Exponent, fit_exponent, verdict
 from midam.paper.stationary import NUM_BAGS, NUM_FEATURES, NUM_INSTANCES, STEP_SIZES, Cell
 from midam.paper.step_cost import MEASURED, Timing
 from midam.paper.store import Row
-from midam.report.figures import GREY, add_legend, new_figure
+from midam.report.figures import GRAY, add_legend, new_figure
 
 _AXES: dict[str, Callable[[Cell], float]] = {
     "D / S": lambda cell: cell.bags_per_batch,
@@ -166,7 +166,7 @@ def _draw_sweep(axes: Axes, outcomes: Sequence[Outcome]) -> None:
         axes.plot(x, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=name)
         bound = mean[0] * (x / x[0]) ** outcome.sweep.bound
         if style == 0:
-            axes.plot(x, bound, color=GREY, linestyle=":", linewidth=1.4, label="slope of the bound")
+            axes.plot(x, bound, color=GRAY, linestyle=":", linewidth=1.4, label="slope of the bound")
     axes.set(xscale="log", yscale="log", xlabel=outcomes[0].sweep.axis, ylabel="Steps T")
     axes.set_xticks(outcomes[0].sweep.x, [f"{value:.2g}" for value in outcomes[0].sweep.x])
     axes.xaxis.set_minor_locator(NullLocator())

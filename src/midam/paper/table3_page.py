@@ -7,7 +7,7 @@ import numpy as np
 
 from midam.evaluate.ranking import auroc
 from midam.paper.image_cost import Cost, assumed_seconds, cost_table, row_costs
-from midam.paper.image_design import COLOURS, EXACT, METHODS, VOXELS, Design
+from midam.paper.image_design import COLORS, EXACT, METHODS, VOXELS, Design
 from midam.paper.image_results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from midam.paper.image_sets import ImageSet
 from midam.paper.image_trials import Job, row_key
@@ -15,7 +15,7 @@ from midam.paper.page import duration, table
 from midam.paper.printed import label, printed
 from midam.paper.store import Row
 
-BASELINES = (*COLOURS, *VOXELS)
+BASELINES = (*COLORS, *VOXELS)
 # Named before anything was measured: the library's default pooling.
 JUDGED = "midam-att"
 # Of one H200, assumed and not measured: ResNet20 in bfloat16, whose few channels leave a GPU short of memory bandwidth.

@@ -13,7 +13,7 @@ from midam.paper.drawing import COLORS, DASHES, MARKERS, save_figure
 from midam.paper.page import table
 from midam.paper.powerlaw import TOLERANCE, Exponent, fit_exponent, verdict
 from midam.paper.store import Row
-from midam.report.figures import GREY, add_legend, new_figure
+from midam.report.figures import GRAY, add_legend, new_figure
 
 Found = Mapping[str, Sequence[Sequence[Row]]]
 """Rows by pooling, then by scale, then by seed."""
@@ -97,7 +97,7 @@ def _draw_means(axes: Axes, found: Found, scales: Sequence[float], measure: str)
         axes.plot(scales, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=pooling)
         if style == 0:
             line = mean[0] * np.array(scales) / scales[0]
-            axes.plot(scales, line, color=GREY, linestyle=":", linewidth=1.4, label="slope of the bound")
+            axes.plot(scales, line, color=GRAY, linestyle=":", linewidth=1.4, label="slope of the bound")
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(scales, [_scale(scale) for scale in scales])
     axes.xaxis.set_minor_locator(NullLocator())

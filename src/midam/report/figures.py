@@ -21,8 +21,8 @@ from sklearn.metrics import roc_curve
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import check_bags
 
-# Okabe and Ito's palette, safe for colour-blind readers; lines differ in dash and marker as well.
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6E6E6E"
+# Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
+BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
 _DPI = 150
 _MANY_EPOCHS = 25
 
@@ -72,7 +72,7 @@ def plot_roc(
     figure = new_figure((4.9, 6.1))
     axes = figure.add_subplot()
     if summary["auroc"] is None:
-        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GREY)
+        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
     else:
         false_rate, true_rate, _ = roc_curve(y, s, drop_intermediate=False)
         low, high = summary["auroc_ci95"]
@@ -80,13 +80,13 @@ def plot_roc(
         axes.plot(false_rate, true_rate, color=BLUE, linewidth=2.2, label=name, solid_joinstyle="miter", zorder=3)
         if threshold is not None:
             _operating_point(axes, threshold_metrics(y, s, threshold))
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
     positives = int(y.sum())
     axes.set_title(title, loc="left", fontweight="bold", pad=20)
     counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
-    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GREY, fontsize=9)
+    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GRAY, fontsize=9)
     add_legend(figure, columns=1)
     save_figure(figure, Path(path))
 
@@ -130,15 +130,15 @@ def plot_curves(
         axes.set_xlabel("Epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         if not axes.lines:
-            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GREY)
+            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GRAY)
             axes.set(xticks=[], yticks=[])
             continue
         axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
         if best_epoch is not None:
-            axes.axvline(best_epoch, color=GREY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
+            axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
         for position, epoch in enumerate(drops):
             name = "Learning rate lowered" if position == 0 else None
-            axes.axvline(epoch, color=GREY, linestyle=":", linewidth=1.2, label=name, zorder=1)
+            axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
         axes.margins(y=0.08)
     add_legend(figure, columns=4)
     save_figure(figure, Path(path))

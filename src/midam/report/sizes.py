@@ -7,7 +7,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from midam.report.describe import is_wide, size_edges
-from midam.report.figures import BLUE, GREY, ORANGE, add_legend, new_figure, save_figure
+from midam.report.figures import BLUE, GRAY, ORANGE, add_legend, new_figure, save_figure
 
 _BINS = 30
 
@@ -40,7 +40,7 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
     axes = figure.add_subplot()
     parts: list[tuple[str, NDArray[np.int64], str, str | None]]
     if labels is None:
-        parts = [(f"{len(sizes)} bags", sizes, GREY, None)]
+        parts = [(f"{len(sizes)} bags", sizes, GRAY, None)]
     else:
         positive = np.asarray(labels) == 1
         parts = [

@@ -28,7 +28,7 @@ from midam.train.checkpoint import load_checkpoint
 from midam.train.config import LISTS, FitConfig, from_dict
 from midam.train.method import build_ensemble
 
-_SAME_SCALE = 0.02  # scanners note 0.2525 micrometres and 40x alike
+_SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
 _SHARED = ("config", "data", "splits", "contents", "groups")
 
 
@@ -275,7 +275,7 @@ def evaluate_run(
     -------
     dict
         "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
-        the name of the part that measures generalisation: "new", else "test".
+        the name of the part that measures generalization: "new", else "test".
 
     Raises
     ------

@@ -41,7 +41,7 @@ def write_instance_scores(
     Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
     `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
     `members/attention_scores`, `members/score` and `members/weight` [n, M], and the attributes `bag`, `bag_score`,
-    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalised there.
+    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalized there.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def write_bag(
     scorers : sequence of BagScorer
         Those of `passed`.
     chunk_size : int
-        Instances normalised at a time, >= 1.
+        Instances normalized at a time, >= 1.
     note : callable, optional
         Called with the score of the bag [1] before the file takes its name.
 
