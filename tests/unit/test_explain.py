@@ -18,8 +18,8 @@ from midam.explain.backdrop import MAX_SIDE, read_backdrop
 from midam.explain.geojson import geojson_text
 from midam.explain.marks import place_marks
 from midam.explain.overlay import Map, draw_map
+from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
 from midam.explain.picture import draw_explanation
-from midam.explain.places import Patches, patches_of, rasterize, warn_of_estimate
 from midam.explain.run import find_bags
 from midam.explain.sheet import pictures_of, shown
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances

@@ -69,7 +69,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.apply import predict_instances, predict_run
     from midam.runs.folder import csv_text
     from midam.runs.journal import ScoreJournal
-    from midam.runs.report import prediction_rows
+    from midam.runs.results import prediction_rows
 
     keep_data(options)
     trained, bags = read_inputs(options)

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
 
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
 from midam.report.figures import BLUE, GRAY, ORANGE
 
 _MANY, _POINTS, _MOST = 60, 2000, 16

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 
+from midam.explain.explanation import Explanation
 from midam.explain.overlay import COLORS, weight_range
-from midam.explain.places import Patches
-from midam.explain.scores import Explanation
+from midam.explain.patches import Patches
 
 TOP, MOST = 1000, 100_000
 _NAME = "midam"

@@ -13,9 +13,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
+from midam.explain.explanation import Explanation
 from midam.explain.marks import draw_marks
-from midam.explain.places import Patches, rasterize
-from midam.explain.scores import Explanation
+from midam.explain.patches import Patches, rasterize
 from midam.report.figures import GRAY
 
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone"

@@ -10,9 +10,9 @@ from midam.data.bags import Bags
 from midam.explain.backdrop import read_backdrop
 from midam.explain.bars import draw_bars
 from midam.explain.curves import draw_curves
+from midam.explain.explanation import Explanation
 from midam.explain.overlay import Map, draw_map
-from midam.explain.places import files_of, is_picture, patches_of
-from midam.explain.scores import Explanation
+from midam.explain.patches import files_of, is_picture, patches_of
 from midam.explain.sheet import draw_sheet, sheet_height
 from midam.explain.strip import draw_strip
 from midam.report.figures import new_figure, save_figure

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.explain.backdrop import as_rgb
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
 from midam.report.figures import BLUE, ORANGE
 
 COLUMNS = 8

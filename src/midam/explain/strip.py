@@ -14,8 +14,8 @@ from midam.data.bags import Bags
 from midam.data.sources.filerows import FileRows
 from midam.data.sources.names import file_name
 from midam.explain.bars import mark_uniform
-from midam.explain.places import files_of
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
+from midam.explain.patches import files_of
 from midam.explain.sheet import pictures_of
 from midam.report.figures import BLUE, GRAY, ORANGE
 

@@ -13,9 +13,9 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
+from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.overlay import COLORS, weight_range
-from midam.explain.places import Patches, patches_of, rasterize
-from midam.explain.scores import Explanation, explain_bag
+from midam.explain.patches import Patches, patches_of, rasterize
 from midam.paper.drawing import save_figure
 from midam.paper.image_design import Recipe, choose_design, fixed_settings, image_config
 from midam.paper.image_sets import image_splits, load_set

@@ -21,7 +21,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
-from midam.runs.instances import write_instance_scores
+from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.train.average import reported_weights
 from midam.train.checkpoint import load_checkpoint
@@ -240,7 +240,7 @@ def predict_instances(
     journal: ScoreJournal | None = None,
     on_bag: Callable[[int], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instances` says how."""
+    """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instance_files` says how."""
     scores = write_instance_scores(
         run.model, bags, folder, chunk_size=run.config.chunk_size, journal=journal, on_bag=on_bag
     )

@@ -19,7 +19,7 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
-from midam.runs.report import write_reports
+from midam.runs.results import write_reports
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.config import FitConfig, from_dict, to_dict
 from midam.train.settings import read_yaml, yaml_text

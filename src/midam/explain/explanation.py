@@ -19,7 +19,7 @@ from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_
 from midam.explain.faithful import Faithfulness, Spool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
-from midam.runs.instances import write_bag
+from midam.runs.instance_files import write_bag
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def explain_bag(
     faithful : bool
         Measure deletion and insertion curves.
     write_to : Path, optional
-        Also write the HDF5 file of the bag, see `midam.runs.instances.write_instance_scores`; replaced if there.
+        Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
 
     Raises
     ------
