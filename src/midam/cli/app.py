@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(str(message))}")
+        console.print(f"[yellow]warning:[/] {escape(_said(message))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print("[yellow]midam:[/] stopped")
             return 130
         except MidamError as error:
-            console.print(f"[red]midam: error:[/] {escape(_one_line(error))}")
+            console.print(f"[red]midam: error:[/] {escape(_said(error))}")
             return 2
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
@@ -116,8 +116,15 @@ def _module(command: str) -> ModuleType:
     return import_module(f"midam.cli.{command}")
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(line.strip() for line in str(error).splitlines())
+def _said(message: object) -> str:
+    """A message in one line, its parameters as flags."""
+    text = " ".join(line.strip() for line in str(message).splitlines())
+    if "`" not in text:
+        return text
+    from midam.cli.flags import as_flags
+    from midam.cli.parser import SETTINGS
+
+    return as_flags(text, SETTINGS)
 
 
 def _terminate(*_: object) -> NoReturn:

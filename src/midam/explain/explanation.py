@@ -16,7 +16,7 @@ from midam.data.batch import WholeBatch, usual_chunk
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
-from midam.explain.faithful import Faithfulness, Spool, measure
+from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
@@ -120,7 +120,7 @@ def explain_bag(
     scorers, chunk_size = scorers_of(model), chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
-        spool = stack.enter_context(Spool(scorers)) if faithful else None
+        spool = stack.enter_context(InstanceSpool(scorers)) if faithful else None
         passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
         stack.enter_context(evaluation(model))
         if write_to is None:

@@ -1,11 +1,13 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam import __version__
+from midam.data.bags import Bags
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
@@ -20,7 +22,7 @@ from midam.train.trainer import Trainer
 SPLITS = ("test", "val", "train")
 
 
-def write_reports(
+def write_results(
     folder: RunFolder,
     *,
     trainer: Trainer,
@@ -28,7 +30,7 @@ def write_reports(
     data: str,
     scores: dict[str, NDArray[np.float64]],
     selected: str,
-    described: dict[str, Any],
+    origin: dict[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
@@ -47,69 +49,78 @@ def write_reports(
         Scores of all bags under the weights "last" and, where there is one, "best".
     selected : str
         Key of `scores` that is reported.
-    described : dict
+    origin : dict
         What the model file remembers of the data and its splits.
     seconds : float
         Duration of the training, of all sessions together.
     """
-    bags, labels = parts.bags, parts.bags.require_labels()
-    chosen = scores[selected]
-    calibrator, threshold = fit_decision(labels, chosen, parts.splits)
+    bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
+    chosen, settings = scores[selected], to_dict(trainer.config)
+    calibrator, threshold = _fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
-    summary: dict[str, Any] = {}
-    for name in SPLITS:
-        inside = parts.splits == name
-        if inside.any():
-            summary[name] = summarize(
-                labels[inside],
-                chosen[inside],
-                groups=None if bags.groups is None else bags.groups[inside],
-                threshold=threshold,
-                probabilities=None if probabilities is None else probabilities[inside],
-            )
+    summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
-    summary["selected"] = {"weights": selected, "epoch": weights[selected]}
-    summary["by_weights"] = {
-        key: {
-            "epoch": weights[key],
-            **{f"{name}_auroc": _auroc(labels, values, parts.splits == name) for name in SPLITS},
-        }
-        for key, values in scores.items()
-    }
     summary |= {
-        "method": {k: to_dict(trainer.config)[k] for k in ("pooling", "estimator", "objective")},
+        "selected": {"weights": selected, "epoch": weights[selected]},
+        "by_weights": {
+            key: {
+                "epoch": weights[key],
+                **{f"{name}_auroc": _auroc(labels[splits == name], values[splits == name]) for name in SPLITS},
+            }
+            for key, values in scores.items()
+        },
+        "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.num_members(),
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
         "version": __version__,
     }
-    save_checkpoint(
-        folder.model,
-        {
-            "version": __version__,
-            "config": to_dict(trainer.config),
-            "model": trainer.reported.state_dict(),
-            "calibrator": None if calibrator is None else calibrator.to_dict(),
-            "threshold": threshold,
-            **described,
-        },
-    )
-    rows = prediction_rows(bags.ids, chosen, labels=labels, splits=parts.splits, probabilities=probabilities)
+    content = {
+        "version": __version__,
+        "config": settings,
+        "model": trainer.reported.state_dict(),
+        "calibrator": None if calibrator is None else calibrator.to_dict(),
+        "threshold": threshold,
+        **origin,
+    }
+    save_checkpoint(folder.model, content)
+    rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
     write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
     write_json(folder.summary, summary)
-    _draw(folder, trainer, parts, scores=chosen, summary=summary, threshold=threshold)
+    plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
+    drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
+    if drawn is not None:
+        inside, title = splits == drawn, f"{data}: {drawn} bags"
+        held = {"labels": labels[inside], "scores": chosen[inside], "summary": summary[drawn]}
+        plot_roc(folder.roc, **held, title=title, threshold=threshold)
     return summary
 
 
-def fit_decision(
-    labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArray[np.str_]
-) -> tuple[PlattCalibrator | None, float | None]:
-    """Calibrator and operating point of the validation bags; None where these lack a class."""
-    val = splits == "val"
-    if not val.any() or labels[val].min() == labels[val].max():
-        return None, None
-    return PlattCalibrator().fit(scores[val], labels[val]), float(operating_point(labels[val], scores[val]))
+def summarize_parts(
+    bags: Bags,
+    parts: NDArray[np.str_],
+    scores: NDArray[np.float64],
+    *,
+    names: Sequence[str],
+    threshold: float | None,
+    probabilities: NDArray[np.float64] | None,
+    metrics: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some."""
+    labels, found = bags.require_labels(), {}
+    for name in names:
+        inside = parts == name
+        if inside.any():
+            found[name] = summarize(
+                labels[inside],
+                scores[inside],
+                groups=None if bags.groups is None else bags.groups[inside],
+                threshold=threshold,
+                probabilities=None if probabilities is None else probabilities[inside],
+                metrics=metrics,
+            )
+    return found
 
 
 def prediction_rows(
@@ -133,31 +144,18 @@ def prediction_rows(
     ]
 
 
-def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64], inside: NDArray[np.bool_]) -> float | None:
-    y = labels[inside]
-    return None if len(y) == 0 or y.min() == y.max() else float(auroc(y, scores[inside]))
+def _fit_decision(
+    labels: NDArray[np.int64], scores: NDArray[np.float64]
+) -> tuple[PlattCalibrator | None, float | None]:
+    """Calibrator and operating point of the validation bags; None where these lack a class."""
+    if not _both(labels):
+        return None, None
+    return PlattCalibrator().fit(scores, labels), float(operating_point(labels, scores))
 
 
-def _draw(
-    folder: RunFolder,
-    trainer: Trainer,
-    parts: SplitBags,
-    *,
-    scores: NDArray[np.float64],
-    summary: dict[str, Any],
-    threshold: float | None,
-) -> None:
-    plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-    labels = parts.bags.require_labels()
-    for name in ("test", "val"):
-        inside = parts.splits == name
-        if summary.get(name, {}).get("auroc") is not None:
-            plot_roc(
-                folder.roc,
-                labels=labels[inside],
-                scores=scores[inside],
-                summary=summary[name],
-                title=f"{summary['data']['name']}: {name} bags",
-                threshold=threshold,
-            )
-            return
+def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
+    return float(auroc(labels, scores)) if _both(labels) else None
+
+
+def _both(labels: NDArray[np.int64]) -> bool:
+    return len(np.unique(labels)) == 2
