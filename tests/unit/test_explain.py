@@ -17,7 +17,7 @@ from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, read_backdrop
 from midam.explain.geojson import geojson_text
 from midam.explain.marks import place_marks
-from midam.explain.overlay import Map, draw_map
+from midam.explain.overlay import PatchMap, draw_map
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
 from midam.explain.picture import draw_explanation
 from midam.explain.run import find_bags
@@ -249,7 +249,7 @@ def image_bags(path, side=8, columns=6, rows=5, seed=0):
 def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     bags, pixels = image_bags(tmp_path / "one.png")
     found = explain_bag(make_model("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
-    drawn = Map(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
+    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
     np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
     raster = drawn.raster(found.relative_weight)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
@@ -265,7 +265,7 @@ def drawn_numbers(path, *, width, height, side, top):
     said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
     bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
     found = explain_bag(make_model("attention"), bags, 0, faithful=False)
-    drawn = Map(found, patches_of(bags, 0), read_backdrop(path))
+    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(path))
     figure = new_figure((10.0, drawn.height(10.0)))
     draw_map(figure.subfigures(1, 1), drawn, top=top)
     figure.canvas.draw()

@@ -21,7 +21,7 @@ def place_name(found: Explanation, instance: int) -> str:
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     """Draw the sorted weights (or scores) of all instances, and beside them those of the top instances."""
     by_weight = found.ranked_by == "weight"
-    values = found.relative_weight if by_weight else found.instances.score
+    values = found.ranking
     name = "Weight, in multiples of uniform (1/n)" if by_weight else "Score of the instance alone"
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
     ranked, count = values[found.order], min(top, _MOST, len(found))

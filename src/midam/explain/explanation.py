@@ -67,6 +67,11 @@ class Explanation:
         return self.instances.weight * np.float32(len(self))
 
     @property
+    def ranking(self) -> NDArray[np.float32]:
+        """What ranks the instances, [n]: their relative weight, or their score."""
+        return self.relative_weight if self.ranked_by == "weight" else self.instances.score
+
+    @property
     def percentile(self) -> NDArray[np.float64]:
         """Share in percent of the instances that rank no higher, [n]: 100 for the top one."""
         found = np.empty(len(self))

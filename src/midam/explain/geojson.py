@@ -18,19 +18,10 @@ _NAME = "midam"
 
 
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:
-    """Top patches of a bag as a FeatureCollection of polygons, one a line.
+    """Top patches of a bag as a FeatureCollection of at most `limit` polygons, one a line.
 
     Each is an annotation with the measurements `score`, `weight`, `relative weight` (in multiples of 1/n) and
     `percentile` (100 for the top one), which stand among the properties too, for other programs.
-
-    Parameters
-    ----------
-    found : Explanation
-        Of the bag.
-    patches : Patches
-        Of the bag.
-    limit : int
-        Polygons at most.
     """
     features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(found, patches, limit))
     return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
@@ -40,9 +31,8 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
     chosen = found.order[:limit]
     low = patches.corners[chosen]
     high = low + np.array([patches.width, patches.height])
-    by_weight = found.ranked_by == "weight"
-    shown = found.relative_weight if by_weight else found.instances.score
-    scale = weight_range(shown) if by_weight else (lambda x: x)
+    shown = found.ranking
+    scale = weight_range(shown) if found.ranked_by == "weight" else (lambda x: x)
     colors = (255 * colormaps[COLORS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
     percentile = found.percentile
     for rank, i in enumerate(chosen):
@@ -72,11 +62,5 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
 
 
 def _decade(rank: int) -> int:
-    """1, 10, 100, ...: the smallest that holds the rank.
-
-    Examples
-    --------
-    >>> _decade(1), _decade(7), _decade(10), _decade(11)
-    (1, 10, 10, 100)
-    """
+    """1, 10, 100, ...: the smallest that holds the rank."""
     return int(10 ** math.ceil(math.log10(rank) - 1e-12))

@@ -15,38 +15,17 @@ _TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
 
 
 class Mark(NamedTuple):
-    """Where the number of a patch stands.
-
-    Attributes
-    ----------
-    box : float64 array [4]
-        Left, top, right and lower side, in pixels of the map.
-    inside : bool
-        Whether that is in the patch; a line leads to a box outside.
-    """
+    """Where the number of a patch stands: left, top, right and lower side [4], and whether that is in the patch."""
 
     box: NDArray[np.float64]
     inside: bool
 
 
 def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Frame patches, and number them from 1.
+    """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them from 1.
 
-    Parameters
-    ----------
-    axes : Axes
-        Of the image.
-    patches : float64 array [k, 4]
-        Left, top, right and lower side of each, by rank, in pixels of the map.
-    shape : (int, int)
-        Rows and columns of the map; its first pixel lies from -0.5 to 0.5, as imshow draws it.
-    points : float
-        Points on paper for a pixel of the map.
-
-    Returns
-    -------
-    list of Mark or None
-        As of `place_marks`.
+    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5, as imshow draws it, and `points` points on
+    paper for a pixel.
     """
     size = _font_size(patches, points)
     marks = place_marks(patches, shape=shape, points=points)
@@ -60,7 +39,7 @@ def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, in
 
 
 def place_marks(patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Find a place for the number of each patch, by rank; parameters as of `draw_marks`.
+    """Find a place for the number of each patch, by rank; see `draw_marks`.
 
     It is a corner of the patch, the top left one unless another number or frame is there. Of a patch that its number
     would hide it is the nearest place outside that holds no frame and no number, where there is one. None where there

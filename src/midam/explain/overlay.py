@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Map:
+class PatchMap:
     """What a map shows: an explanation, the patches of its bag, and their image where it is at hand."""
 
     found: Explanation
@@ -106,7 +106,7 @@ def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
     return Normalize(0.0, max(high, _LEAST_RANGE))
 
 
-def draw_map(part: SubFigure, drawn: Map, *, top: int) -> None:
+def draw_map(part: SubFigure, drawn: PatchMap, *, top: int) -> None:
     """Draw the image with the top patches framed, and the maps of weight and score."""
     layers = drawn.layers
     first = 0 if drawn.backdrop is None else 1
@@ -126,7 +126,7 @@ def draw_map(part: SubFigure, drawn: Map, *, top: int) -> None:
         axes.set_axis_off()
 
 
-def _panel(axes: Axes, bar: Axes, drawn: Map, layer: Layer) -> None:
+def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     values, name, scale = layer
     raster = np.ma.masked_invalid(drawn.raster(values))
     alpha = 1.0

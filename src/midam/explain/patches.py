@@ -84,18 +84,9 @@ def patches_of(bags: Bags, index: int) -> Patches | None:
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
-    """Map of values, [rows, columns]: the mean over the patches that cover a pixel, NaN where there is none.
+    """Map of values [n], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
 
-    Parameters
-    ----------
-    patches : Patches
-        Of one image.
-    values : array [n]
-        One a patch.
-    shape : (int, int)
-        Rows and columns of the map.
-    scale : float
-        Pixels of the map for a pixel of level 0.
+    The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
 
     Examples
     --------

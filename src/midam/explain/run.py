@@ -79,18 +79,9 @@ def extreme_bags(
     *,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> list[int]:
-    """Positions of the highest and the lowest scored bag; one where they are the same.
+    """Positions of the highest and the lowest scored bag among those at some positions; one where they are the same.
 
-    Parameters
-    ----------
-    run : LoadedRun
-        The model.
-    bags : Bags
-        Hold the bags.
-    among : sequence of int
-        Positions of the bags to score.
-    on_bags : callable, optional
-        Called with places in `among` of the bags that are scored.
+    `on_bags` is called with places in `among` of the bags that are scored.
     """
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))

@@ -99,8 +99,7 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 
 
 def _draw_weights(axes: Axes, found: Explanation, scans: Scans, top: list[int]) -> None:
-    by_weight, places = found.ranked_by == "weight", _places(found)
-    values = found.relative_weight if by_weight else found.instances.score
+    by_weight, places, values = found.ranked_by == "weight", _places(found), found.ranking
     colors = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
     across = np.arange(len(found)) if scans.several else places
     axes.bar(across, values, width=0.85 * _gap(across), color=colors)

@@ -44,10 +44,8 @@ def plot_roc(
     ----------
     path : str or Path
         PNG file to write; replaced in one step.
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1. With one class only the figure says that there is no curve.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
+    labels, scores : array_like, shape [N]
+        Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
     summary : mapping
         Result of :func:`midam.evaluate.metrics.summarize` on the same bags.
     title : str
@@ -59,16 +57,6 @@ def plot_roc(
     ------
     BagDataError
         The arrays do not fit together, or hold values that cannot be used.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from midam.evaluate.metrics import summarize
-    >>> y, s = [0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_roc(Path(folder) / "roc.png", labels=y, scores=s, summary=summarize(y, s), title="Test bags")
-    ...     (Path(folder) / "roc.png").exists()
-    True
     """
     y, s = check_bags(labels, scores)
     figure = new_figure((4.9, 6.1))
@@ -107,14 +95,6 @@ def plot_curves(
         where not measured).
     best_epoch : int, optional
         Epoch with the best validation bags, marked in both panels.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_curves(Path(folder) / "curves.png", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.4}])
-    ...     (Path(folder) / "curves.png").exists()
-    True
     """
     figure = new_figure((8.4, 3.8))
     losses, areas = figure.subplots(1, 2)
@@ -147,27 +127,7 @@ def plot_curves(
 
 
 def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str) -> None:
-    """Draw the histogram of the bag sizes, the classes beside each other.
-
-    Parameters
-    ----------
-    path : str or Path
-        PNG file to write; replaced in one step.
-    sizes : array_like of int, shape [N]
-        Instances of each bag.
-    labels : array_like of int, shape [N], or None
-        0 or 1.
-    title : str
-        Title of the figure.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_sizes(Path(folder) / "sizes.png", sizes=[1, 20, 300], labels=[0, 1, 1], title="Bags")
-    ...     (Path(folder) / "sizes.png").exists()
-    True
-    """
+    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) beside each other, to a PNG file."""
     sizes = np.asarray(sizes, dtype=np.int64)
     edges = size_edges(sizes, bins=_BINS)
     figure = new_figure((6.4, 3.9))
