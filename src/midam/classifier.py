@@ -20,10 +20,7 @@ from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]
 
-_OF_FILES = (
-    *DATA_FIELDS,
-    *("test_fraction", "allow_leakage", "logger"),
-)
+_OF_FILES = (*DATA_FIELDS, *("test_fraction", "allow_leakage", "logger"))
 
 
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

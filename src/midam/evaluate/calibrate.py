@@ -51,21 +51,12 @@ class PlattCalibrator:
     intercept_: float
 
     def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit the line on validation bags.
-
-        Parameters
-        ----------
-        scores : array_like, shape [N]
-            Bag scores, finite.
-        labels : array_like, shape [N]
-            Bag labels, 0 or 1, both present.
+        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
 
         Raises
         ------
         BagDataError
-            The arrays do not fit together, or hold values that cannot be used.
-        OneClassError
-            All bags have one label.
+            The arrays do not fit together, hold values that cannot be used, or one class alone.
         """
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
@@ -130,27 +121,11 @@ class PlattCalibrator:
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:
-    """Logistic recalibration: slope and intercept of the labels on the logit of the probabilities.
+    """Logistic recalibration: slope and intercept of the labels [N] on the logit of the probabilities [N], in [0, 1].
 
-    Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    probabilities : array_like, shape [N]
-        Probabilities of the positive class, in [0, 1]; clipped to [1e-12, 1 - 1e-12].
-
-    Returns
-    -------
-    tuple of float, or None
-        Slope and intercept by maximum likelihood; None where it does not exist (one class, or a probability that
-        separates the classes).
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+    Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme. None where there is
+    no maximum likelihood: one class, or a probability that separates the classes. Probabilities are clipped to
+    [1e-12, 1 - 1e-12].
 
     References
     ----------

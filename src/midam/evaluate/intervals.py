@@ -136,25 +136,12 @@ def paired_delong(
 
     Where the variance of the difference is zero (a perfect score against a constant one), the interval combines the two
     score intervals as if independent, and the p-value belongs to it. Below 20 bags a class the result is approximate.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores_a, scores_b : array_like, shape [N]
-        Two scores of the same bags, finite.
-    level : float, default 0.95
-        Nominal coverage, in (0, 1).
+    Parameters and errors as of `auroc_interval`.
 
     Returns
     -------
     tuple of float
         AUROC of a minus AUROC of b, lower and upper bound (in [-1, 1]), two-sided p-value of equality.
-
-    Raises
-    ------
-    MidamError
-        Arrays that do not fit together or hold values that cannot be used; bags of one class; a level outside (0, 1).
 
     References
     ----------

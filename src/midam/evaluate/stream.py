@@ -32,22 +32,7 @@ def stream_instances(
 
 
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
-    """Score whole bags in chunks: exact, without a graph.
-
-    Parameters
-    ----------
-    model : BagScorer
-        In evaluation mode unless its noise is wanted.
-    batch : WholeBatch
-        K bags.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
-
-    Returns
-    -------
-    BagOutput
-        Equal to ``model(x, sizes)`` on the whole bags up to rounding.
-    """
+    """Score the K whole bags of a batch in chunks: ``model(x, sizes)`` up to rounding, without a graph."""
     return stream_members([model], batch, chunk_size=chunk_size)[0]
 
 

@@ -18,15 +18,7 @@ MAX_SIDE = 1600
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A small copy of an image.
-
-    Attributes
-    ----------
-    pixels : uint8 array [rows, columns, 3]
-        The copy.
-    scale : float
-        Its pixels for a pixel of level 0.
-    """
+    """A small copy of an image, [rows, columns, 3], and its pixels for a pixel of level 0."""
 
     pixels: NDArray[np.uint8]
     scale: float

@@ -24,26 +24,10 @@ Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what 
 
 
 def draw_explanation(path: Path, found: Explanation, bags: Bags, *, top: int = 8, heading: str = "") -> str:
-    """Draw a bag to a PNG file, as its instances allow.
+    """Draw a bag to a PNG file, with `top` instances one by one from each end of the ranking; returns what was drawn.
 
-    Parameters
-    ----------
-    path : Path
-        PNG file to write; replaced in one step.
-    found : Explanation
-        Of the bag.
-    bags : Bags
-        Hold the bag.
-    top : int
-        Instances that are shown one by one from each end of the ranking, >= 1.
-    heading : str
-        Second line of the heading.
-
-    Returns
-    -------
-    {"overlay", "map", "strip", "sheet", "bars"}
-        What was drawn: patches on their image; patches alone, where the image is not at hand; slices of a volume;
-        instances that are pictures; instances that are not.
+    "overlay": patches on their image; "map": patches alone, where the image is not at hand; "strip": slices of a
+    volume; "sheet": instances that are pictures; "bars": instances that are not.
     """
     kind, blocks = _blocks(found, bags, top)
     if found.faithfulness is not None:

@@ -73,11 +73,7 @@ def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
 
 
 def extreme_bags(
-    run: LoadedRun,
-    bags: Bags,
-    among: Sequence[int],
-    *,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    run: LoadedRun, bags: Bags, among: Sequence[int], *, on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> list[int]:
     """Positions of the highest and the lowest scored bag among those at some positions; one where they are the same.
 
@@ -160,12 +156,7 @@ def explain_bags(
 def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions) -> dict[str, Any]:
     files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in zip(_KINDS, _SUFFIXES)}
     found = explain_bag(
-        run.model,
-        bags,
-        index,
-        chunk_size=run.config.chunk_size,
-        faithful=options.faithful,
-        write_to=files["instances"],
+        run.model, bags, index, chunk_size=run.config.chunk_size, faithful=options.faithful, write_to=files["instances"]
     )
     probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
     entry = _entry(run, bags, found, probability, options.top)

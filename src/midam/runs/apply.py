@@ -232,11 +232,7 @@ def predict_run(
 
 
 def evaluate_run(
-    run: LoadedRun,
-    bags: Bags,
-    *,
-    metrics: Sequence[str] = (),
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> dict[str, Any]:
     """Metrics of a run on labeled bags, told apart by what the run knows of each.
 

@@ -82,7 +82,7 @@ def fit_run(
 def resume_run(
     data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None, on_bags: OnBags | None = None
 ) -> dict[str, Any]:
-    """Continue a run in place, bit for bit where it was.
+    """Continue a run in place, bit for bit where it was; returns the summary.
 
     Parameters
     ----------
@@ -92,11 +92,6 @@ def resume_run(
         Of the run.
     on_epoch, on_bags : callable, optional
         As in `fit_run`.
-
-    Returns
-    -------
-    dict
-        The summary.
 
     Raises
     ------

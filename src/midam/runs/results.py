@@ -35,24 +35,9 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
 
-    Parameters
-    ----------
-    folder : RunFolder
-        Of the run.
-    trainer : Trainer
-        What it reports holds the selected weights.
-    parts : SplitBags
-        All bags and their splits.
-    data : str
-        Name or path of the data.
-    scores : dict of str to array [N]
-        Scores of all bags under the weights "last" and, where there is one, "best".
-    selected : str
-        Key of `scores` that is reported.
-    origin : dict
-        What the model file remembers of the data and its splits.
-    seconds : float
-        Duration of the training, of all sessions together.
+    `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
+    are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
+    data, `seconds` the duration of the training, of all sessions together.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], to_dict(trainer.config)
