@@ -29,7 +29,7 @@ from midam.compare.libauc import LibAUCAttention
 from midam.compare.statistics import corrected_interval
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
-from midam.evaluate.metrics import auroc
+from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig, from_dict
 from midam.train.lockstep import Trial, train_trials
 

@@ -295,3 +295,15 @@ BASELINES = Registry(
     },
     base="midam.compare.baselines.Baseline",
 )
+METRICS = Registry(
+    "metric",
+    {
+        "auroc": "midam.evaluate.ranking.auroc",
+        "auprc": "midam.evaluate.metrics.auprc",
+        "sensitivity": "midam.evaluate.metrics.sensitivity",
+        "specificity": "midam.evaluate.metrics.specificity",
+        "balanced_accuracy": "midam.evaluate.metrics.balanced_accuracy",
+        "f1": "midam.evaluate.metrics.f1",
+        "brier": "midam.evaluate.metrics.brier",
+    },
+)

@@ -18,7 +18,7 @@ SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "at
 MIDAM = ("midam-smx", "midam-att")
 EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
 METHODS = (*STACKED, *SAMPLED, *MIDAM, *EXACT)
-COLOURS = ("rgb-logistic", "rgb-trees")
+COLORS = ("rgb-logistic", "rgb-trees")
 VOXELS = ("voxel-logistic",)
 SETS = ("breast", "colon", "adrenal")
 
@@ -176,7 +176,7 @@ def image_config(
 
     Examples
     --------
-    >>> recipe = Recipe(METHODS, COLOURS, epochs=3, instances=4)
+    >>> recipe = Recipe(METHODS, COLORS, epochs=3, instances=4)
     >>> config = image_config("dam-3d", recipe, lr=0.1, margin=0.5, epochs=3)
     >>> config.encoder, config.estimator, config.margin
     ('resnet20-3d', 'exact', 0.5)
@@ -266,7 +266,7 @@ def _fewer(*, stacked: int, exact: int) -> tuple[tuple[str, int], ...]:
     return tuple([(method, stacked) for method in STACKED] + [(method, exact) for method in EXACT])
 
 
-_HISTOLOGY = Recipe(METHODS, COLOURS, epochs=100, instances=16, search=0.1)
+_HISTOLOGY = Recipe(METHODS, COLORS, epochs=100, instances=16, search=0.1)
 _PAPER = {
     "breast": dataclasses.replace(_HISTOLOGY, repeats=2),
     "colon": dataclasses.replace(_HISTOLOGY, instances=4),
@@ -281,7 +281,7 @@ _FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
 _SMALL = {
     "colon": Recipe(
         (*_FOUR, "dam-att"),
-        COLOURS,
+        COLORS,
         epochs=24,
         instances=4,
         score_every=24,
@@ -298,13 +298,13 @@ _SMALL = {
         less=(("ce-3d", 2), ("dam-3d", 2)),
         **fixed_settings("adrenal"),
     ),
-    "breast": Recipe(_FOUR, COLOURS, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
+    "breast": Recipe(_FOUR, COLORS, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
 }
 
 
 def _one_epoch(methods: tuple[str, ...], *, bags: int, instances: int) -> dict[str, Recipe]:
     recipe = Recipe(
-        methods, COLOURS, epochs=1, instances=instances, folds=1, search=1.0, bags=bags, lrs=(0.01,), margins=(1.0,)
+        methods, COLORS, epochs=1, instances=instances, folds=1, search=1.0, bags=bags, lrs=(0.01,), margins=(1.0,)
     )
     return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXELS)}
 

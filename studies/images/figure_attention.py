@@ -13,9 +13,9 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.explain.overlay import COLOURS, weight_range
-from midam.explain.places import Patches, patches_of, rasterise
-from midam.explain.scores import Explanation, explain_bag
+from midam.explain.explanation import Explanation, explain_bag
+from midam.explain.overlay import COLORS, weight_range
+from midam.explain.patches import Patches, patches_of, rasterize
 from midam.report.figures import new_figure
 from midam.train.cpu import cpu_threads
 from studies.drawing import save_figure
@@ -128,8 +128,8 @@ def draw(path: Path, shown: list[Shown]) -> None:
     for row, one in zip(grid, shown):
         row[0].imshow(one.pixels)
         for axes, values, scale in zip(row[1:], (one.found.instances.score, one.found.relative_weight), scales):
-            raster = rasterise(one.patches, values, shape=one.pixels.shape[:2], scale=1.0)
-            axes.imshow(np.ma.masked_invalid(raster), cmap=COLOURS, norm=scale, interpolation="nearest")
+            raster = rasterize(one.patches, values, shape=one.pixels.shape[:2], scale=1.0)
+            axes.imshow(np.ma.masked_invalid(raster), cmap=COLORS, norm=scale, interpolation="nearest")
         row[0].set_ylabel(one.title, fontsize=10, fontweight="bold")
         for axes in row:
             axes.set_xticks([])

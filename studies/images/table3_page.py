@@ -8,14 +8,14 @@ import numpy as np
 from midam.compare.engine import Row
 from midam.evaluate.ranking import auroc
 from studies.images.cost import Cost, assumed_seconds, cost_table, row_costs
-from studies.images.design import COLOURS, EXACT, METHODS, VOXELS, Design
+from studies.images.design import EXACT, METHODS, VOXELS, Design
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from studies.images.sets import ImageSet
 from studies.images.trials import Job
 from studies.page import duration, table
 from studies.paper_tables import label, printed
 
-BASELINES = (*COLOURS, *VOXELS)
+BASELINES = (*COLORS, *VOXELS)
 # Named before anything was measured: the library's default pooling.
 JUDGED = "midam-att"
 # Of one H200, assumed and not measured: ResNet20 in bfloat16, whose few channels leave a GPU short of memory bandwidth.

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from midam.compare.engine import Row
-from midam.report.figures import GREY, add_legend, new_figure
+from midam.report.figures import GRAY, add_legend, new_figure
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.page import table
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
@@ -166,7 +166,7 @@ def _draw_sweep(axes: Axes, outcomes: Sequence[Outcome]) -> None:
         axes.plot(x, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=name)
         bound = mean[0] * (x / x[0]) ** outcome.sweep.bound
         if style == 0:
-            axes.plot(x, bound, color=GREY, linestyle=":", linewidth=1.4, label="slope of the bound")
+            axes.plot(x, bound, color=GRAY, linestyle=":", linewidth=1.4, label="slope of the bound")
     axes.set(xscale="log", yscale="log", xlabel=outcomes[0].sweep.axis, ylabel="Steps T")
     axes.set_xticks(outcomes[0].sweep.x, [f"{value:.2g}" for value in outcomes[0].sweep.x])
     axes.xaxis.set_minor_locator(NullLocator())

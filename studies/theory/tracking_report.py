@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Row
 from midam.data.bags import Bags
-from midam.report.figures import GREY, add_legend, new_figure
+from midam.report.figures import GRAY, add_legend, new_figure
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.page import table
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
@@ -97,7 +97,7 @@ def _draw_means(axes: Axes, found: Found, scales: Sequence[float], measure: str)
         axes.plot(scales, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=pooling)
         if style == 0:
             line = mean[0] * np.array(scales) / scales[0]
-            axes.plot(scales, line, color=GREY, linestyle=":", linewidth=1.4, label="slope of the bound")
+            axes.plot(scales, line, color=GRAY, linestyle=":", linewidth=1.4, label="slope of the bound")
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(scales, [_scale(scale) for scale in scales])
     axes.xaxis.set_minor_locator(NullLocator())

@@ -205,6 +205,27 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     assert main([*call, "--out", str(run / "explain")]) == 2, "it is finished"
 
 
+def test_a_killed_call_goes_on(made, tmp_path):
+    out = tmp_path / "o"
+    bags = BAGS[:6]
+    call = ["explain", str(made[1]), str(made[0]), "--bags", *bags, "--out", str(out)]
+    process = start(*call, log=tmp_path / "log")
+    deadline, part = time.monotonic() + 60, out / "explain.json.part"
+    while not (part.exists() and part.read_bytes().count(b"\n") > 1):
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert finish(process) == -signal.SIGKILL
+    done = [json.loads(line)["bag"] for line in part.read_text().splitlines()[1:]]
+    before = {path: path.stat().st_mtime_ns for bag in done for path in out.glob(f"{bag}.*")}
+    assert before
+    assert main(call) == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [entry["bag"] for entry in json.loads((out / "explain.json").read_text())["bags"]] == bags
+    assert not list(out.glob("*.part*"))
+
+
 def test_a_verdict_says_how_much(explained, made, tmp_path, capsys):
     assert main(["explain", str(made[1]), str(made[0]), "--bags", "b01", "--out", str(tmp_path / "o")]) == 0
     said = re.search(

@@ -15,7 +15,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.on_disk import RowFile
 from midam.evaluate.predict import predict
-from midam.runs.instances import write_instance_scores
+from midam.runs.instance_files import write_instance_scores
 from midam.train.config import FitConfig
 from midam.train.trainer import Trainer
 

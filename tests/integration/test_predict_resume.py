@@ -11,7 +11,7 @@ import pytest
 from tests.integration.commands import PATIENCE, finish, start, table
 
 import midam.runs.apply
-import midam.runs.instances
+import midam.runs.instance_files
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -133,7 +133,7 @@ def test_files_of_instances_that_are_done_are_left_alone(made, tmp_path, monkeyp
     pytest.importorskip("h5py")
     folder = tmp_path / "instances"
     words = command(made, tmp_path / "p.csv", "--instances", folder)
-    calls = stop_at(monkeypatch, midam.runs.instances, "write_bag", 8)
+    calls = stop_at(monkeypatch, midam.runs.instance_files, "write_bag", 8)
     assert main(words) == 130
     done = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert len(done) == 7
@@ -151,7 +151,7 @@ def test_a_file_of_instances_that_is_not_ours_is_kept(made, tmp_path, monkeypatc
     pytest.importorskip("h5py")
     folder = tmp_path / "instances"
     words = command(made, tmp_path / "p.csv", "--instances", folder)
-    stop_at(monkeypatch, midam.runs.instances, "write_bag", 3)
+    stop_at(monkeypatch, midam.runs.instance_files, "write_bag", 3)
     assert main(words) == 130
     (folder / "b30.h5").write_text("mine")
     assert main(words) == 2

@@ -91,11 +91,8 @@ def test_both_pages_show_the_same_result() -> None:
 
 
 def test_files_of_a_run_are_named_in_the_quick_start() -> None:
-    folder = RunFolder(Path("run"))
-    paths = [getattr(folder, name).relative_to("run").as_posix() for name in vars(RunFolder) if _is_path(name)]
+    paths = [
+        path.relative_to("run").as_posix() for name, path in vars(RunFolder(Path("run"))).items() if name != "root"
+    ]
     assert len(paths) >= 9
     assert [path for path in paths if f"`{path}`" not in QUICKSTART] == []
-
-
-def _is_path(name: str) -> bool:
-    return isinstance(vars(RunFolder)[name], property)

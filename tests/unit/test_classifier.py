@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.metrics import auroc
 from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import scorers_of
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.

@@ -8,7 +8,7 @@ from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.report import describe
 from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
-from midam.report.sizes import plot_sizes
+from midam.report.figures import plot_sizes
 
 
 def make(*, bags=80, seed=0, sizes=None, **columns):

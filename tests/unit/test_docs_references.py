@@ -36,7 +36,10 @@ def test_cited_tests_exist(file: str, test: str) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_named_code_exists(name: str) -> None:
-    parts = name.split(".")
-    owner: object = importlib.import_module(f"midam.{parts[0]}.{parts[1]}")
-    for part in parts[2:]:
+    package, first, *rest = name.split(".")
+    try:
+        owner: object = importlib.import_module(f"midam.{package}.{first}")
+    except ModuleNotFoundError:
+        owner = getattr(importlib.import_module(f"midam.{package}"), first)
+    for part in rest:
         owner = getattr(owner, part)

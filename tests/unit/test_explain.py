@@ -17,9 +17,9 @@ from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, read_backdrop
 from midam.explain.geojson import geojson_text
 from midam.explain.marks import place_marks
-from midam.explain.overlay import Map, draw_map
+from midam.explain.overlay import PatchMap, draw_map
+from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
 from midam.explain.picture import draw_explanation
-from midam.explain.places import Patches, patches_of, rasterise, warn_of_estimate
 from midam.explain.run import find_bags
 from midam.explain.sheet import pictures_of, shown
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
@@ -83,16 +83,16 @@ def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
     found = explain_bag(model, bags, 0, chunk_size=9)
     curves, n = found.faithfulness, SIZES[0]
     bins = faithful._bins(found.order, 20, 0)
-    assert len(curves.removed) == len(curves.inserted) == faithful.STEPS
-    assert (curves.removed[0], curves.inserted[-1]) == (0, 1)
-    np.testing.assert_allclose([curves.deletion[0], curves.insertion[-1]], found.score, rtol=0, atol=1e-6)
+    assert len(curves.deletion.share) == len(curves.insertion.share) == faithful.STEPS
+    assert (curves.deletion.share[0], curves.insertion.share[-1]) == (0, 1)
+    np.testing.assert_allclose([curves.deletion.score[0], curves.insertion.score[-1]], found.score, rtol=0, atol=1e-6)
     for order in (0, 1, 20):
-        deletion = curves.deletion if order == 0 else curves.random_deletion[order - 1]
-        insertion = curves.insertion if order == 0 else curves.random_insertion[order - 1]
+        deletion = curves.deletion.score if order == 0 else curves.deletion.random[order - 1]
+        insertion = curves.insertion.score if order == 0 else curves.insertion.random[order - 1]
         left = [bags[0][bins[order] >= step] for step in range(20)]
         entered = [bags[0][bins[order] <= step] for step in range(20)]
-        np.testing.assert_allclose(curves.removed, [1 - len(part) / n for part in left], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(curves.inserted, [len(part) / n for part in entered], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(curves.deletion.share, [1 - len(part) / n for part in left], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(curves.insertion.share, [len(part) / n for part in entered], rtol=0, atol=1e-12)
         np.testing.assert_allclose(deletion, predict(model, Bags.from_list(left)), rtol=0, atol=2e-6)
         np.testing.assert_allclose(insertion, predict(model, Bags.from_list(entered)), rtol=0, atol=2e-6)
     assert list(found.order[: (bins[0] == 0).sum()]) == list(found.order[bins[0][found.order] == 0])
@@ -100,8 +100,8 @@ def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
 
 def test_random_orders_are_seeded_and_differ():
     found = [explain_bag(make_model("attention"), make_bags(), 0).faithfulness for _ in range(2)]
-    np.testing.assert_array_equal(found[0].random_deletion, found[1].random_deletion)
-    assert len(np.unique(found[0].random_deletion_areas)) == faithful.ORDERS
+    np.testing.assert_array_equal(found[0].deletion.random, found[1].deletion.random)
+    assert len(np.unique(found[0].deletion.random_areas)) == faithful.ORDERS
 
 
 class Direct(AttentionPooling):
@@ -123,8 +123,8 @@ def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence, verdict):
     tested = found.faithfulness
     assert tested.verdict == verdict
     lower = evidence > 0
-    assert (tested.deletion_area < tested.random_deletion_areas.min()) == lower
-    assert (tested.insertion_area > tested.random_insertion_areas.max()) == lower
+    assert (tested.deletion.area < tested.deletion.random_areas.min()) == lower
+    assert (tested.insertion.area > tested.insertion.random_areas.max()) == lower
 
 
 def test_a_map_beside_the_evidence_is_not():
@@ -132,13 +132,13 @@ def test_a_map_beside_the_evidence_is_not():
     x[:, 1] = 1.0
     tested = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0).faithfulness
     assert tested.verdict == "neither"
-    np.testing.assert_allclose(tested.deletion, tested.deletion[0], rtol=1e-6)
+    np.testing.assert_allclose(tested.deletion.score, tested.deletion.score[0], rtol=1e-6)
 
 
 def test_small_bags_have_as_many_steps_as_instances_and_one_instance_has_no_curve():
     model, bags = make_model("attention"), make_bags()
     assert explain_bag(model, bags, 1).faithfulness is None
-    assert len(explain_bag(model, bags, 2).faithfulness.deletion) == SIZES[2]
+    assert len(explain_bag(model, bags, 2).faithfulness.deletion.score) == SIZES[2]
     assert explain_bag(model, bags, 2, faithful=False).faithfulness is None
     with pytest.raises(BagDataError, match="from 0 to 2, got 3"):
         explain_bag(model, bags, 3)
@@ -154,8 +154,8 @@ def test_max_pooling_gives_all_weight_to_the_first_maximum():
 def test_json_of_the_curves_is_plain():
     found = explain_bag(make_model("attention"), make_bags(), 0).faithfulness
     read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert read["deletion"]["area"] == found.deletion_area
-    assert read["insertion"]["random_area"] == found.random_insertion_areas.mean()
+    assert read["deletion"]["area"] == found.deletion.area
+    assert read["insertion"]["random_area"] == found.insertion.random_areas.mean()
     assert read["orders"] == 20
 
 
@@ -170,12 +170,12 @@ def test_rasterised_patches_are_where_a_loop_puts_them():
         sums[rows, columns] += value
         counts[rows, columns] += 1
     with np.errstate(invalid="ignore"):
-        np.testing.assert_allclose(rasterise(patches, values, shape=(50, 48), scale=0.5), sums / counts, atol=1e-9)
+        np.testing.assert_allclose(rasterize(patches, values, shape=(50, 48), scale=0.5), sums / counts, atol=1e-9)
 
 
 def test_a_patch_smaller_than_a_pixel_stays_on_the_map():
     patches = Patches(grid(1000, 100, 224).astype(float), 224.0, 224.0, False)
-    found = rasterise(patches, np.arange(100_000.0), shape=(10, 100), scale=1 / 2240)
+    found = rasterize(patches, np.arange(100_000.0), shape=(10, 100), scale=1 / 2240)
     assert np.isfinite(found).all()
     assert found[0, 0] < found[-1, -1]
 
@@ -249,7 +249,7 @@ def image_bags(path, side=8, columns=6, rows=5, seed=0):
 def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     bags, pixels = image_bags(tmp_path / "one.png")
     found = explain_bag(make_model("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
-    drawn = Map(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
+    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
     np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
     raster = drawn.raster(found.relative_weight)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
@@ -265,7 +265,7 @@ def drawn_numbers(path, *, width, height, side, top):
     said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
     bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
     found = explain_bag(make_model("attention"), bags, 0, faithful=False)
-    drawn = Map(found, patches_of(bags, 0), read_backdrop(path))
+    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(path))
     figure = new_figure((10.0, drawn.height(10.0)))
     draw_map(figure.subfigures(1, 1), drawn, top=top)
     figure.canvas.draw()
@@ -445,5 +445,5 @@ def test_scans_whose_slices_go_on_counting_are_still_told_apart_by_their_files(t
 def test_an_unknown_bag_is_answered_with_near_names():
     bags = make_bags(ids=["slide_001", "slide_002", "other"])
     assert find_bags(bags, ["other", "slide_001"]) == [2, 0]
-    with pytest.raises(BagDataError, match=r"got 'slide_003' .*slide_00[12], slide_00[12]"):
+    with pytest.raises(BagDataError, match=r"got 'slide_003' .*'slide_00[12]' or 'slide_00[12]'"):
         find_bags(bags, ["slide_003"])

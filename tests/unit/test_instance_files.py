@@ -12,7 +12,7 @@ from midam.data.on_disk import RowFile
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
-from midam.runs.instances import file_name, write_instance_scores
+from midam.runs.instance_files import file_name, write_instance_scores
 from midam.train.build import build_method
 from midam.train.config import FitConfig
 
@@ -141,7 +141,7 @@ import resource, sys
 from pathlib import Path
 from tests.unit.test_instance_files import make_bags, make_model
 from midam.errors import MidamError
-from midam.runs.instances import write_instance_scores
+from midam.runs.instance_files import write_instance_scores
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     write_instance_scores(make_model("attention", 2), make_bags(), Path(sys.argv[1]))

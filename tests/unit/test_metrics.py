@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
-from midam.errors import BagDataError, OneClassError
-from midam.evaluate.metrics import auprc, auroc, operating_point, summarize, threshold_metrics
+from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.evaluate.metrics import auprc, measure, operating_point, summarize, threshold_metrics
+from midam.evaluate.ranking import auroc
+from midam.registry import METRICS
 
 
 @st.composite
@@ -189,3 +191,46 @@ def test_one_class_is_refused(function):
 def test_probabilities_outside_the_unit_interval_are_refused():
     with pytest.raises(BagDataError, match=r"got 1.5 \(bag 1\)"):
         summarize([0, 1], [0.1, 0.2], probabilities=[0.5, 1.5])
+
+
+LABELS, SCORES, GROUPS = np.arange(40) % 2, np.sin(np.arange(40)), np.arange(40) // 2
+
+
+def test_named_metrics_are_those_of_the_summary():
+    given = {"threshold": 0.2, "probabilities": (SCORES + 1) / 2}
+    found = summarize(LABELS, SCORES, **given, metrics=METRICS.names())
+    same = {**found, **found["at_threshold"]}
+    assert found["metrics"] == {name: same[name] for name in METRICS.names()}
+
+
+def test_a_metric_gets_what_it_names():
+    METRICS.add("first-group", lambda labels, scores, *, groups: scores[np.asarray(groups) == groups[0]].sum())
+    try:
+        assert measure(["first-group"], LABELS, SCORES, groups=GROUPS)["first-group"] == SCORES[:2].sum()
+        assert measure(["first-group"], LABELS, SCORES) == {"first-group": None}
+    finally:
+        METRICS.remove("first-group")
+    path = "sklearn.metrics.roc_auc_score"
+    assert measure([path], LABELS, SCORES)[path] == pytest.approx(auroc(LABELS, SCORES), rel=1e-12)
+
+
+def test_a_number_that_does_not_exist_is_none():
+    names = ["auroc", "auprc", "sensitivity", "specificity", "balanced_accuracy", "brier"]
+    found = measure(names, [1, 1], [0.1, 0.9], threshold=0.5)
+    assert found == {**dict.fromkeys(names), "sensitivity": 0.5}
+    METRICS.add("endless", lambda labels, scores: math.inf)
+    try:
+        assert measure(["endless"], LABELS, SCORES) == {"endless": None}
+    finally:
+        METRICS.remove("endless")
+
+
+def test_unknown_metrics_are_refused():
+    with pytest.raises(ConfigError, match="did you mean 'auroc'"):
+        measure(["aurok"], LABELS, SCORES)
+    METRICS.add("odd", lambda labels, scores, weights: 0.0)
+    try:
+        with pytest.raises(ConfigError, match="the argument 'weights' of the metric 'odd'"):
+            measure(["odd"], LABELS, SCORES)
+    finally:
+        METRICS.remove("odd")

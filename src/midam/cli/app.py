@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(_with_flags(str(message)))}")
+        console.print(f"[yellow]warning:[/] {escape(_said(message))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print("[yellow]midam:[/] stopped")
             return 130
         except MidamError as error:
-            console.print(f"[red]midam: error:[/] {escape(_one_line(error))}")
+            console.print(f"[red]midam: error:[/] {escape(_said(error))}")
             return 2
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
@@ -120,11 +120,11 @@ def _module(command: str) -> ModuleType:
     return import_module(f"midam.cli.{command}")
 
 
-def _one_line(error: BaseException) -> str:
-    return _with_flags(" ".join(line.strip() for line in str(error).splitlines()))
-
-
-def _with_flags(text: str) -> str:
+def _said(message: object) -> str:
+    """A message in one line, its parameters as flags."""
+    text = " ".join(line.strip() for line in str(message).splitlines())
+    if "`" not in text:
+        return text
     from midam.cli.flags import as_flags
     from midam.cli.parser import SETTINGS
 

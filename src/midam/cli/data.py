@@ -90,7 +90,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.describe import describe_bags
-    from midam.report.sizes import plot_sizes
+    from midam.report.figures import plot_sizes
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
     bags = _read(options.name, options)

@@ -1,4 +1,4 @@
-"""`midam evaluate`: test a trained run on labelled bags."""
+"""`midam evaluate`: test a trained run on labeled bags."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from rich.console import Console
 from midam.cli.outputs import keep_data
 from midam.cli.parser import Parser
 from midam.cli.predict import add_inputs, read_inputs
+from midam.registry import METRICS
 
 
 def parser() -> ArgumentParser:
@@ -18,6 +19,13 @@ def parser() -> ArgumentParser:
         description="Test a trained run on labeled bags; bags the run was trained on are told apart, never mixed in.",
     )
     add_inputs(evaluate)
+    evaluate.add_argument(
+        "--metrics",
+        type=str,
+        default="",
+        metavar="A,B,...",
+        help=f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc",
+    )
     evaluate.add_argument(
         "--out", type=str | None, default=None, metavar="FILE.json", help="also write the figures as JSON"
     )
@@ -32,8 +40,9 @@ def run(options: Namespace, console: Console) -> int:
 
     keep_data(options)
     trained, bags = read_inputs(options)
+    metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
     with BagProgress("scoring", bags.sizes, console=console) as progress:
-        result = evaluate_run(trained, bags, on_bags=progress.update_all)
+        result = evaluate_run(trained, bags, metrics=metrics, on_bags=progress.update_all)
     if options.out is not None:
         write_json(Path(options.out), result)
     print_evaluation(stdout_console(), result)

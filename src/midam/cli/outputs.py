@@ -39,23 +39,8 @@ def keep_folder(options: Namespace, name: str) -> None:
 def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:
     """Refuse to write over a file that bags were read from, or to put files beside it that would pass for data next.
 
-    Parameters
-    ----------
-    bags : Bags
-        Read from the data.
-    data : str
-        Its name; the folder of a set of the catalogue is kept as a whole.
-    place : str
-        Where something would be written.
-    option : str
-        Which says so.
-    folder : bool
-        Whether files are put into it, or it is a file itself.
-
-    Raises
-    ------
-    ConfigError
-        If that is the folder, or one, of the bags' files.
+    `place` is a file or, with `folder`, takes files; `option` says so. The folder of a set of the catalogue, `data`,
+    is kept as a whole.
     """
     from midam.data.sets import catalog
 

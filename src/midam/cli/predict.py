@@ -66,10 +66,10 @@ def run(options: Namespace, console: Console) -> int:
     """Score bags; returns the exit code."""
     from midam.files import write_text
     from midam.report.terminal import BagProgress, stdout_console
-    from midam.runs.apply import predict_instances, predict_run
+    from midam.runs.apply import predict_run
     from midam.runs.folder import csv_text
     from midam.runs.journal import ScoreJournal
-    from midam.runs.report import prediction_rows
+    from midam.runs.results import prediction_rows
 
     keep_data(options)
     trained, bags = read_inputs(options)
@@ -87,10 +87,9 @@ def run(options: Namespace, console: Console) -> int:
             console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
         try:
             with BagProgress("scoring", bags.sizes, console=console) as bar:
-                if folder is None:
-                    scores, probabilities = predict_run(trained, bags, journal=journal, on_bags=bar.update_all)
-                else:
-                    scores, probabilities = predict_instances(trained, bags, folder, journal=journal, on_bag=bar.update)
+                scores, probabilities = predict_run(
+                    trained, bags, instances=folder, journal=journal, on_bags=bar.update_all
+                )
         except KeyboardInterrupt:
             if not len(journal):
                 raise

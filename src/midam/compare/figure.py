@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from midam.files import write_bytes
-from midam.report.figures import BLUE, GREY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE
 
 _DPI = 150
 
@@ -36,8 +36,8 @@ def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str) -> N
     left.set_yticks(range(len(names)), names)
     left.set_ylim(len(names) - 0.4, -0.6)
     _bars(right, summary, "difference", color=ORANGE)
-    right.axvline(0, color=GREY, linewidth=1.2)
-    right.plot([0], [0], marker="D", color=GREY, markersize=6, zorder=4)
+    right.axvline(0, color=GRAY, linewidth=1.2)
+    right.plot([0], [0], marker="D", color=GRAY, markersize=6, zorder=4)
     right.set_xlabel(f"Paired difference to {names[0]}, 95% interval")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     for axes in (left, right):

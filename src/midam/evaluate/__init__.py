@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
     from midam.evaluate.metrics import auprc as auprc
+    from midam.evaluate.metrics import measure as measure
     from midam.evaluate.metrics import operating_point as operating_point
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
@@ -23,7 +24,7 @@ __all__, __getattr__, __dir__ = exports(
     {
         "midam.evaluate.calibrate": "PlattCalibrator calibration_line",
         "midam.evaluate.intervals": "Interval auroc_interval paired_delong",
-        "midam.evaluate.metrics": "auprc operating_point summarize threshold_metrics",
+        "midam.evaluate.metrics": "auprc measure operating_point summarize threshold_metrics",
         "midam.evaluate.predict": "InstanceScores instance_scores",
         "midam.evaluate.ranking": "auroc",
     },

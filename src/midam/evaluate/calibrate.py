@@ -32,7 +32,7 @@ class PlattCalibrator:
     center_, scale_ : float
         Mean and standard deviation of the validation scores.
     slope_, intercept_ : float
-        Line on the standardised score, in logits; the slope is never negative.
+        Line on the standardized score, in logits; the slope is never negative.
 
     References
     ----------
@@ -51,31 +51,12 @@ class PlattCalibrator:
     intercept_: float
 
     def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit the line on validation bags.
-
-        Parameters
-        ----------
-        scores : array_like, shape [N]
-            Bag scores, finite.
-        labels : array_like, shape [N]
-            Bag labels, 0 or 1, both present.
-
-        Returns
-        -------
-        PlattCalibrator
-            This object.
+        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
 
         Raises
         ------
         BagDataError
-            The arrays do not fit together, or hold values that cannot be used.
-        OneClassError
-            All bags have one label.
-
-        Examples
-        --------
-        >>> PlattCalibrator().fit([0.0, 2.0, 1.0, 3.0], [0, 0, 1, 1]).center_
-        1.5
+            The arrays do not fit together, hold values that cannot be used, or one class alone.
         """
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
@@ -94,27 +75,12 @@ class PlattCalibrator:
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability of the positive class.
-
-        Parameters
-        ----------
-        scores : array_like, shape [N]
-            Bag scores.
-
-        Returns
-        -------
-        ndarray, shape [N]
-            Probabilities in [0, 1], non-decreasing in the score.
+        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score.
 
         Raises
         ------
         ConfigError
             The calibrator is not fitted.
-
-        Examples
-        --------
-        >>> PlattCalibrator.from_dict({"center": 0, "scale": 1, "slope": 1, "intercept": 0}).predict([0.0])
-        array([0.5])
         """
         self._check_fitted()
         s = np.asarray(scores, dtype=np.float64)
@@ -122,39 +88,13 @@ class PlattCalibrator:
         return probabilities
 
     def to_dict(self) -> dict[str, float]:
-        """Return the fitted numbers as plain floats, for JSON or a checkpoint.
-
-        Returns
-        -------
-        dict of str to float
-            `center`, `scale`, `slope`, `intercept`.
-
-        Raises
-        ------
-        ConfigError
-            The calibrator is not fitted.
-
-        Examples
-        --------
-        >>> sorted(PlattCalibrator().fit([0.0, 2.0, 1.0, 3.0], [0, 0, 1, 1]).to_dict())
-        ['center', 'intercept', 'scale', 'slope']
-        """
+        """The fitted numbers `center`, `scale`, `slope` and `intercept` as plain floats, for JSON or a checkpoint."""
         self._check_fitted()
         return {key: float(getattr(self, f"{key}_")) for key in _KEYS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> Self:
-        """Build a fitted calibrator from :meth:`to_dict`.
-
-        Parameters
-        ----------
-        values : mapping of str to float
-            `center`, `scale` (> 0), `slope` (>= 0), `intercept`, all finite.
-
-        Returns
-        -------
-        PlattCalibrator
-            The calibrator.
+        """Build a fitted calibrator from `to_dict`.
 
         Raises
         ------
@@ -163,8 +103,8 @@ class PlattCalibrator:
 
         Examples
         --------
-        >>> PlattCalibrator.from_dict({"center": 0.0, "scale": 1.0, "slope": 2.0, "intercept": 0.0}).slope_
-        2.0
+        >>> PlattCalibrator.from_dict({"center": 0, "scale": 1, "slope": 2, "intercept": 0}).predict([0.0])
+        array([0.5])
         """
         if set(values) != set(_KEYS):
             raise ConfigError(f"Expected the keys {', '.join(_KEYS)}, got {', '.join(values)}; pass to_dict's result.")
@@ -181,27 +121,11 @@ class PlattCalibrator:
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:
-    """Logistic recalibration: slope and intercept of the labels on the logit of the probabilities.
+    """Logistic recalibration: slope and intercept of the labels [N] on the logit of the probabilities [N], in [0, 1].
 
-    Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    probabilities : array_like, shape [N]
-        Probabilities of the positive class, in [0, 1]; clipped to [1e-12, 1 - 1e-12].
-
-    Returns
-    -------
-    tuple of float, or None
-        Slope and intercept by maximum likelihood; None where it does not exist (one class, or a probability that
-        separates the classes).
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+    Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme. None where there is
+    no maximum likelihood: one class, or a probability that separates the classes. Probabilities are clipped to
+    [1e-12, 1 - 1e-12].
 
     References
     ----------

@@ -1,7 +1,7 @@
-"""Scores and weights of the instances of a bag, in two passes that never hold the bag.
+"""Scores and weights of the instances of a bag, in two passes that need O(chunk) memory.
 
-The first pass gives each instance's own score and logit; only the normaliser of the logits is kept. The second turns
-logits into weights, chunk by chunk, wherever they have been put meanwhile.
+The first pass gives each instance's own score and logit, and keeps the log-sum of the logits alone. The second turns
+logits into weights, chunk by chunk.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Confidence intervals of the AUROC that cover, and the comparison of two scores on the same bags.
 
-The rule, with the coverage that it was chosen by, stands in :func:`auroc_interval`; ``benchmarks/coverage.py`` measures
-it again. The three ingredients are the DeLong interval on the logit scale, a score interval that stays honest where the
-DeLong variance collapses, and a bootstrap of whole groups where bags are not independent.
+The rule stands in :func:`auroc_interval`; ``benchmarks/coverage.py`` measures its coverage. The three ingredients are
+the DeLong interval on the logit scale, a score interval that stays honest where the DeLong variance collapses, and a
+bootstrap of whole groups where bags are not independent.
 """
 
 from typing import NamedTuple
@@ -24,8 +24,7 @@ from midam.evaluate.ranking import (
     resampled_aurocs,
 )
 
-# Below this many independent units in the smaller class the logit DeLong interval alone was measured to cover
-# as little as .78 (30 + 300 bags) and .90 (100 + 300; AUROC .98, unequal variances).
+# Below this many independent units in the smaller class the logit DeLong interval alone covers too little.
 FEW_UNITS = 200
 # With fewer groups in a class the design effect cannot be estimated, so the group counts stand for the bags.
 FEW_GROUPS = 10
@@ -41,11 +40,6 @@ class Interval(NamedTuple):
     method : str
         "logit-delong", "logit-delong + score", "score", "cluster-bootstrap", "cluster-bootstrap + score" or
         "score (groups)".
-
-    Examples
-    --------
-    >>> Interval(0.7, 0.9, "score").high
-    0.9
     """
 
     low: float
@@ -72,11 +66,8 @@ def auroc_interval(
       over plain DeLong variance), or the groups when fewer than 10 hold a class. All bags ranked rightly: the score
       interval of the group counts ("score (groups)").
 
-    Measured coverage of 95% intervals, 10 + 10 to 200 + 200, 10 + 90, 30 + 300 and 100 + 300 bags, AUROC .5 to .98,
-    binormal scores with standard deviations 1 to 1 and 2 to 1, 2000 simulations each: .93 to .99 (logit DeLong alone:
-    .89 at AUROC .95 with 10 + 90 bags, .77 with unequal deviations). Correlated bags in 10 to 400 groups: .92 or more
-    (percentile bootstrap alone: .65). The price is coverage above .95 near AUROC 1. All rows:
-    ``docs/results/coverage.md``, written by ``benchmarks/coverage.py``.
+    The price is coverage above the nominal one near AUROC 1. Simulated coverage: ``docs/results/coverage.md``, written
+    by ``benchmarks/coverage.py``.
 
     Parameters
     ----------
@@ -100,12 +91,9 @@ def auroc_interval(
 
     Raises
     ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    OneClassError
-        All bags have one label.
-    ConfigError
-        A level outside (0, 1), or fewer than 100 resamples.
+    MidamError
+        Arrays that do not fit together or hold values that cannot be used; bags of one class; a level outside (0, 1),
+        or fewer than 100 resamples.
 
     References
     ----------
@@ -148,29 +136,12 @@ def paired_delong(
 
     Where the variance of the difference is zero (a perfect score against a constant one), the interval combines the two
     score intervals as if independent, and the p-value belongs to it. Below 20 bags a class the result is approximate.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores_a, scores_b : array_like, shape [N]
-        Two scores of the same bags, finite.
-    level : float, default 0.95
-        Nominal coverage, in (0, 1).
+    Parameters and errors as of `auroc_interval`.
 
     Returns
     -------
     tuple of float
         AUROC of a minus AUROC of b, lower and upper bound (in [-1, 1]), two-sided p-value of equality.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    OneClassError
-        All bags have one label.
-    ConfigError
-        A level outside (0, 1).
 
     References
     ----------
@@ -224,13 +195,13 @@ def _score_bounds(area: float, positives: float, negatives: float, z: float) -> 
     """
     others = (positives + negatives) / 2 - 1
 
-    def excess(x: float, centre: float) -> float:
+    def excess(x: float, center: float) -> float:
         spread = 1 + others * (1 - x) / (2 - x) + others * x / (1 + x)
-        return (centre - x) ** 2 - z**2 * x * (1 - x) * spread / (positives * negatives)
+        return (center - x) ** 2 - z**2 * x * (1 - x) * spread / (positives * negatives)
 
-    def lower(centre: float) -> float:
-        # x = 1 solves the equation too when the centre is 1; the bound is the other root.
-        return float(brentq(excess, 0.0, min(centre, 1 - 1e-12), args=(centre,), xtol=1e-14)) if centre > 0 else 0.0
+    def lower(center: float) -> float:
+        # x = 1 solves the equation too when the center is 1; the bound is the other root.
+        return float(brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14)) if center > 0 else 0.0
 
     return lower(area), 1.0 - lower(1.0 - area)
 

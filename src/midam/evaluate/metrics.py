@@ -2,8 +2,16 @@
 
 AUROC and AUPRC need no threshold. Sensitivity, specificity, balanced accuracy and F1 belong to a threshold, which
 :func:`operating_point` chooses on validation bags; a bag is called positive when its score is at least the threshold.
+
+A metric is a function of labels [N] and scores [N], and of what it names further: `threshold`, `probabilities` or
+`groups`. It returns a number, or None where there is none. `midam.registry.METRICS` lists those that have a name.
 """
 
+import inspect
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,33 +23,15 @@ from midam.errors import BagDataError, OneClassError
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.ranking import auroc, check_bags, check_two_classes, group_numbers
-
-__all__ = ["auprc", "auroc", "operating_point", "summarize", "threshold_metrics"]
+from midam.registry import METRICS, build
 
 FEW_BAGS = 20
 
 
 def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the precision-recall curve as average precision, ``sum_k (R_k - R_{k-1}) P_k``.
+    """Area under the precision-recall curve as average precision, ``sum_k (R_k - R_{k-1}) P_k``, in (0, 1].
 
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-
-    Returns
-    -------
-    float
-        Average precision in (0, 1]; a useless score has about the share of positive bags.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    OneClassError
-        All bags have one label.
+    A useless score has about the share of positive bags. Parameters and errors as of `midam.evaluate.ranking.auroc`.
 
     Examples
     --------
@@ -54,29 +44,11 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Threshold that maximises Youden's J = sensitivity + specificity - 1; pass validation bags.
+    """Threshold that maximizes Youden's J = sensitivity + specificity - 1; pass validation bags.
 
-    Candidates are the midpoints between neighbouring scores and the lowest score (all bags positive). Among equal J the
-    one with the smallest difference of sensitivity and specificity wins, then the lower threshold.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-
-    Returns
-    -------
-    float
-        Threshold; a bag is positive when its score is at least this.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    OneClassError
-        All bags have one label.
+    Candidates are the midpoints between neighboring scores and the lowest score (all bags positive). Among equal J the
+    one with the smallest difference of sensitivity and specificity wins, then the lower threshold. Parameters and
+    errors as of `midam.evaluate.ranking.auroc`.
 
     References
     ----------
@@ -101,21 +73,48 @@ def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
     if best == 0:
         return float(values[0])
     middle = values[best - 1] / 2 + values[best] / 2
-    # Neighbouring floats have no number between them.
+    # Neighboring floats have no number between them.
     return float(middle if middle > values[best - 1] else values[best])
 
 
-def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
-    """Sensitivity, specificity, balanced accuracy and F1 at a threshold.
+def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
+    """Share of the positive bags with a score of at least the threshold; None where there are none."""
+    hits, count = _right(labels, scores, threshold, of=1)
+    return hits / count if count else None
 
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-    threshold : float
-        A bag is called positive when its score is at least this.
+
+def specificity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
+    """Share of the negative bags with a score below the threshold; None where there are none."""
+    hits, count = _right(labels, scores, threshold, of=0)
+    return hits / count if count else None
+
+
+def balanced_accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
+    """Mean of sensitivity and specificity; None without bags of both classes."""
+    parts = sensitivity(labels, scores, threshold), specificity(labels, scores, threshold)
+    return None if parts[0] is None or parts[1] is None else (parts[0] + parts[1]) / 2
+
+
+def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
+    """Harmonic mean of precision and sensitivity; None where no bag is positive and none is called so."""
+    y, s = check_bags(labels, scores)
+    either = int(y.sum()) + int((s >= threshold).sum())
+    return 2 * _right(y, s, threshold, of=1)[0] / either if either else None
+
+
+def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
+    """Mean squared error of probabilities in [0, 1]."""
+    y, p = check_bags(labels, probabilities)
+    if p.min() < 0 or p.max() > 1:
+        strange = int(np.flatnonzero((p < 0) | (p > 1))[0])
+        raise BagDataError(
+            f"Expected probabilities in [0, 1], got {p[strange]} (bag {strange}); calibrate the scores first."
+        )
+    return float(np.mean((p - y) ** 2))
+
+
+def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
+    """Sensitivity, specificity, balanced accuracy and F1 at a threshold: a bag is positive from this score on.
 
     Returns
     -------
@@ -123,11 +122,6 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
         `threshold`, `sensitivity`, `sensitivity_ci95`, `specificity`, `specificity_ci95`, `balanced_accuracy`, `f1`:
         floats in [0, 1], intervals as [low, high] (Wilson, bags taken as independent), None where a class that the
         number needs is absent.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
 
     References
     ----------
@@ -140,22 +134,66 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     (0.5, 0.5, 0.5)
     """
     y, s = check_bags(labels, scores)
-    called = s >= threshold
-    positives, negatives = int((y == 1).sum()), int((y == 0).sum())
-    true_pos, true_neg = int((called & (y == 1)).sum()), int((~called & (y == 0)).sum())
-    sensitivity = true_pos / positives if positives else None
-    specificity = true_neg / negatives if negatives else None
-    both = sensitivity is not None and specificity is not None
-    either = positives + int(called.sum())
     return {
         "threshold": float(threshold),
-        "sensitivity": sensitivity,
-        "sensitivity_ci95": _wilson(true_pos, positives),
-        "specificity": specificity,
-        "specificity_ci95": _wilson(true_neg, negatives),
-        "balanced_accuracy": (true_pos / positives + true_neg / negatives) / 2 if both else None,
-        "f1": 2 * true_pos / either if either else None,
+        "sensitivity": sensitivity(y, s, threshold),
+        "sensitivity_ci95": _wilson(*_right(y, s, threshold, of=1)),
+        "specificity": specificity(y, s, threshold),
+        "specificity_ci95": _wilson(*_right(y, s, threshold, of=0)),
+        "balanced_accuracy": balanced_accuracy(y, s, threshold),
+        "f1": f1(y, s, threshold),
     }
+
+
+def measure(
+    names: Sequence[str],
+    labels: ArrayLike,
+    scores: ArrayLike,
+    *,
+    threshold: float | None = None,
+    probabilities: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> dict[str, float | None]:
+    """Metrics by name or class path, such as ``mypkg.metrics.partial_auroc`` or ``sklearn.metrics.roc_auc_score``.
+
+    Parameters
+    ----------
+    names : sequence of str
+        See `midam.registry.METRICS`.
+    labels, scores : array_like, shape [N]
+        What a metric gets first.
+    threshold, probabilities, groups : optional
+        What it gets if it has a parameter of that name.
+
+    Returns
+    -------
+    dict of str to float or None
+        None where a metric is not finite, needs both classes and there is one, or needs what is not known.
+
+    Raises
+    ------
+    ConfigError
+        For a name that stands for nothing, or a metric that asks for something else.
+
+    Examples
+    --------
+    >>> measure(["auroc", "sensitivity"], [0, 0, 1, 1], [0.1, 0.6, 0.4, 0.8])
+    {'auroc': 0.75, 'sensitivity': None}
+    """
+    y, s = check_bags(labels, scores)
+    given = {"threshold": threshold, "probabilities": probabilities, "groups": groups}
+    unknown = {name for name, value in given.items() if value is None}
+    found: dict[str, float | None] = {}
+    for name in names:
+        metric = partial(METRICS.find(name), y, s)
+        asked = {key for key, of in inspect.signature(metric).parameters.items() if of.default is of.empty}
+        value = None
+        if not asked & unknown:
+            offered = {key: value for key, value in given.items() if key not in unknown}
+            with suppress(OneClassError):
+                value = build(metric, what=f"the metric {name!r}", offered=offered, arguments={})
+        found[name] = float(value) if value is not None and math.isfinite(value) else None
+    return found
 
 
 def summarize(
@@ -166,6 +204,7 @@ def summarize(
     threshold: float | None = None,
     probabilities: ArrayLike | None = None,
     seed: int = 0,
+    metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
     """All that a run reports about scored bags, ready for JSON (None in place of a number that does not exist).
 
@@ -183,13 +222,15 @@ def summarize(
         Calibrated probabilities of the positive class, in [0, 1].
     seed : int, default 0
         Seed of the cluster bootstrap.
+    metrics : sequence of str
+        Further metrics, see `measure`.
 
     Returns
     -------
     dict
         `auroc`, `auroc_ci95`, `auroc_method`, `auprc`, `bags`, `positives`; `groups` (their number) where known;
         `at_threshold` (:func:`threshold_metrics`) with a threshold; `brier`, `calibration_slope` and
-        `calibration_intercept` with probabilities; `warnings`, a list of sentences.
+        `calibration_intercept` with probabilities; `metrics`, further ones by name; `warnings`, a list of sentences.
 
     Raises
     ------
@@ -206,7 +247,12 @@ def summarize(
     units = group_numbers(groups, y.size)
     positives = int(y.sum())
     result: dict[str, Any] = {"auroc": None, "auroc_ci95": None, "auroc_method": None, "auprc": None}
-    warnings = _few_bags(positives, y.size - positives)
+    warnings = []
+    if min(positives, y.size - positives) < FEW_BAGS:
+        warnings.append(
+            f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative): "
+            "the interval of the AUROC is wide and its coverage approximate."
+        )
     try:
         interval = auroc_interval(y, s, groups=groups, seed=seed)
         area, precision = auroc(y, s), auprc(y, s)
@@ -231,32 +277,19 @@ def summarize(
                 "and are too narrow."
             )
     if probabilities is not None:
-        result |= _calibration(y, probabilities)
+        line = calibration_line(y, probabilities) or (None, None)
+        result["brier"] = brier(y, s, probabilities)
+        result |= {"calibration_slope": line[0], "calibration_intercept": line[1]}
+    if metrics:
+        result["metrics"] = measure(metrics, y, s, threshold=threshold, probabilities=probabilities, groups=groups)
     return result | {"warnings": warnings}
 
 
-def _few_bags(positives: int, negatives: int) -> list[str]:
-    """Return one sentence where a class has too few bags for an exact interval."""
-    if min(positives, negatives) >= FEW_BAGS:
-        return []
-    return [
-        f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {negatives} negative): "
-        "the interval of the AUROC is wide and its coverage approximate."
-    ]
-
-
-def _calibration(labels: np.ndarray[Any, Any], probabilities: ArrayLike) -> dict[str, float | None]:
-    """Brier score and the calibration line of checked probabilities."""
-    _, p = check_bags(labels, probabilities)
-    if p.min() < 0 or p.max() > 1:
-        strange = int(np.flatnonzero((p < 0) | (p > 1))[0])
-        raise BagDataError(
-            f"Expected probabilities in [0, 1], got {p[strange]} (bag {strange}); calibrate the scores first."
-        )
-    line = calibration_line(labels, p)
-    slope, intercept = line if line is not None else (None, None)
-    brier = float(np.mean((p - labels) ** 2))
-    return {"brier": brier, "calibration_slope": slope, "calibration_intercept": intercept}
+def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, of: int) -> tuple[int, int]:
+    """Bags of one class that are called right, and all of them."""
+    y, s = check_bags(labels, scores)
+    inside = y == of
+    return int(((s >= threshold) == bool(of))[inside].sum()), int(inside.sum())
 
 
 def _wilson(hits: int, trials: int) -> list[float] | None:
@@ -265,7 +298,7 @@ def _wilson(hits: int, trials: int) -> list[float] | None:
         return None
     z = float(norm.ppf(0.975))
     share, widen = hits / trials, 1 + z**2 / trials
-    centre = (share + z**2 / (2 * trials)) / widen
+    center = (share + z**2 / (2 * trials)) / widen
     half = z * float(np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))) / widen
     # Exactly 0 and 1 at the ends, where rounding would leave 1e-17.
-    return [0.0 if hits == 0 else centre - half, 1.0 if hits == trials else centre + half]
+    return [0.0 if hits == 0 else center - half, 1.0 if hits == trials else center + half]

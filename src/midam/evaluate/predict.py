@@ -27,9 +27,8 @@ class InstanceScores:
     """What the instances of one bag contribute.
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
-    logit whose softmax is that weight (with max pooling: the mean of their logits). A curved pooling of averages is not
-    the average of the poolings: it is each member's own arrays, in `members`, that add up to that member's score of the
-    bag, and the mean of these scores is the bag's.
+    logit whose softmax is that weight (with max pooling: the mean of their logits). These averages do not pool to the
+    score of the bag; each member's own arrays, in `members`, pool to that member's, and the bag's is the mean of these.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ def predict(
     reader: InstanceReader | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Scores of whole bags, [N] in [0, 1], in memory that knows the chunk and not the bag.
+    """Scores of whole bags, [N] in [0, 1]; needs O(chunk) memory.
 
     Parameters
     ----------
@@ -87,19 +86,7 @@ def predict(
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
-    """Positions of the bags that are scored together, so that work on many bags, or on large ones, is seen to go on.
-
-    Parameters
-    ----------
-    sizes : int64 array [N]
-        Instances of each bag.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
-
-    Yields
-    ------
-    range
-        Consecutive bags: at most 4096, of at most 16 chunks in all unless it is one bag.
+    """Positions of the bags that are scored together: at most 4096 bags, of at most 16 chunks unless it is one bag.
 
     Examples
     --------
@@ -140,15 +127,7 @@ def instance_scores(
 
 
 def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
-    """What the instances of a bag contribute, of the chunks that its pass gave.
-
-    Parameters
-    ----------
-    passed : InstancePass
-        At its end.
-    chunks : iterable of (Tensor [n, M], Tensor [n, M])
-        Scores and logits of each member, as `passed` gave them.
-    """
+    """What the instances of a bag contribute, of the scores and logits [m, M] that its whole first pass gave."""
     score, z = (torch.cat(column) for column in zip(*chunks))
     found = passed.average(score, z, first=0)
     members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, found.weights.T))
@@ -158,8 +137,9 @@ def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> I
 
 
 def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
-    """Reader for one pass: what is on disk stays there."""
-    return InstanceReader(bags, device=_device(model), resident=False if on_disk(bags.instances) else None)
+    """Reader for one pass on the model's device: what is on disk stays there."""
+    device = next(model.parameters()).device
+    return InstanceReader(bags, device=device, resident=False if on_disk(bags.instances) else None)
 
 
 def _rounded(
@@ -167,10 +147,6 @@ def _rounded(
 ) -> InstanceScores:
     columns = [x.to(torch.float32).numpy().copy() for x in (score, attention, weight)]
     return InstanceScores(columns[0], columns[1], columns[2], members)
-
-
-def _device(model: torch.nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 @contextmanager

@@ -18,29 +18,12 @@ _CHUNK_ENTRIES = 2_000_000
 
 
 def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
-    """Return labels and scores as one-dimensional arrays of one length, or raise.
-
-    Parameters
-    ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-
-    Returns
-    -------
-    tuple of ndarray
-        Labels [N], int64, and scores [N], float64.
+    """Labels [N] as int64 and scores [N] as float64.
 
     Raises
     ------
     BagDataError
         No bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
-
-    Examples
-    --------
-    >>> check_bags([0, 1], [0.5, 2])[1].tolist()
-    [0.5, 2.0]
     """
     y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
@@ -59,28 +42,7 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
 
 
 def check_two_classes(labels: Labels) -> tuple[int, int]:
-    """Return the numbers of positive and negative bags, both at least one.
-
-    Parameters
-    ----------
-    labels : ndarray, shape [N]
-        Bag labels, 0 or 1.
-
-    Returns
-    -------
-    tuple of int
-        Positive bags, negative bags.
-
-    Raises
-    ------
-    OneClassError
-        All bags have one label.
-
-    Examples
-    --------
-    >>> check_two_classes(np.array([0, 1, 1]))
-    (2, 1)
-    """
+    """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
     positives = int(labels.sum())
     negatives = int(labels.size - positives)
     if positives == 0 or negatives == 0:
@@ -92,29 +54,12 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
 
 
 def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Return the groups as numbers 0, 1, ... in sorted order.
-
-    Parameters
-    ----------
-    groups : array_like of str, shape [N], or None
-        The group of each bag.
-    bags : int
-        N, the number of bags.
-
-    Returns
-    -------
-    ndarray of int, shape [N], or None
-        The number of each bag's group; None where no groups are known.
+    """Groups of the bags as numbers 0, 1, ... in sorted order; None where no groups are known.
 
     Raises
     ------
     BagDataError
         Not one group a bag, or a bag without a group.
-
-    Examples
-    --------
-    >>> group_numbers(["b", "a", "b"], 3).tolist()
-    [1, 0, 1]
     """
     if groups is None:
         return None
@@ -165,23 +110,9 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
-    """Return each bag's placement value: the share of the other class that it is ranked rightly against.
+    """Share of the other class that each bag is ranked rightly against: of positive bags [P], of negative ones [N - P].
 
-    Parameters
-    ----------
-    labels : ndarray, shape [N]
-        Bag labels, both classes present.
-    scores : ndarray, shape [N]
-        Bag scores.
-
-    Returns
-    -------
-    tuple of ndarray
-        Placements of the positive bags [P] and of the negative bags [N - P], in [0, 1]; the mean of each is the AUROC.
-
-    References
-    ----------
-    Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
+    The mean of each is the AUROC. Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
 
     Examples
     --------
@@ -198,37 +129,10 @@ def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
 def resampled_aurocs(
     labels: Labels, scores: Scores, units: NDArray[np.intp], *, seed: int, resamples: int
 ) -> NDArray[np.float64]:
-    """AUROC of resampled groups, drawn again where a class is lost.
+    """AUROC of `resamples` draws of whole groups (`units`), drawn again where a class is lost.
 
     A resample is a count a group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
-
-    Parameters
-    ----------
-    labels : ndarray, shape [N]
-        Bag labels, both classes present.
-    scores : ndarray, shape [N]
-        Bag scores.
-    units : ndarray of int, shape [N]
-        Group numbers from :func:`group_numbers`.
-    seed : int
-        Seed of the draws.
-    resamples : int
-        Number of AUROCs.
-
-    Returns
-    -------
-    ndarray, shape [resamples]
-        AUROCs in [0, 1].
-
-    References
-    ----------
     Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369.
-
-    Examples
-    --------
-    >>> labels, scores, units = np.array([0, 1, 0, 1]), np.array([0.0, 2.0, 1.0, 3.0]), np.array([0, 0, 1, 1])
-    >>> resampled_aurocs(labels, scores, units, seed=0, resamples=3)
-    array([1., 1., 1.])
     """
     order = np.argsort(scores, kind="stable")
     ties = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)

@@ -1,4 +1,4 @@
-"""Streaming: the statistic of whole bags without a graph, in O(chunk) memory."""
+"""Streaming: the statistic of whole bags without a graph; needs O(chunk) memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -30,22 +30,7 @@ def stream_instances(
 
 
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
-    """Score whole bags in chunks: exact, without a graph.
-
-    Parameters
-    ----------
-    model : BagScorer
-        In evaluation mode unless its noise is wanted.
-    batch : WholeBatch
-        K bags.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
-
-    Returns
-    -------
-    BagOutput
-        Equal to ``model(x, sizes)`` on the whole bags up to rounding.
-    """
+    """Score the K whole bags of a batch in chunks: ``model(x, sizes)`` up to rounding, without a graph."""
     return stream_members([model], batch, chunk_size=chunk_size)[0]
 
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from midam.exports import exports
 
 if TYPE_CHECKING:
+    from midam.explain.explanation import Explanation as Explanation
+    from midam.explain.explanation import explain_bag as explain_bag
     from midam.explain.faithful import Faithfulness as Faithfulness
     from midam.explain.picture import draw_explanation as draw_explanation
     from midam.explain.run import ExplainOptions as ExplainOptions
     from midam.explain.run import explain_bags as explain_bags
-    from midam.explain.scores import Explanation as Explanation
-    from midam.explain.scores import explain_bag as explain_bag
 
 __all__, __getattr__, __dir__ = exports(
     __name__,
@@ -18,6 +18,6 @@ __all__, __getattr__, __dir__ = exports(
         "midam.explain.faithful": "Faithfulness",
         "midam.explain.picture": "draw_explanation",
         "midam.explain.run": "ExplainOptions explain_bags",
-        "midam.explain.scores": "Explanation explain_bag",
+        "midam.explain.explanation": "Explanation explain_bag",
     },
 )

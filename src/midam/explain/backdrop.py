@@ -19,15 +19,7 @@ MAX_SIDE = 1600
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A small copy of an image.
-
-    Attributes
-    ----------
-    pixels : uint8 array [rows, columns, 3]
-        The copy.
-    scale : float
-        Its pixels for a pixel of level 0.
-    """
+    """A small copy of an image, [rows, columns, 3], and its pixels for a pixel of level 0."""
 
     pixels: NDArray[np.uint8]
     scale: float
@@ -53,7 +45,7 @@ def read_backdrop(path: Path) -> Backdrop | None:
 
 
 def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
-    """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in grey.
+    """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in gray.
 
     Values of other types than uint8 are stretched from `low` to `high`, by default the least and the greatest; those of
     uint8 where both are given.

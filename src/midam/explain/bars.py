@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
 
-from midam.explain.scores import Explanation
-from midam.report.figures import BLUE, GREY, ORANGE
+from midam.explain.explanation import Explanation
+from midam.report.figures import BLUE, GRAY, ORANGE
 
 _MANY, _POINTS, _MOST = 60, 2000, 16
 
@@ -21,7 +21,7 @@ def place_name(found: Explanation, instance: int) -> str:
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     """Draw the sorted weights (or scores) of all instances, and beside them those of the top instances."""
     by_weight = found.ranked_by == "weight"
-    values = found.relative_weight if by_weight else found.instances.score
+    values = found.ranking
     name = "Weight, in multiples of uniform (1/n)" if by_weight else "Score of the instance alone"
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
     ranked, count = values[found.order], min(top, _MOST, len(found))
@@ -55,7 +55,7 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
 
 def mark_uniform(axes: Axes) -> None:
     """Draw the weight that all instances would have if they were weighed alike."""
-    axes.axhline(1, color=GREY, linestyle=(0, (4, 3)), linewidth=1.2)
+    axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
     axes.annotate(
         "uniform",
         (0.995, 1),

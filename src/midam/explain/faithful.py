@@ -11,7 +11,6 @@ instead of pixels, which have to be painted over.
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -28,54 +27,59 @@ _ROWS_AT_A_TIME = 16384
 
 
 @dataclass(frozen=True)
-class Faithfulness:
-    """Scores of a bag while its instances leave it, or enter it: in the order of their rank, and in random orders.
+class Curve:
+    """Score of a bag while its instances leave it, or enter it: in the order of their rank, and in random orders.
 
-    An area is the mean of a curve over its range (trapezia), in [0, 1]. In a bag that is called positive a faithful
-    ranking has a smaller deletion area and a larger insertion area than random orders. Where attention says what the
-    model looks at, and the bag is called negative, it is the other way round: the instances on top then keep the score
-    down.
+    An area is the mean of a curve over its range (trapezia), in [0, 1].
 
     Attributes
     ----------
-    removed : float64 array [S]
-        Share of the instances that have left: 0 first, at most 20 steps.
-    deletion : float64 array [S]
-        Score of the bag when that share of it, top rank first, has left.
-    inserted : float64 array [S]
-        Share of the instances that have entered: 1 last.
-    insertion : float64 array [S]
-        Score of the bag of that share, top rank first.
-    random_deletion, random_insertion : float64 array [20, S]
+    share : float64 array [S]
+        Share of the instances that have left, 0 first, or entered, 1 last; at most 20 steps.
+    score : float64 array [S]
+        Score of the bag when that share of it, top rank first, has left or entered.
+    random : float64 array [20, S]
         The same of random orders, seeded.
     """
 
-    removed: NDArray[np.float64]
-    deletion: NDArray[np.float64]
-    inserted: NDArray[np.float64]
-    insertion: NDArray[np.float64]
-    random_deletion: NDArray[np.float64]
-    random_insertion: NDArray[np.float64]
+    share: NDArray[np.float64]
+    score: NDArray[np.float64]
+    random: NDArray[np.float64]
 
     @property
-    def deletion_area(self) -> float:
-        """Area under `deletion`."""
-        return float(area(self.removed, self.deletion))
+    def area(self) -> float:
+        """Area under `score`."""
+        return float(area(self.share, self.score))
 
     @property
-    def insertion_area(self) -> float:
-        """Area under `insertion`."""
-        return float(area(self.inserted, self.insertion))
+    def random_areas(self) -> NDArray[np.float64]:
+        """Areas under `random`, [20]."""
+        return area(self.share, self.random)
 
-    @property
-    def random_deletion_areas(self) -> NDArray[np.float64]:
-        """Areas under `random_deletion`, [20]."""
-        return area(self.removed, self.random_deletion)
+    def as_dict(self, share: str) -> dict[str, float | list[float]]:
+        """Curve and area for JSON; of the random orders the mean, the smallest and the largest."""
+        areas = self.random_areas
+        return {
+            "area": self.area,
+            "random_area": float(areas.mean()),
+            "random_area_range": [float(areas.min()), float(areas.max())],
+            share: self.share.tolist(),
+            "score": self.score.tolist(),
+            "random_score": self.random.mean(axis=0).tolist(),
+        }
 
-    @property
-    def random_insertion_areas(self) -> NDArray[np.float64]:
-        """Areas under `random_insertion`, [20]."""
-        return area(self.inserted, self.random_insertion)
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """Deletion and insertion curves of a bag.
+
+    In a bag that is called positive a faithful ranking has a smaller deletion area and a larger insertion area than
+    random orders. Where attention says what the model looks at, and the bag is called negative, it is the other way
+    round: the instances on top then keep the score down.
+    """
+
+    deletion: Curve
+    insertion: Curve
 
     @property
     def verdict(self) -> str:
@@ -84,15 +88,15 @@ class Faithfulness:
         "lowers" where the area is smaller than that of every random order, which a random ranking achieves in 1 of 21
         bags; "raises" where it is larger than every one.
         """
-        return compared(self.deletion_area, self.random_deletion_areas)
+        return compared(self.deletion.area, self.deletion.random_areas)
 
     def as_dict(self) -> dict[str, Any]:
-        """Curves and areas for JSON; of the random orders the mean, the smallest and the largest."""
+        """Verdict and curves for JSON."""
         return {
             "verdict": self.verdict,
-            "orders": len(self.random_deletion),
-            "deletion": _one(self.removed, self.deletion, self.random_deletion, "removed"),
-            "insertion": _one(self.inserted, self.insertion, self.random_insertion, "inserted"),
+            "orders": len(self.deletion.random),
+            "deletion": self.deletion.as_dict("removed"),
+            "insertion": self.insertion.as_dict("inserted"),
         }
 
 
@@ -109,26 +113,14 @@ def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def compared(found: float, chance: NDArray[np.float64]) -> str:
-    """Where an area lies beside those of random orders: "lowers", "raises" or "neither" (within, or equal to one).
-
-    Examples
-    --------
-    >>> compared(0.2, np.array([0.3, 0.4])), compared(0.3, np.array([0.3, 0.4]))
-    ('lowers', 'neither')
-    """
+    """Where an area lies beside those of random orders: "lowers", "raises" or "neither" (within, or equal to one)."""
     if found < chance.min():
         return "lowers"
     return "raises" if found > chance.max() else "neither"
 
 
-class Spool:
-    """Logits and values of a bag's instances, from one pass, in a temporary file: memory knows the chunk alone.
-
-    Parameters
-    ----------
-    scorers : sequence of BagScorer
-        Of the pass.
-    """
+class InstanceSpool:
+    """Logits and values of a bag's instances, from one pass of scorers, in a temporary file; needs O(chunk) memory."""
 
     def __init__(self, scorers: Sequence[BagScorer]) -> None:
         self.scorers = scorers
@@ -138,9 +130,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def keep(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -155,26 +145,13 @@ class Spool:
         low = 0
         while data := self._file.read(4 * width * _ROWS_AT_A_TIME):
             rows = torch.from_numpy(np.frombuffer(data, dtype=np.float32).reshape(-1, width).astype(np.float64))
-            pairs, at = [], 0
-            for own in self._widths:
-                pairs.append((rows[:, at], rows[:, at + 1 : at + 1 + own]))
-                at += 1 + own
-            yield low, pairs
+            ends = np.cumsum([1 + own for own in self._widths]).tolist()
+            yield low, [(rows[:, end - own - 1], rows[:, end - own : end]) for end, own in zip(ends, self._widths)]
             low += len(rows)
 
 
-def measure(spool: Spool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfulness | None:
-    """Curves of a bag; None for a single instance, which has no order.
-
-    Parameters
-    ----------
-    spool : Spool
-        Of all instances of the bag.
-    order : int64 array [n]
-        Positions of the instances, top rank first.
-    seed : int
-        Of the random orders.
-    """
+def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfulness | None:
+    """Curves of a bag, of all its instances and their positions by rank [n]; None for one instance: it has no order."""
     n = len(order)
     steps = min(STEPS, n)
     if steps < 2:
@@ -188,12 +165,7 @@ def measure(spool: Spool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfu
         insertions.append(_scores(entered, scorer))
     deletion, insertion = np.mean(deletions, axis=0), np.mean(insertions, axis=0)
     return Faithfulness(
-        removed=np.append(0, ends[:-1]) / n,
-        deletion=deletion[0],
-        inserted=ends / n,
-        insertion=insertion[0],
-        random_deletion=deletion[1:],
-        random_insertion=insertion[1:],
+        Curve(np.append(0, ends[:-1]) / n, deletion[0], deletion[1:]), Curve(ends / n, insertion[0], insertion[1:])
     )
 
 
@@ -209,7 +181,7 @@ def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
     return bins
 
 
-def _pieces(spool: Spool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
+def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
     """Statistic of each step of each order, [orders * steps], for each scorer."""
     like = torch.zeros((), dtype=torch.float64)
     found = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
@@ -247,17 +219,3 @@ def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
     l, r, n = (x.to(device=like.device, dtype=like.dtype) for x in (stat.l, stat.r, stat.n))  # noqa: E741
     score: NDArray[np.float64] = scorer.pooling.score(l, r, n).double().cpu().numpy()
     return score.reshape(1 + ORDERS, -1)
-
-
-def _one(
-    x: NDArray[np.float64], y: NDArray[np.float64], random: NDArray[np.float64], name: str
-) -> dict[str, float | list[float]]:
-    areas = area(x, random)
-    return {
-        "area": float(area(x, y)),
-        "random_area": float(areas.mean()),
-        "random_area_range": [float(areas.min()), float(areas.max())],
-        name: x.tolist(),
-        "score": y.tolist(),
-        "random_score": random.mean(axis=0).tolist(),
-    }

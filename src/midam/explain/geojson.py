@@ -9,28 +9,19 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 
-from midam.explain.overlay import COLOURS, weight_range
-from midam.explain.places import Patches
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
+from midam.explain.overlay import COLORS, weight_range
+from midam.explain.patches import Patches
 
 TOP, MOST = 1000, 100_000
 _NAME = "midam"
 
 
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:
-    """Top patches of a bag as a FeatureCollection of polygons, one a line.
+    """Top patches of a bag as a FeatureCollection of at most `limit` polygons, one a line.
 
     Each is an annotation with the measurements `score`, `weight`, `relative weight` (in multiples of 1/n) and
     `percentile` (100 for the top one), which stand among the properties too, for other programs.
-
-    Parameters
-    ----------
-    found : Explanation
-        Of the bag.
-    patches : Patches
-        Of the bag.
-    limit : int
-        Polygons at most.
     """
     features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(found, patches, limit))
     return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
@@ -40,10 +31,9 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
     chosen = found.order[:limit]
     low = patches.corners[chosen]
     high = low + np.array([patches.width, patches.height])
-    by_weight = found.ranked_by == "weight"
-    shown = found.relative_weight if by_weight else found.instances.score
-    scale = weight_range(shown) if by_weight else (lambda x: x)
-    colours = (255 * colormaps[COLOURS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
+    shown = found.ranking
+    scale = weight_range(shown) if found.ranked_by == "weight" else (lambda x: x)
+    colors = (255 * colormaps[COLORS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
     percentile = found.percentile
     for rank, i in enumerate(chosen):
         (left, top), (right, bottom) = low[rank].tolist(), high[rank].tolist()
@@ -62,8 +52,8 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
             "properties": {
                 "objectType": "annotation",
                 "name": f"#{i}, rank {rank + 1}",
-                "color": colours[rank],
-                "classification": {"name": f"top {_decade(rank + 1)}", "color": colours[0]},
+                "color": colors[rank],
+                "classification": {"name": f"top {_decade(rank + 1)}", "color": colors[0]},
                 "measurements": {**values, "relative weight": float(found.relative_weight[i])},
                 **values,
                 "instance": int(i),
@@ -72,11 +62,5 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
 
 
 def _decade(rank: int) -> int:
-    """1, 10, 100, ...: the smallest that holds the rank.
-
-    Examples
-    --------
-    >>> _decade(1), _decade(7), _decade(10), _decade(11)
-    (1, 10, 10, 100)
-    """
+    """1, 10, 100, ...: the smallest that holds the rank."""
     return int(10 ** math.ceil(math.log10(rank) - 1e-12))

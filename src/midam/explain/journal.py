@@ -39,18 +39,7 @@ def open_journal(
 ) -> CallJournal:
     """Journal of the entries that this call has finished in a folder: none in a new one.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the explanations.
-    call : mapping
-        See `call_of`.
-    bags : Bags
-        Hold the bags.
-    index : sequence of int
-        Positions of the bags.
-    files : sequence of Path
-        All that the call can write.
+    `call` is that of `call_of`, of the bags at the positions `index`; `files` are all that it can write.
 
     Raises
     ------

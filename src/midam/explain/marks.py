@@ -15,38 +15,17 @@ _TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
 
 
 class Mark(NamedTuple):
-    """Where the number of a patch stands.
-
-    Attributes
-    ----------
-    box : float64 array [4]
-        Left, top, right and lower side, in pixels of the map.
-    inside : bool
-        Whether that is in the patch; a line leads to a box outside.
-    """
+    """Where the number of a patch stands: left, top, right and lower side [4], and whether that is in the patch."""
 
     box: NDArray[np.float64]
     inside: bool
 
 
 def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Frame patches, and number them from 1.
+    """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them from 1.
 
-    Parameters
-    ----------
-    axes : Axes
-        Of the image.
-    patches : float64 array [k, 4]
-        Left, top, right and lower side of each, by rank, in pixels of the map.
-    shape : (int, int)
-        Rows and columns of the map; its first pixel lies from -0.5 to 0.5, as imshow draws it.
-    points : float
-        Points on paper for a pixel of the map.
-
-    Returns
-    -------
-    list of Mark or None
-        As of `place_marks`.
+    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5, as imshow draws it, and `points` points on
+    paper for a pixel.
     """
     size = _font_size(patches, points)
     marks = place_marks(patches, shape=shape, points=points)
@@ -60,7 +39,7 @@ def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, in
 
 
 def place_marks(patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Find a place for the number of each patch, by rank; parameters as of `draw_marks`.
+    """Find a place for the number of each patch, by rank; see `draw_marks`.
 
     It is a corner of the patch, the top left one unless another number or frame is there. Of a patch that its number
     would hide it is the nearest place outside that holds no frame and no number, where there is one. None where there
@@ -113,10 +92,10 @@ def _outside(
 
 def _around(patch: NDArray[np.float64], extent: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """Corners of boxes around a patch, nearest first."""
-    centre, half = (patch[:2] + patch[2:]) / 2, (patch[2:] - patch[:2]) / 2
+    center, half = (patch[:2] + patch[2:]) / 2, (patch[2:] - patch[:2]) / 2
     for away in (0.5, 1.0, 2.0, 3.0, 5.0, 8.0):
         for direction in ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)):
-            yield centre + np.array(direction) * (half + extent / 2 + away * extent[1]) - extent / 2
+            yield center + np.array(direction) * (half + extent / 2 + away * extent[1]) - extent / 2
 
 
 def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -133,28 +112,28 @@ def _side(patch: NDArray[np.float64], points: float) -> float:
 
 
 def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
-    """Draw a frame within its patch, so that those of neighbours do not cover one another."""
+    """Draw a frame within its patch, so that those of neighbors do not cover one another."""
     side = _side(patch, points)
     width = float(np.clip(side / 8, 1.2, 3.0))
     inset = min(width / 2, side / 4) / points
-    for colour, part in (("white", 1.0), ("black", 0.5)):
+    for color, part in (("white", 1.0), ("black", 0.5)):
         size = patch[2:] - patch[:2] - 2 * inset
-        axes.add_patch(Rectangle(tuple(patch[:2] + inset), *size, fill=False, edgecolor=colour, linewidth=part * width))
+        axes.add_patch(Rectangle(tuple(patch[:2] + inset), *size, fill=False, edgecolor=color, linewidth=part * width))
 
 
 def _number(axes: Axes, patch: NDArray[np.float64], mark: Mark, rank: int, size: float) -> None:
     box = mark.box
-    centre = (box[:2] + box[2:]) / 2
+    center = (box[:2] + box[2:]) / 2
     if not mark.inside:
-        start = np.clip(centre, patch[:2], patch[2:])
-        line = np.stack([start, centre], axis=1)
-        for colour, width in (("white", 2.2), ("black", 0.9)):
-            axes.plot(*line, color=colour, linewidth=width, scalex=False, scaley=False)
+        start = np.clip(center, patch[:2], patch[2:])
+        line = np.stack([start, center], axis=1)
+        for color, width in (("white", 2.2), ("black", 0.9)):
+            axes.plot(*line, color=color, linewidth=width, scalex=False, scaley=False)
     edge = {"linewidth": 0} if mark.inside else {"linewidth": 0.6, "edgecolor": "black"}
     axes.add_patch(Rectangle(tuple(box[:2]), *(box[2:] - box[:2]), facecolor="white", zorder=3, **edge))
     text = axes.text(
-        centre[0],
-        centre[1],
+        center[0],
+        center[1],
         str(rank),
         ha="center",
         va="center_baseline",

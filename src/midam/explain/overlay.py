@@ -13,13 +13,13 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
+from midam.explain.explanation import Explanation
 from midam.explain.marks import draw_marks
-from midam.explain.places import Patches, rasterise
-from midam.explain.scores import Explanation
-from midam.report.figures import GREY
+from midam.explain.patches import Patches, rasterize
+from midam.report.figures import GRAY
 
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone"
-COLOURS = "viridis"  # perceptually uniform, and told apart by colour-blind readers
+COLORS = "viridis"  # perceptually uniform, and told apart by color-blind readers
 _ALPHA = 0.62
 _PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
 _PAPER = "#F2F2F2"
@@ -27,7 +27,7 @@ _LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly diffe
 
 
 class Layer(NamedTuple):
-    """Values [n], one a patch, their name, and their scale of colours."""
+    """Values [n], one a patch, their name, and their scale of colors."""
 
     values: NDArray[Any]
     name: str
@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Map:
+class PatchMap:
     """What a map shows: an explanation, the patches of its bag, and their image where it is at hand."""
 
     found: Explanation
@@ -89,7 +89,7 @@ class Map:
 
     def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Map of values, one a patch; NaN where there is no patch."""
-        return rasterise(self.patches, values, shape=self.shape, scale=self.scale)
+        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
@@ -106,7 +106,7 @@ def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
     return Normalize(0.0, max(high, _LEAST_RANGE))
 
 
-def draw_map(part: SubFigure, drawn: Map, *, top: int) -> None:
+def draw_map(part: SubFigure, drawn: PatchMap, *, top: int) -> None:
     """Draw the image with the top patches framed, and the maps of weight and score."""
     layers = drawn.layers
     first = 0 if drawn.backdrop is None else 1
@@ -126,21 +126,21 @@ def draw_map(part: SubFigure, drawn: Map, *, top: int) -> None:
         axes.set_axis_off()
 
 
-def _panel(axes: Axes, bar: Axes, drawn: Map, layer: Layer) -> None:
+def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     values, name, scale = layer
     raster = np.ma.masked_invalid(drawn.raster(values))
     alpha = 1.0
     if drawn.backdrop is None:
         axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, color=_PAPER, zorder=0))
     else:
-        grey = drawn.backdrop.pixels.mean(axis=-1)  # the colours of the image would mix with those of the map
-        axes.imshow(grey, cmap="gray", vmin=0, vmax=255)
+        gray = drawn.backdrop.pixels.mean(axis=-1)  # the colors of the image would mix with those of the map
+        axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
         alpha = _ALPHA
-    axes.imshow(raster, cmap=COLOURS, norm=scale, alpha=alpha, interpolation="nearest")
+    axes.imshow(raster, cmap=COLORS, norm=scale, alpha=alpha, interpolation="nearest")
     axes.set_title(name, fontsize=9.5, loc="left")
     beyond = bool(values.max() > (scale.vmax or 0) * (1 + 1e-6))
     shown = axes.figure.colorbar(
-        ScalarMappable(scale, colormaps[COLOURS]),
+        ScalarMappable(scale, colormaps[COLORS]),
         cax=bar,
         orientation="horizontal",
         alpha=alpha,
@@ -148,4 +148,4 @@ def _panel(axes: Axes, bar: Axes, drawn: Map, layer: Layer) -> None:
     )
     bar.tick_params(labelsize=8.5)
     if beyond:
-        shown.set_label(f"greatest: {values.max():.3g}", fontsize=8.5, color=GREY)
+        shown.set_label(f"greatest: {values.max():.3g}", fontsize=8.5, color=GRAY)

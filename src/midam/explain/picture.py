@@ -1,7 +1,6 @@
 """The picture of a bag: what its kind calls for, its top and bottom instances, and the test of the ranking."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import SubFigure
@@ -10,9 +9,9 @@ from midam.data.bags import Bags
 from midam.explain.backdrop import read_backdrop
 from midam.explain.bars import draw_bars
 from midam.explain.curves import draw_curves
-from midam.explain.overlay import Map, draw_map
-from midam.explain.places import files_of, is_picture, patches_of
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
+from midam.explain.overlay import PatchMap, draw_map
+from midam.explain.patches import files_of, is_picture, patches_of
 from midam.explain.sheet import draw_sheet, sheet_height
 from midam.explain.strip import draw_strip
 from midam.report.figures import new_figure, save_figure
@@ -21,48 +20,27 @@ WIDTH = 10.0
 _HEADING, _STRIP, _BARS, _CURVES = 0.55, 3.6, 3.4, 2.7
 
 
-@dataclass(frozen=True)
-class Block:
-    """A part of the picture: its height in inches and what draws it."""
-
-    height: float
-    draw: Callable[[SubFigure], None]
+Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
 
 
 def draw_explanation(path: Path, found: Explanation, bags: Bags, *, top: int = 8, heading: str = "") -> str:
-    """Draw a bag, as its instances allow.
+    """Draw a bag to a PNG file, with `top` instances one by one from each end of the ranking; returns what was drawn.
 
-    Parameters
-    ----------
-    path : Path
-        PNG file to write; replaced in one step.
-    found : Explanation
-        Of the bag.
-    bags : Bags
-        Hold the bag.
-    top : int
-        Instances that are shown one by one from each end of the ranking, >= 1.
-    heading : str
-        Second line of the heading.
-
-    Returns
-    -------
-    {"overlay", "map", "strip", "sheet", "bars"}
-        What was drawn: patches on their image; patches alone, where the image is not at hand; slices of a volume;
-        instances that are pictures; instances that are not.
+    "overlay": patches on their image; "map": patches alone, where the image is not at hand; "strip": slices of a
+    volume; "sheet": instances that are pictures; "bars": instances that are not.
     """
     kind, blocks = _blocks(found, bags, top)
     if found.faithfulness is not None:
         curves = found.faithfulness
-        blocks.append(Block(_CURVES, lambda part: draw_curves(part, curves)))
-    heights = [_HEADING, *(block.height for block in blocks)]
+        blocks.append((_CURVES, lambda part: draw_curves(part, curves)))
+    heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
     line = f"Bag {_short(found.bag)}: score {found.score:.3f}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     parts[0].text(0.012, 0.3, heading, fontsize=9.5, color="#404040", va="top")
-    for block, part in zip(blocks, parts[1:], strict=True):
-        block.draw(part)
+    for (_, draw), part in zip(blocks, parts[1:], strict=True):
+        draw(part)
     save_figure(figure, path)
     return kind
 
@@ -70,21 +48,23 @@ def draw_explanation(path: Path, found: Explanation, bags: Bags, *, top: int = 8
 def _blocks(found: Explanation, bags: Bags, top: int) -> tuple[str, list[Block]]:
     """Kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
-    sheet = Block(sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top))
+    bars: Block = (_BARS, lambda part: draw_bars(part, found, top=top))
+    detail: Block = (
+        (sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top)) if pictures else bars
+    )
     patches = patches_of(bags, found.index)
     if patches is not None:
         files = files_of(bags, found.index)
         backdrop = read_backdrop(files[0]) if files else None
         if backdrop is not None or not pictures:
-            drawn = Map(found, patches, backdrop)
-            own = Block(drawn.height(WIDTH), lambda part: draw_map(part, drawn, top=top))
-            detail = sheet if pictures else Block(_BARS, lambda part: draw_bars(part, found, top=top))
+            drawn = PatchMap(found, patches, backdrop)
+            own: Block = (drawn.height(WIDTH), lambda part: draw_map(part, drawn, top=top))
             return ("map" if backdrop is None else "overlay"), [own, detail]
     if not pictures:
-        return "bars", [Block(_BARS, lambda part: draw_bars(part, found, top=top))]
+        return "bars", [bars]
     if found.coords is not None and found.coords.shape[1] == 1 and len(found) > 1:
-        return "strip", [Block(_STRIP, lambda part: draw_strip(part, found, bags, top=top))]
-    return "sheet", [sheet]
+        return "strip", [(_STRIP, lambda part: draw_strip(part, found, bags, top=top))]
+    return "sheet", [detail]
 
 
 def _short(name: str) -> str:

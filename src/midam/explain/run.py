@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
 from midam.errors import BagDataError, RunStoppedError, nearest
+from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
 from midam.explain.journal import SUMMARY, call_of, content_of, free_or_unfinished, open_journal, write_summary
 from midam.explain.page import page_text
+from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation
-from midam.explain.places import patches_of, warn_of_estimate
-from midam.explain.scores import Explanation, explain_bag
 from midam.files import write_text
 from midam.runs.apply import LoadedRun, predict_run
 from midam.runs.folder import csv_text
-from midam.runs.instances import file_name
+from midam.runs.instance_files import file_name
 
 PAGE = "index.html"
 _SUFFIXES = (".png", ".h5", ".geojson", ".csv")
@@ -73,24 +73,11 @@ def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
 
 
 def extreme_bags(
-    run: LoadedRun,
-    bags: Bags,
-    among: Sequence[int],
-    *,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    run: LoadedRun, bags: Bags, among: Sequence[int], *, on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> list[int]:
-    """Positions of the highest and the lowest scored bag; one where they are the same.
+    """Positions of the highest and the lowest scored bag among those at some positions; one where they are the same.
 
-    Parameters
-    ----------
-    run : LoadedRun
-        The model.
-    bags : Bags
-        Hold the bags.
-    among : sequence of int
-        Positions of the bags to score.
-    on_bags : callable, optional
-        Called with places in `among` of the bags that are scored.
+    `on_bags` is called with places in `among` of the bags that are scored.
     """
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.explain.backdrop import as_rgb
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
 from midam.report.figures import BLUE, ORANGE
 
 COLUMNS = 8
@@ -34,7 +34,7 @@ def shown(found: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.i
 def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
     """Instances of a bag as [H, W, 3], of a three-dimensional one the middle slice.
 
-    All are stretched alike; colours of uint8 stay as they are.
+    All are stretched alike; colors of uint8 stay as they are.
     """
     pixels = bags.gather(int(bags.starts[index]) + instances)
     if pixels.ndim == 3:  # [m, H, W]
@@ -54,8 +54,8 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    _fill(panels[: _rows(len(high))], high, found, bags, name="Top by", colour=ORANGE)
-    _fill(panels[_rows(len(high)) :], low, found, bags, name="Bottom by", colour=BLUE)
+    _fill(panels[: _rows(len(high))], high, found, bags, name="Top by", color=ORANGE)
+    _fill(panels[_rows(len(high)) :], low, found, bags, name="Bottom by", color=BLUE)
 
 
 def caption(found: Explanation, instance: int) -> str:
@@ -65,7 +65,7 @@ def caption(found: Explanation, instance: int) -> str:
 
 
 def _fill(
-    panels: NDArray[Any], instances: NDArray[np.int64], found: Explanation, bags: Bags, *, name: str, colour: str
+    panels: NDArray[Any], instances: NDArray[np.int64], found: Explanation, bags: Bags, *, name: str, color: str
 ) -> None:
     if not len(instances):
         return
@@ -73,10 +73,10 @@ def _fill(
     for axes, instance, picture in zip(panels.flat, instances, pictures):
         axes.imshow(picture)
         axes.set_title(caption(found, int(instance)), fontsize=8, color="#303030", pad=3)
-    _side_note(panels[0, 0], f"{name} {found.ranked_by}", colour)
+    _side_note(panels[0, 0], f"{name} {found.ranked_by}", color)
 
 
-def _side_note(axes: Axes, text: str, colour: str) -> None:
+def _side_note(axes: Axes, text: str, color: str) -> None:
     axes.annotate(
         text,
         (0, 0.5),
@@ -88,7 +88,7 @@ def _side_note(axes: Axes, text: str, colour: str) -> None:
         va="center",
         fontsize=8.5,
         fontweight="bold",
-        color=colour,
+        color=color,
     )
 
 

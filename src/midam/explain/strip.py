@@ -14,10 +14,10 @@ from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
 from midam.data.sources.file_rows import FileRows
 from midam.explain.bars import mark_uniform
-from midam.explain.places import files_of
-from midam.explain.scores import Explanation
+from midam.explain.explanation import Explanation
+from midam.explain.patches import files_of
 from midam.explain.sheet import pictures_of
-from midam.report.figures import BLUE, GREY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE
 
 SLICES = 12
 _TITLE = 10  # characters above a slice
@@ -99,11 +99,10 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 
 
 def _draw_weights(axes: Axes, found: Explanation, scans: Scans, top: list[int]) -> None:
-    by_weight, places = found.ranked_by == "weight", _places(found)
-    values = found.relative_weight if by_weight else found.instances.score
-    colours = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
+    by_weight, places, values = found.ranked_by == "weight", _places(found), found.ranking
+    colors = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
     across = np.arange(len(found)) if scans.several else places
-    axes.bar(across, values, width=0.85 * _gap(across), color=colours)
+    axes.bar(across, values, width=0.85 * _gap(across), color=colors)
     axes.margins(x=0.01)
     if by_weight:
         mark_uniform(axes)
@@ -118,7 +117,7 @@ def _part_scans(axes: Axes, places: NDArray[np.float64], scans: Scans) -> None:
     """Name the scans over their slices, draw a line between them, and number each slice as in its scan."""
     ends = [*scans.begins[1:], len(places)]
     for begin in scans.begins[1:]:
-        axes.axvline(begin - 0.5, color=GREY, linewidth=1.2)
+        axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
     for begin, end, name in zip(scans.begins, ends, scans.names):
         short = _short(name, int(_LINE * (end - begin) / len(places)))
         axes.annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")

@@ -9,13 +9,12 @@ if TYPE_CHECKING:
     from midam.report.describe import describe_bags as describe_bags
     from midam.report.figures import plot_curves as plot_curves
     from midam.report.figures import plot_roc as plot_roc
-    from midam.report.sizes import plot_sizes as plot_sizes
+    from midam.report.figures import plot_sizes as plot_sizes
 
 __all__, __getattr__, __dir__ = exports(
     __name__,
     {
         "midam.report.describe": "BagDescription describe_bags",
-        "midam.report.figures": "plot_curves plot_roc",
-        "midam.report.sizes": "plot_sizes",
+        "midam.report.figures": "plot_curves plot_roc plot_sizes",
     },
 )

@@ -53,7 +53,7 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     name : str
         A name of the catalogue, or the path of the data.
     bags : Bags
-        The bags, labelled or not.
+        The bags, labeled or not.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
 
 
 def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
-    """Runs of neighbouring instances, which every kind of file reads fast."""
+    """Runs of neighboring instances, which every kind of file reads fast."""
     rng = np.random.default_rng(0)
     for number in np.sort(rng.choice(len(bags), min(len(bags), _SAMPLE_BAGS), replace=False)).tolist():
         start, size = int(bags.starts[number]), int(bags.sizes[number])

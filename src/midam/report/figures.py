@@ -1,4 +1,4 @@
-"""Figures of a run: the ROC curve of the test bags and the learning curves.
+"""Figures of bags and runs: the sizes of bags, the ROC curve of the test bags, and the learning curves.
 
 Figures are drawn on their own canvas, never through pyplot's global state, and appear under
 their name only when complete.
@@ -14,17 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import check_bags
+from midam.report.describe import is_wide, size_edges
 
-# Okabe and Ito's palette, safe for colour-blind readers; lines differ in dash and marker as well.
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6E6E6E"
+# Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
+BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
 _DPI = 150
 _MANY_EPOCHS = 25
+_BINS = 30  # of bag sizes
 
 
 def plot_roc(
@@ -42,10 +44,8 @@ def plot_roc(
     ----------
     path : str or Path
         PNG file to write; replaced in one step.
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1. With one class only the figure says that there is no curve.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
+    labels, scores : array_like, shape [N]
+        Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
     summary : mapping
         Result of :func:`midam.evaluate.metrics.summarize` on the same bags.
     title : str
@@ -57,22 +57,12 @@ def plot_roc(
     ------
     BagDataError
         The arrays do not fit together, or hold values that cannot be used.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from midam.evaluate.metrics import summarize
-    >>> y, s = [0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_roc(Path(folder) / "roc.png", labels=y, scores=s, summary=summarize(y, s), title="Test bags")
-    ...     (Path(folder) / "roc.png").exists()
-    True
     """
     y, s = check_bags(labels, scores)
     figure = new_figure((4.9, 6.1))
     axes = figure.add_subplot()
     if summary["auroc"] is None:
-        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GREY)
+        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
     else:
         false_rate, true_rate, _ = roc_curve(y, s, drop_intermediate=False)
         low, high = summary["auroc_ci95"]
@@ -80,13 +70,13 @@ def plot_roc(
         axes.plot(false_rate, true_rate, color=BLUE, linewidth=2.2, label=name, solid_joinstyle="miter", zorder=3)
         if threshold is not None:
             _operating_point(axes, threshold_metrics(y, s, threshold))
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
     positives = int(y.sum())
     axes.set_title(title, loc="left", fontweight="bold", pad=20)
     counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
-    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GREY, fontsize=9)
+    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GRAY, fontsize=9)
     add_legend(figure, columns=1)
     save_figure(figure, Path(path))
 
@@ -105,14 +95,6 @@ def plot_curves(
         where not measured).
     best_epoch : int, optional
         Epoch with the best validation bags, marked in both panels.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_curves(Path(folder) / "curves.png", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.4}])
-    ...     (Path(folder) / "curves.png").exists()
-    True
     """
     figure = new_figure((8.4, 3.8))
     losses, areas = figure.subplots(1, 2)
@@ -130,17 +112,60 @@ def plot_curves(
         axes.set_xlabel("Epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         if not axes.lines:
-            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GREY)
+            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GRAY)
             axes.set(xticks=[], yticks=[])
             continue
         axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
         if best_epoch is not None:
-            axes.axvline(best_epoch, color=GREY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
+            axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
         for position, epoch in enumerate(drops):
             name = "Learning rate lowered" if position == 0 else None
-            axes.axvline(epoch, color=GREY, linestyle=":", linewidth=1.2, label=name, zorder=1)
+            axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
         axes.margins(y=0.08)
     add_legend(figure, columns=4)
+    save_figure(figure, Path(path))
+
+
+def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str) -> None:
+    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) beside each other, to a PNG file."""
+    sizes = np.asarray(sizes, dtype=np.int64)
+    edges = size_edges(sizes, bins=_BINS)
+    figure = new_figure((6.4, 3.9))
+    axes = figure.add_subplot()
+    parts: list[tuple[str, NDArray[np.int64], str, str | None]]
+    if labels is None:
+        parts = [(f"{len(sizes)} bags", sizes, GRAY, None)]
+    else:
+        positive = np.asarray(labels) == 1
+        parts = [
+            (f"{(~positive).sum()} negative bags", sizes[~positive], BLUE, None),
+            (f"{positive.sum()} positive bags", sizes[positive], ORANGE, "//"),
+        ]
+    bottom = np.zeros(len(edges) - 1)
+    for name, part, color, hatch in parts:
+        counts, _ = np.histogram(part, bins=edges)
+        axes.bar(
+            edges[:-1] - 0.5,
+            counts,
+            np.diff(edges),
+            bottom,
+            align="edge",
+            color=color,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.6,
+            label=name,
+        )
+        bottom += counts
+    if is_wide(sizes):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="Instances in a bag", ylabel="Bags")
+    axes.set_title(title, loc="left", fontweight="bold")
+    add_legend(figure, columns=2)
     save_figure(figure, Path(path))
 
 

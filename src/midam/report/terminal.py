@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -28,18 +27,9 @@ _PLAIN_WIDTH = 120
 
 
 class LiveProgress:
-    """A bar with a state beside it, drawn on a terminal alone; a context manager.
+    """A bar of `total` work with a state beside it, drawn on a terminal alone; a context manager.
 
-    Parameters
-    ----------
-    title : str
-        What is done.
-    *columns : ProgressColumn
-        Shown between the bar and the state.
-    total : float, optional
-        Amount of work; None: not known yet.
-    console : Console
-        Where to draw.
+    `columns` are shown between the bar and the state.
     """
 
     def __init__(self, title: str, *columns: ProgressColumn, total: float | None = None, console: Console) -> None:
@@ -60,22 +50,12 @@ class LiveProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
 
 class FitProgress(LiveProgress):
-    """Progress of a training run: a bar with loss and validation AUROC on a terminal, ten plain lines elsewhere.
-
-    Parameters
-    ----------
-    epochs : int
-        Epochs in all.
-    console : Console
-        Where to draw.
-    """
+    """Progress of a training run: a bar with loss and validation AUROC on a terminal, ten plain lines elsewhere."""
 
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs = epochs
@@ -100,14 +80,7 @@ class FitProgress(LiveProgress):
 class BagProgress(LiveProgress):
     """Progress through bags: bags, instances a second and the time left on a terminal, ten plain lines elsewhere.
 
-    Parameters
-    ----------
-    title : str
-        What is done.
-    sizes : array of int, shape [N]
-        Instances of each bag.
-    console : Console
-        Where to draw.
+    `sizes` [N] are the instances of each bag.
     """
 
     def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
@@ -169,6 +142,9 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
     _print_parts(console, parts)
     headline = result["headline"]
+    for metric in result[headline].get("metrics", ()):
+        values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
+        console.print(f"{escape(metric)}: {values}")
     for message in result[headline].get("warnings", []):
         console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
     label = {"new": "new bags", "train": "train bags (no test: the model has seen them)"}.get(

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from midam.runs.apply import LoadedRun as LoadedRun
     from midam.runs.apply import evaluate_run as evaluate_run
     from midam.runs.apply import load_run as load_run
-    from midam.runs.apply import predict_instances as predict_instances
     from midam.runs.apply import predict_run as predict_run
     from midam.runs.apply import read_for as read_for
     from midam.runs.data import SplitBags as SplitBags
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     from midam.runs.fit import fit_run as fit_run
     from midam.runs.fit import resume_run as resume_run
     from midam.runs.folder import RunFolder as RunFolder
-    from midam.runs.instances import write_instance_scores as write_instance_scores
+    from midam.runs.instance_files import write_instance_scores as write_instance_scores
 
 __all__, __getattr__, __dir__ = exports(
     __name__,
     {
-        "midam.runs.apply": "LoadedRun evaluate_run load_run predict_instances predict_run read_for",
+        "midam.runs.apply": "LoadedRun evaluate_run load_run predict_run read_for",
         "midam.runs.data": "SplitBags read_data split_data",
         "midam.runs.fit": "fit_run resume_run",
         "midam.runs.folder": "RunFolder",
-        "midam.runs.instances": "write_instance_scores",
+        "midam.runs.instance_files": "write_instance_scores",
     },
 )

@@ -15,20 +15,21 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags, bag_digests
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.metrics import summarize
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
+from midam.registry import METRICS
 from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
-from midam.runs.instances import write_instance_scores
+from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
+from midam.runs.results import SPLITS, summarize_parts
 from midam.settings import ResolvedSettings, Settings
 from midam.train.average import reported_weights
 from midam.train.build import build_ensemble
 from midam.train.checkpoint import load_checkpoint
 
-_SAME_SCALE = 0.02  # scanners note 0.2525 micrometres and 40x alike
+_SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
 _SHARED = ("config", "data", "splits", "contents", "groups")
 
 
@@ -165,45 +166,37 @@ def _check_names(expected: list[str], found: list[str], data: str) -> None:
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
     if missing:
-        raise BagDataError(
-            f"Expected the feature columns of training, got no column {missing[0]!r} (in {data}); add the "
-            f"{len(missing)} missing, or rename columns."
-        )
-    if extra:
-        raise BagDataError(
-            f"Expected the feature columns of training alone, got the column {extra[0]!r} too (in {data}); remove the "
-            f"{len(extra)} that training did not have."
-        )
-    if found != expected:
-        wrong = next((a, b) for a, b in zip(expected, found) if a != b)
-        raise BagDataError(
-            f"Expected the feature columns of training in their order, got {wrong[1]!r} in place of {wrong[0]!r} "
-            f"(in {data}); reorder the columns."
-        )
+        wanted, got = "", f"no column {missing[0]!r}"
+        advice = f"add the {len(missing)} missing, or rename columns"
+    elif extra:
+        wanted, got = " alone", f"the column {extra[0]!r} too"
+        advice = f"remove the {len(extra)} that training did not have"
+    elif found != expected:
+        right, wrong = next((a, b) for a, b in zip(expected, found) if a != b)
+        wanted, got, advice = " in their order", f"{wrong!r} in place of {right!r}", "reorder the columns"
+    else:
+        return
+    raise BagDataError(f"Expected the feature columns of training{wanted}, got {got} (in {data}); {advice}.")
 
 
 def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> None:
     """Refuse instances of another cut: those of a store, or images where slides were read at a magnification."""
     for name in sorted(set(expected) & set(found)):
-        unknown = name == "magnification" and expected[name] is None
-        if not unknown and not _alike(expected[name], found[name]):
-            flag = f"--{name.replace('_', '-')}"
+        one, other = expected[name], found[name]
+        numbers = isinstance(one, float) and isinstance(other, float | int)
+        alike = math.isclose(one, other, rel_tol=_SAME_SCALE) if numbers else one == other
+        if not alike and not (name == "magnification" and one is None):
             raise BagDataError(
-                f"Expected images that were cut with {flag} {expected[name]} as in training, got {found[name]} (in "
-                f"{data}); name the files themselves, or import them with that cut."
+                f"Expected images that were cut with `{name}` {one} as in training, got {other} (in {data}); name the "
+                "files themselves, or import them with that cut."
             )
-
-
-def _alike(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=_SAME_SCALE)
-    return bool(one == other)
 
 
 def predict_run(
     run: LoadedRun,
     bags: Bags,
     *,
+    instances: Path | None = None,
     journal: ScoreJournal | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
@@ -215,98 +208,101 @@ def predict_run(
         The model and what belongs to it.
     bags : Bags
         With or without labels.
+    instances : Path, optional
+        Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
     journal : ScoreJournal, optional
         Scores that it knows are taken from it, the others are added as groups of bags are done.
     on_bags : callable, optional
         Called with the positions of bags that are done.
     """
-    known = {} if journal is None else journal.known(bags)
     chunk_size, scores = run.settings.run.chunk_size, np.empty(len(bags))
-    for group in bag_groups(bags.sizes, chunk_size=chunk_size):
-        if all(i in known for i in group):
-            scores[group] = [known[i] for i in group]
-        else:
-            scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk_size)
-            if journal is not None:
-                journal.add(bags, group, scores[group])
-        if on_bags is not None:
-            on_bags(group)
-    return scores, None if run.calibrator is None else run.calibrator.predict(scores)
-
-
-def predict_instances(
-    run: LoadedRun,
-    bags: Bags,
-    folder: Path,
-    *,
-    journal: ScoreJournal | None = None,
-    on_bag: Callable[[int], None] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """As `predict_run`, and write the scores of the instances to `folder`: `midam.runs.instances` says how."""
-    scores = write_instance_scores(
-        run.model, bags, folder, chunk_size=run.settings.run.chunk_size, journal=journal, on_bag=on_bag
-    )
+    if instances is not None:
+        scores = write_instance_scores(
+            run.model, bags, instances, chunk_size=chunk_size, journal=journal, on_bags=on_bags
+        )
+    else:
+        known = {} if journal is None else journal.known(bags)
+        for group in bag_groups(bags.sizes, chunk_size=chunk_size):
+            if all(i in known for i in group):
+                scores[group] = [known[i] for i in group]
+            else:
+                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk_size)
+                if journal is not None:
+                    journal.add(bags, group, scores[group])
+            if on_bags is not None:
+                on_bags(group)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 
 
 def evaluate_run(
-    run: LoadedRun, bags: Bags, *, on_bags: Callable[[Sequence[int]], None] | None = None
+    run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> dict[str, Any]:
-    """Metrics of a run on labelled bags, told apart by what the run knows of each.
+    """Metrics of a run on labeled bags, told apart by what the run knows of each.
 
-    Bags that the run was made of are recognised by their content, whatever their id or file, and reported under their
-    split; every other bag is reported under "new". So a training bag never enters a test figure. New bags that share
-    an id or a group (patient) with bags of the run are warned of.
+    Bags that the run was made of are known by their content, whatever their id or file, and reported under their split;
+    every other bag is reported under "new". So no training bag counts as a test. New bags that share an id or a group
+    (patient) with bags of the run are warned of.
+
+    Parameters
+    ----------
+    run : LoadedRun
+        The model and what belongs to it.
+    bags : Bags
+        With labels.
+    metrics : sequence of str
+        Further metrics by name or class path, see `midam.evaluate.metrics.measure`.
+    on_bags : callable, optional
+        Called with the positions of bags that are done.
 
     Returns
     -------
     dict
         "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
-        the name of the part that measures generalisation: "new", else "test".
+        the name of the part that measures generalization: "new", else "test".
 
     Raises
     ------
     BagDataError
         If the bags have no labels.
     """
-    labels = bags.require_labels()
+    bags.require_labels()
+    for name in metrics:
+        METRICS.find(name)
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
-    result: dict[str, Any] = {}
-    for name in ("new", "test", "val", "train"):
-        inside = parts == name
-        if inside.any():
-            result[name] = summarize(
-                labels[inside],
-                scores[inside],
-                groups=None if bags.groups is None else bags.groups[inside],
-                threshold=run.threshold,
-                probabilities=None if probabilities is None else probabilities[inside],
-            )
-    result["headline"] = next(name for name in ("new", "test", "val", "train") if name in result)
-    return result
+    result = summarize_parts(
+        bags,
+        parts,
+        scores,
+        names=("new", *SPLITS),
+        threshold=run.threshold,
+        probabilities=probabilities,
+        metrics=metrics,
+    )
+    return {**result, "headline": next(iter(result))}
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
     same_id = sum(str(bags.ids[i]) in run.splits for i in new)
-    if same_id:
-        warnings.warn(
-            f"{same_id} of {len(new)} new bags (in {bags.source}) have the ids of bags that the run was made of, with "
-            "other instances: if they are the same patients, the figures below are no test",
-            UserWarning,
-            stacklevel=3,
-        )
     # A patient can be a bag here and a group of bags there.
     seen = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
     same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
-    if same_group:
-        warnings.warn(
-            f"{same_group} of {len(new)} new bags (in {bags.source}) belong to groups that the run was trained or "
-            "validated on, or are such groups: the figures below are no test",
-            UserWarning,
-            stacklevel=3,
-        )
+    for count, what in (
+        (
+            same_id,
+            "have the ids of bags that the run was made of, with other instances: if they are the same patients, the "
+            "figures below are no test",
+        ),
+        (
+            same_group,
+            "belong to groups that the run was trained or validated on, or are such groups: the figures below are no "
+            "test",
+        ),
+    ):
+        if count:
+            message = f"{count} of {len(new)} new bags (in {bags.source}) {what}"
+            warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:

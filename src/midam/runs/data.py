@@ -20,7 +20,7 @@ class SplitBags:
     Attributes
     ----------
     bags : Bags
-        All of them, labelled.
+        All of them, labeled.
     splits : array of str [N]
         "train", "val" or "test".
     """

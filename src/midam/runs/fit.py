@@ -5,8 +5,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -17,10 +18,9 @@ from midam.data.bags import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.runs.border import as_config
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
-from midam.runs.report import write_reports
+from midam.runs.results import write_results
 from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
@@ -69,22 +69,19 @@ def fit_run(
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
     folder.require_free()
-    parts = split_data(read_data(data, settings), settings)
-    resolved = settings.resolve(parts.bags.instance_shape)
-    trainer = _make_trainer(resolved, parts, folder)
-    with _leave_nothing(folder, trainer):
-        write_text(folder.config, yaml_text({"data": data, **resolved.flat()}))
-        origin = describe_origin(parts)
-        _save(trainer, resolved, origin, folder, seconds=0.0)
+    training = _Training.of(data, settings, folder)
+    with _leave_nothing(training):
+        write_text(folder.config, yaml_text({"data": data, **training.trainer.config.flat()}))
+        training.save(seconds=0.0)
         if on_start is not None:
             on_start()
-        return _train(trainer, parts, origin, data, folder, settings=resolved, on_epoch=on_epoch, on_bags=on_bags)
+        return training.run(on_epoch=on_epoch, on_bags=on_bags)
 
 
 def resume_run(
     data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None, on_bags: OnBags | None = None
 ) -> dict[str, Any]:
-    """Continue a run in place, bit for bit where it was.
+    """Continue a run in place, bit for bit where it was; returns the summary.
 
     Parameters
     ----------
@@ -94,11 +91,6 @@ def resume_run(
         Of the run.
     on_epoch, on_bags : callable, optional
         As in `fit_run`.
-
-    Returns
-    -------
-    dict
-        The summary.
 
     Raises
     ------
@@ -115,20 +107,14 @@ def resume_run(
             "restore the file, or start a new run."
         )
     data = data or recorded
-    parts = split_data(read_data(data, settings), settings)
-    origin = describe_origin(parts)
-    if checkpoint["data"]["fingerprint"] != origin["data"]["fingerprint"]:
+    training = _Training.of(data, settings, folder)
+    if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
         raise CheckpointError(
             f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
             "resume with the same data, or start a new run."
         )
-    resolved = settings.resolve(parts.bags.instance_shape)
-    trainer = _make_trainer(resolved, parts, folder)
-    trainer.load_state_dict(checkpoint["trainer"])
-    seconds = checkpoint["seconds"]
-    return _train(
-        trainer, parts, origin, data, folder, settings=resolved, on_epoch=on_epoch, on_bags=on_bags, seconds=seconds
-    )
+    training.trainer.load_state_dict(checkpoint["trainer"])
+    return training.run(on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"])
 
 
 def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
@@ -140,91 +126,116 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
     return Settings.from_flat(values, source=str(folder.config)), data
 
 
-def _make_trainer(settings: ResolvedSettings, parts: SplitBags, folder: RunFolder) -> Trainer:
-    val = parts.part("val") if "val" in parts.splits else None
-    return Trainer(as_config(settings), parts.part("train"), val, fabric=_fabric(settings, folder))
+@dataclass(frozen=True)
+class _Training:
+    """A trainer, and the bags and the folder that it works on."""
+
+    data: str
+    folder: RunFolder
+    parts: SplitBags
+    trainer: Trainer
+    origin: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: str, settings: Settings, folder: RunFolder) -> Self:
+        """Read and split the data, and make the trainer."""
+        parts = split_data(read_data(data, settings), settings)
+        val = parts.part("val") if "val" in parts.splits else None
+        trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
+        return cls(data, folder, parts, trainer, describe_origin(parts))
+
+    def run(self, *, on_epoch: OnEpoch | None, on_bags: OnBags | None, seconds: float = 0.0) -> dict[str, Any]:
+        """Train to the end, an epoch after the other on the disk; returns the summary."""
+        trainer, folder, started = self.trainer, self.folder, time.monotonic() - seconds
+        command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
+        try:
+            self.write_metrics()
+            while not trainer.finished:
+                row = trainer.train_epoch()
+                logged = {key: value for key, value in row.items() if key != "epoch" and value is not None}
+                trainer.fabric.log_dict(logged, step=row["epoch"])
+                # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
+                if trainer.best_epoch == trainer.epoch:
+                    save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
+                seconds = time.monotonic() - started
+                self.save(seconds=seconds)
+                self.write_metrics()
+                if on_epoch is not None:
+                    on_epoch(row, trainer)
+            return self.finish(seconds=seconds, on_bags=on_bags)
+        except KeyboardInterrupt:
+            raise RunStoppedError(
+                f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
+            ) from None
+        except OSError as error:
+            if isinstance(error, MidamError) or trainer.epoch == 0:
+                raise
+            raise MidamError(
+                f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; make room or "
+                f"grant access, then continue with {command}."
+            ) from error
+
+    def save(self, *, seconds: float) -> None:
+        """Write all that a resume needs."""
+        trainer = self.trainer
+        content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
+        save_checkpoint(self.folder.last, {**content, **self.origin, "seconds": seconds})
+
+    def write_metrics(self) -> None:
+        """Write the row of each epoch."""
+        columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+        write_text(self.folder.metrics, csv_text(columns, self.trainer.history))
+
+    def finish(self, *, seconds: float, on_bags: OnBags | None) -> dict[str, Any]:
+        """Score all bags under the last and the best weights, and write the results of those that are selected."""
+        config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
+        last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        scores = {"last": predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags)}
+        if self.trainer.best_epoch is not None:
+            model.load_state_dict(load_checkpoint(self.folder.best, required=("model",))["model"])
+            scores["best"] = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
+        selected = config.training.select if config.training.select in scores else "last"
+        if selected == "last":
+            model.load_state_dict(last)
+        return write_results(
+            self.folder,
+            trainer=self.trainer,
+            parts=self.parts,
+            data=self.data,
+            scores=scores,
+            selected=selected,
+            origin=self.origin,
+            seconds=seconds,
+        )
 
 
 def _fabric(settings: ResolvedSettings, folder: RunFolder) -> Fabric:
     if settings.run.logger != "tensorboard":
-        return make_fabric(as_config(settings))
+        return make_fabric(settings)
     try:
         logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
     except ModuleNotFoundError:
         raise MidamError(
             "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
         ) from None
-    return make_fabric(as_config(settings), loggers=logger)
+    return make_fabric(settings, loggers=logger)
 
 
 @contextmanager
-def _leave_nothing(folder: RunFolder, trainer: Trainer) -> Iterator[None]:
+def _leave_nothing(training: _Training) -> Iterator[None]:
     """Remove a new run that failed before its first epoch was done."""
-    existed = folder.root.exists()
+    root = training.folder.root
+    existed = root.exists()
     try:
         yield
     except RunStoppedError:
         raise
     except (MidamError, OSError, KeyboardInterrupt):
-        if trainer.epoch == 0 and folder.root.is_dir():
-            shutil.rmtree(folder.root)
+        if training.trainer.epoch == 0 and root.is_dir():
+            shutil.rmtree(root)
             if existed:
-                folder.root.mkdir()
+                root.mkdir()
         raise
-
-
-def _train(
-    trainer: Trainer,
-    parts: SplitBags,
-    origin: dict[str, Any],
-    data: str,
-    folder: RunFolder,
-    *,
-    settings: ResolvedSettings,
-    on_epoch: OnEpoch | None,
-    on_bags: OnBags | None,
-    seconds: float = 0.0,
-) -> dict[str, Any]:
-    started = time.monotonic() - seconds
-    command = f"`midam fit {shlex.quote(data)} --resume {shlex.quote(str(folder.root))}`"
-    try:
-        _write_metrics(trainer, folder)
-        while not trainer.finished:
-            row = trainer.train_epoch()
-            trainer.fabric.log_dict({k: v for k, v in row.items() if k != "epoch" and v is not None}, step=row["epoch"])
-            # The best weights go first: killed in between, a resume repeats the epoch and writes them again, the same.
-            if trainer.best_epoch == trainer.epoch:
-                save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
-            seconds = time.monotonic() - started
-            _save(trainer, settings, origin, folder, seconds=seconds)
-            _write_metrics(trainer, folder)
-            if on_epoch is not None:
-                on_epoch(row, trainer)
-        return _finish(trainer, parts, origin, data, folder, settings=settings, seconds=seconds, on_bags=on_bags)
-    except KeyboardInterrupt:
-        raise RunStoppedError(
-            f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
-        ) from None
-    except OSError as error:
-        if isinstance(error, MidamError) or trainer.epoch == 0:
-            raise
-        raise MidamError(
-            f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; make room or grant "
-            f"access, then continue with {command}."
-        ) from error
-
-
-def _save(
-    trainer: Trainer, settings: ResolvedSettings, origin: dict[str, Any], folder: RunFolder, *, seconds: float
-) -> None:
-    content = {
-        "version": __version__,
-        "config": settings.flat(),
-        "trainer": trainer.state_dict(),
-        **origin,
-        "seconds": seconds,
-    }
-    save_checkpoint(folder.last, content)
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
@@ -253,41 +264,3 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
         "contents": contents,
         "groups": seen,
     }
-
-
-def _write_metrics(trainer: Trainer, folder: RunFolder) -> None:
-    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
-    write_text(folder.metrics, csv_text(columns, trainer.history))
-
-
-def _finish(
-    trainer: Trainer,
-    parts: SplitBags,
-    origin: dict[str, Any],
-    data: str,
-    folder: RunFolder,
-    *,
-    settings: ResolvedSettings,
-    seconds: float,
-    on_bags: OnBags | None,
-) -> dict[str, Any]:
-    model, chunk_size = trainer.reported, settings.run.chunk_size
-    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    scores = {"last": predict(model, parts.bags, chunk_size=chunk_size, on_bags=on_bags)}
-    if trainer.best_epoch is not None:
-        model.load_state_dict(load_checkpoint(folder.best, required=("model",))["model"])
-        scores["best"] = predict(model, parts.bags, chunk_size=chunk_size, on_bags=on_bags)
-    selected = settings.training.select if settings.training.select in scores else "last"
-    if selected == "last":
-        model.load_state_dict(last)
-    return write_reports(
-        folder,
-        trainer=trainer,
-        settings=settings,
-        parts=parts,
-        data=data,
-        scores=scores,
-        selected=selected,
-        described=origin,
-        seconds=seconds,
-    )

@@ -3,14 +3,12 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from midam.errors import RunExistsError
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """Paths of a run.
 
@@ -18,54 +16,40 @@ class RunFolder:
     ----------
     root : Path
         The folder.
+
+    Attributes
+    ----------
+    config : Path
+        Settings and the name of the data.
+    metrics : Path
+        A row an epoch.
+    predictions : Path
+        A row a bag.
+    summary : Path
+        What was measured.
+    last : Path
+        Everything that a resume needs, as of the last whole epoch.
+    best : Path
+        Weights of the epoch with the best validation AUROC.
+    model : Path
+        The trained model and what applying it needs.
+    roc : Path
+        ROC curve of the test bags.
+    curves : Path
+        Loss and AUROC along the epochs.
     """
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        """Settings and the name of the data."""
-        return self.root / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """A row an epoch."""
-        return self.root / "metrics.csv"
-
-    @property
-    def predictions(self) -> Path:
-        """A row a bag."""
-        return self.root / "predictions.csv"
-
-    @property
-    def summary(self) -> Path:
-        """What was measured."""
-        return self.root / "summary.json"
-
-    @property
-    def last(self) -> Path:
-        """Everything that a resume needs, as of the last whole epoch."""
-        return self.root / "checkpoints" / "last.pt"
-
-    @property
-    def best(self) -> Path:
-        """Weights of the epoch with the best validation AUROC."""
-        return self.root / "checkpoints" / "best.pt"
-
-    @property
-    def model(self) -> Path:
-        """The trained model and what applying it needs."""
-        return self.root / "model.pt"
-
-    @property
-    def roc(self) -> Path:
-        """ROC curve of the test bags."""
-        return self.root / "roc.png"
-
-    @property
-    def curves(self) -> Path:
-        """Loss and AUROC along the epochs."""
-        return self.root / "curves.png"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.yaml"
+        self.metrics = root / "metrics.csv"
+        self.predictions = root / "predictions.csv"
+        self.summary = root / "summary.json"
+        self.last = root / "checkpoints/last.pt"
+        self.best = root / "checkpoints/best.pt"
+        self.model = root / "model.pt"
+        self.roc = root / "roc.png"
+        self.curves = root / "curves.png"
 
     def require_free(self) -> None:
         """Refuse a folder that already holds something.
@@ -78,12 +62,12 @@ class RunFolder:
         for parent in self.root.absolute().parents:
             if parent.exists() and not parent.is_dir():
                 raise RunExistsError(
-                    f"Expected a free run folder, got {self.root} below the file {parent}; choose another --out."
+                    f"Expected a free run folder, got {self.root} below the file {parent}; choose another folder."
                 )
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise RunExistsError(
-                f"Expected a free run folder, got {self.root}, which holds files; choose another --out, continue "
-                f"it with --resume {self.root}, or remove it."
+                f"Expected a free run folder, got {self.root}, which holds files; choose another folder, remove it, or "
+                f"continue the run with `midam fit --resume {self.root}`."
             )
 
 

@@ -13,25 +13,10 @@ from midam.files import Journal
 
 
 class CallJournal:
-    """A line that says of which call, then a line for each thing that is done; one process at a time writes it.
+    """A line that says of which call, then one for each thing that is done (`rows`); one process at a time writes it.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made.
-    call : dict
-        What the results depend on beside the bags, as JSON.
-    busy : MidamError
-        Raised if another process holds the file.
-    other : MidamError
-        Raised if the file holds something else than this call.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    rows : list
-        What is done.
+    `call` is what the results depend on beside the bags, as JSON; `busy` is raised if another process holds the file,
+    `other` if the file holds something else than this call.
     """
 
     def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
@@ -71,19 +56,8 @@ class CallJournal:
 class ScoreJournal(CallJournal):
     """Scores of bags beside the file that will hold them all; a journal without a score is removed when it is closed.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    call : dict
-        See `CallJournal`.
-
-    Raises
-    ------
-    RunExistsError
-        If the file holds scores of another call, or anything else.
-    ConfigError
-        If another process writes the file.
+    A `RunExistsError` if the file holds scores of another call, or anything else; a `ConfigError` if another process
+    writes it.
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Where the instances of a bag lie: the size of a patch at level 0, and maps of them, rasterised."""
+"""Where the instances of a bag lie: the size of a patch at level 0, and maps of them, rasterized."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -83,24 +83,15 @@ def patches_of(bags: Bags, index: int) -> Patches | None:
     return Patches(corners, size, size, estimated=True)
 
 
-def rasterise(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
-    """Map of values, [rows, columns]: the mean over the patches that cover a pixel, NaN where there is none.
+def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
+    """Map of values [n], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
 
-    Parameters
-    ----------
-    patches : Patches
-        Of one image.
-    values : array [n]
-        One a patch.
-    shape : (int, int)
-        Rows and columns of the map.
-    scale : float
-        Pixels of the map for a pixel of level 0.
+    The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
 
     Examples
     --------
     >>> patches = Patches(np.array([[0.0, 0.0], [4.0, 0.0]]), 4.0, 4.0, False)
-    >>> rasterise(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
+    >>> rasterize(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
     array([[1., 3.]])
     """
     rows, columns = shape

@@ -1,4 +1,4 @@
-"""Scores and weights of all instances of bags, one HDF5 file a bag, written in memory that does not know the bag."""
+"""Scores and weights of all instances of bags, one HDF5 file a bag; needs O(chunk) memory."""
 
 import hashlib
 import os
@@ -35,14 +35,14 @@ def write_instance_scores(
     *,
     chunk_size: int | None = None,
     journal: ScoreJournal | None = None,
-    on_bag: Callable[[int], None] | None = None,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write what their instances contribute to ``folder/<bag>.h5``, in the layout of CLAM's heatmaps.
 
     Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
     `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
     `members/attention_scores`, `members/score` and `members/weight` [n, M], and the attributes `bag`, `bag_score`,
-    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalised there.
+    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalized there.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def write_instance_scores(
         Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
         Bags that it knows, and whose file is there, are left alone; the others are added to it.
-    on_bag : callable, optional
-        Called with the position of each bag that is done.
+    on_bags : callable, optional
+        Called with the position of each bag that is done, in a list.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def write_instance_scores(
                 # Noted before the file takes its name: a file that the journal does not know is somebody else's.
                 note = None if journal is None else partial(journal.add, bags, [i])
                 found[i] = write_bag(path, passed, bags, i, scorers=scorers, chunk_size=chunk_size, note=note)
-            if on_bag is not None:
-                on_bag(i)
+            if on_bags is not None:
+                on_bags([i])
     return found
 
 
@@ -109,27 +109,8 @@ def write_bag(
 ) -> float:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
 
-    Parameters
-    ----------
-    path : Path
-        File to write; it appears once it is whole.
-    passed : InstancePass
-        Of the bag; its first pass is taken here.
-    bags : Bags
-        Hold the bag.
-    index : int
-        Position of the bag.
-    scorers : sequence of BagScorer
-        Those of `passed`.
-    chunk_size : int
-        Instances normalised at a time, >= 1.
-    note : callable, optional
-        Called with the score of the bag [1] before the file takes its name.
-
-    Raises
-    ------
-    MidamError
-        If the file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
+    The first pass of `passed`, which streams the bag through `scorers`, is taken here. `note` is called with the score
+    of the bag [1] before the file takes its name.
     """
     h5py, size = _h5py(), int(bags.sizes[index])
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
@@ -208,9 +189,7 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as empty:
-            # HDF5 does not take a full disk well: it fails again when the file is closed, and when the process ends.
-            os.posix_fallocate(empty.fileno(), 0, room)
+        _reserve(temporary, room)
         with _opened(h5py, temporary) as file:
             yield file
         with temporary.open("rb+") as written:
@@ -224,6 +203,15 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _reserve(path: Path, room: int) -> None:
+    """Take the room first: HDF5 fails on a full disk, again when the file is closed, and when the process ends."""
+    with path.open("wb") as empty:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(empty.fileno(), 0, room)
+        else:
+            empty.truncate(room)
 
 
 @contextmanager

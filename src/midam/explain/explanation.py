@@ -16,10 +16,10 @@ from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
-from midam.explain.faithful import Faithfulness, Spool, measure
+from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
-from midam.runs.instances import write_bag
+from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
 
 
@@ -68,6 +68,11 @@ class Explanation:
         return self.instances.weight * np.float32(len(self))
 
     @property
+    def ranking(self) -> NDArray[np.float32]:
+        """What ranks the instances, [n]: their relative weight, or their score."""
+        return self.relative_weight if self.ranked_by == "weight" else self.instances.score
+
+    @property
     def percentile(self) -> NDArray[np.float64]:
         """Share in percent of the instances that rank no higher, [n]: 100 for the top one."""
         found = np.empty(len(self))
@@ -99,7 +104,7 @@ def explain_bag(
     faithful : bool
         Measure deletion and insertion curves.
     write_to : Path, optional
-        Also write the HDF5 file of the bag, see `midam.runs.instances.write_instance_scores`; replaced if there.
+        Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
 
     Raises
     ------
@@ -121,7 +126,7 @@ def explain_bag(
     scorers, chunk_size = scorers_of(model), chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
-        spool = stack.enter_context(Spool(scorers)) if faithful else None
+        spool = stack.enter_context(InstanceSpool(scorers)) if faithful else None
         passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
         stack.enter_context(evaluation(model))
         if write_to is None:
