@@ -214,14 +214,15 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
         )
         areas = [auroc(bags.labels[val], row[: len(val)]) for row in result.scores]
         assert outcome.validation == (max(areas), pytest.approx(np.mean(areas)))
-        assert areas[outcome.epoch - 1] == max(areas)
-        assert outcome.auroc == auroc(bags.labels[fold.test], result.scores[outcome.epoch - 1, len(val) :])
+        epoch = outcome.columns["epoch"]
+        assert areas[epoch - 1] == max(areas)
+        assert outcome.columns["auroc"] == auroc(bags.labels[fold.test], result.scores[epoch - 1, len(val) :])
     # Turned labels of the test bags change the figure, and not the choice.
     labels = bags.labels.copy()
     labels[fold.test] = 1 - labels[fold.test]
     turned = Bags.from_list([bags[i] for i in range(len(bags))], labels)
     again = [run_task(turned, task)[0][0] for task in tasks]
-    assert [(o.validation, o.epoch) for o in again] == [(o.validation, o.epoch) for o in outcomes]
+    assert [(o.validation, o.columns["epoch"]) for o in again] == [(o.validation, o.columns["epoch"]) for o in outcomes]
     rows = [
         group_results(b, groups[0], [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))
     ]

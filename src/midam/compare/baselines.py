@@ -70,19 +70,7 @@ class Baseline(ABC):
 
 
 def bag_statistics(bags: Bags, index: Positions) -> Scores:
-    """Mean, minimum, maximum and standard deviation of each feature over each bag.
-
-    Parameters
-    ----------
-    bags : Bags
-        The bags; instances are flattened to D features.
-    index : int64 array [n]
-        Positions of the bags.
-
-    Returns
-    -------
-    float64 array [n, 4 D]
-        Means, minima, maxima, deviations.
+    """Mean, minimum, maximum and standard deviation [n, 4 D] of each feature over each bag.
 
     Examples
     --------

@@ -74,9 +74,8 @@ class TrialStore:
         busy = f"Expected no other process that adds to {path}, got one that is running; wait for its end."
         self._journal = Journal(path, busy=ConfigError(busy))
         self.rows = list(self._journal.rows)
-        damaged = self._journal.damaged
-        if damaged is None:
-            damaged = next((n for n, row in enumerate(self.rows, start=1) if not isinstance(row, dict)), None)
+        strange = (number for number, row in enumerate(self.rows, start=1) if not isinstance(row, dict))
+        damaged = next(strange, self._journal.damaged)
         if damaged is not None:
             self.close()
             raise CheckpointError(
@@ -150,10 +149,8 @@ def compute(
         Computes a task. It, the tasks and the results can be pickled.
     keep : callable
         Called with a group and the results of its tasks.
-    jobs : int >= 1
-        Tasks at a time.
-    backend : {"loky", "threading", "ray", "dask"}
-        Where they run, see `midam.compare.backend`.
+    jobs, backend : int, str
+        Tasks at a time, and where they run, see `midam.compare.backend`.
     on_progress : callable, optional
         Called with the number of trials that are done, the tasks of a group counting in equal parts.
 

@@ -9,24 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from midam.files import write_bytes
 from midam.report.figures import BLUE, GREY, ORANGE
-from midam.train.checkpoint import write_bytes
 
 _DPI = 150
 
 
 def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str) -> None:
-    """Draw a forest plot as PNG, replaced in one step.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write.
-    summary : DataFrame
-        ``Comparison.summary``; the first row is the method that the others are compared with.
-    title : str
-        What was compared on.
-    """
+    """Draw a forest plot of ``Comparison.summary`` as PNG; its first row is what the others are compared with."""
     names = summary["method"].tolist()
     figure = Figure(figsize=(9.2, 1.5 + 0.34 * len(names)), layout="constrained")
     FigureCanvasAgg(figure)

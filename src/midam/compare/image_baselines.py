@@ -20,24 +20,7 @@ _STACKED = 2  # axes of an instance, channel and place, from which it is an imag
 
 
 def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Mean and standard deviation of each channel over all pixels of each bag, read a chunk at a time.
-
-    Parameters
-    ----------
-    bags : Bags
-        Instances [C, H, W] or [C, D, H, W].
-    index : int64 array [n]
-        Positions of the bags.
-
-    Returns
-    -------
-    float64 array [n, 2 C]
-        Means, deviations.
-
-    Raises
-    ------
-    ConfigError
-        If the instances are feature vectors.
+    """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read a chunk at a time.
 
     Examples
     --------
@@ -59,12 +42,7 @@ def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
 
 
 def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Voxels of each bag above its least intensity, which is the ground of a scan: float64 [n, 1], read by chunks.
-
-    Raises
-    ------
-    ConfigError
-        If the instances are feature vectors.
+    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read a chunk at a time.
 
     Examples
     --------

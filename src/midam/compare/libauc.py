@@ -110,10 +110,9 @@ class LibAUCSmoothedMax(LibAUCAttention):
 
 
 def libauc_folder() -> Path | None:
-    """Return the folder that holds the package `libauc`, or None.
+    """Folder that holds the package `libauc`: ``MIDAM_LIBAUC``, else among the installed ones, else in the environment.
 
-    The environment variable `MIDAM_LIBAUC` names it; else it is looked for among the installed packages, then in
-    `libauc` of the environment, where ``pip install --no-deps --target`` may have put it.
+    ``pip install --no-deps --target`` may have put it into `libauc` there. None where there is none.
     """
     named = os.environ.get("MIDAM_LIBAUC")
     if named:
@@ -126,16 +125,9 @@ def libauc_folder() -> Path | None:
 
 
 def load_libauc() -> SimpleNamespace:
-    """Return the modules `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1.
+    """Modules `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1; a `ConfigError` where it is not.
 
-    The loss is `mil.MIDAMLoss`, the optimizer `midam.MIDAM`, the networks `mil_models.FFNN` and `FFNN_stoc_att`.
     They run unpatched on torch 2.13, which still has the `torch.optim.optimizer.required` that the optimizer imports.
-    `tqdm`, which only its recommenders use, is replaced during the import by an empty module where it is missing.
-
-    Raises
-    ------
-    ConfigError
-        LibAUC is not in its folder.
     """
     folder = libauc_folder()
     if folder is None:

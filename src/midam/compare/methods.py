@@ -14,18 +14,9 @@ DEFAULT = "midam"
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """One method of a comparison.
+    """One method of a comparison: a baseline, or settings that replace those of a method trained here.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    settings : dict of str
-        Pooling, estimator and objective of a method trained here; empty for the library's defaults.
-    tuned : bool
-        Learning rate, margin and epoch are chosen on validation bags.
-    baseline : Baseline, optional
-        What trains and scores, where it is no method of ours.
+    If it is `tuned`, learning rate, margin and epoch are chosen on validation bags.
     """
 
     name: str

@@ -33,9 +33,8 @@ class Comparison:
     trials : DataFrame
         A row a trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
-        A row a method: `folds` used, mean `auroc` with its 95% interval, mean `auprc`, mean paired `difference` to
-        the first method with its 95% interval over `paired_folds`, mean `seconds` a trial, `peak_mib`, and the folds
-        left out (`one_class`, `no_validation`, `diverged`). NaN where there is none.
+        A row a method: `folds` used, mean `auroc`, `auprc` and paired `difference` to the first method, with 95%
+        intervals, mean `seconds` a trial, `peak_mib`, and the folds left out by reason. NaN where there is none.
     remarks : tuple of str
         About the folds: fewer than asked for, or with a single positive group.
     """

@@ -54,13 +54,7 @@ class TorchMILABMIL(Baseline):
 
 
 def load_torchmil() -> tuple[ModuleType, ModuleType]:
-    """Return torchmil's modules `models` and `data`.
-
-    Raises
-    ------
-    ConfigError
-        torchmil, or a package that it needs, is not installed.
-    """
+    """Modules `models` and `data` of torchmil; a `ConfigError` where it, or a package that it needs, is missing."""
     try:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:

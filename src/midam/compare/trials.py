@@ -13,10 +13,11 @@
 | `status` | "ok", "diverged", or why the fold is left out: "one-class-test", "one-class-train", "no-validation" |
 """
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import Fold
@@ -40,7 +41,7 @@ def trial_name(method: str, fold: Fold) -> Row:
     return {"method": method, "repeat": fold.repeat, "fold": fold.fold}
 
 
-def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: float | None) -> Row:
+def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row:
     """The other columns of a trial; what was not measured is None."""
     positives = int(bags.require_labels()[fold.test].sum())
     counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
@@ -48,15 +49,7 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: float | Non
 
 
 def open_trials(path: Path) -> TrialStore:
-    """Trials in a journal.
-
-    Raises
-    ------
-    ConfigError
-        If another process has it.
-    CheckpointError
-        If a line is no trial.
-    """
+    """Trials in a journal; a line that is none raises a `CheckpointError`."""
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
         area, status = row.get("auroc"), row.get("status")
@@ -72,8 +65,5 @@ def open_trials(path: Path) -> TrialStore:
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:
     """Write the trials as CSV, floats in full."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
+    frame = pd.DataFrame(list(rows), columns=COLUMNS, dtype=object)
+    write_text(path, frame.to_csv(index=False, lineterminator="\n"))
