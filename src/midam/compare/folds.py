@@ -1,7 +1,6 @@
 """The folds that all methods share, and the validation part inside a training part."""
 
 import hashlib
-import re
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,15 +16,7 @@ Positions = NDArray[np.int64]
 
 
 class Fold(NamedTuple):
-    """One split of the bags.
-
-    Attributes
-    ----------
-    repeat, fold : int
-        Its numbers; together they name it. The repeat is the seed of its trials.
-    train, test : int64 array
-        Positions of the bags.
-    """
+    """One split of the bags, named by its two numbers; the repeat is the seed of its trials."""
 
     repeat: int
     fold: int
@@ -33,37 +24,13 @@ class Fold(NamedTuple):
     test: Positions
 
 
-def parse_cv(text: str) -> tuple[int, int]:
-    """Repeats and folds of ``"5x10"``."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if found is None or int(found[2]) < 2:
-        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
-    return int(found[1]), int(found[2])
-
-
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     """Repeated k-fold splits, stratified by label and disjoint by group where groups are known.
 
     Repeat r is shuffled with seed r. Too many folds are reduced, with one warning, until each test part holds both
     classes and at least two positive groups: with one, an AUROC ranks a single patient. Two folds are the least; what
-    is wrong with those is said by `fold_remarks`. Without groups a bag is its own.
-
-    Parameters
-    ----------
-    bags : Bags
-        Labeled.
-    repeats, folds : int
-        Repeats, at least one, and folds of a repeat, at least two.
-
-    Returns
-    -------
-    list of Fold
-        Repeat after repeat.
-
-    Raises
-    ------
-    BagDataError
-        If there are too few bags, or fewer than two groups, of a class.
+    is wrong with those is said by `fold_remarks`. Without groups a bag is its own. Fewer than two bags, or groups, of a
+    class raise a `BagDataError`.
 
     Examples
     --------
@@ -158,13 +125,13 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
     return train[parts == "train"], train[parts == "val"]
 
 
-def inner_folds(labels: NDArray[np.int64], groups: NDArray[np.str_] | None, *, seed: int) -> list[Positions]:
-    """Test positions of up to five inner folds; none where two cannot hold both classes each."""
-    units = np.arange(len(labels)).astype(str) if groups is None else groups
+def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
+    """Test positions, among the training bags, of up to five folds; none where two cannot hold both classes each."""
+    labels, units = bags.require_labels()[train], _units(bags)[train]
     count = min(5, _both_class_parts(labels, units))
     if count < 2:
         return []
-    numbers = stratified_folds(labels, groups=groups, folds=count, seed=seed)
+    numbers = stratified_folds(labels, groups=None if bags.groups is None else units, folds=count, seed=seed)
     return [np.flatnonzero(numbers == fold) for fold in range(count)]
 
 

@@ -1,8 +1,4 @@
-"""Baselines of images: what they say before anything is learned from them.
-
-- `rgb-logistic`, `rgb-trees`: mean and standard deviation of each channel; logistic regression, and trees.
-- `voxel-logistic`: the number of voxels of a volume above its least intensity; logistic regression.
-"""
+"""Baselines of images: what colors, and the size of what a volume shows, say before anything is learned from them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,13 +38,7 @@ def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
 
 
 def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read a chunk at a time.
-
-    Examples
-    --------
-    >>> voxel_counts(Bags.from_list([np.array([0, 7, 9, 0]).reshape(2, 1, 1, 2)]), np.array([0]))
-    array([[2.]])
-    """
+    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read a chunk at a time."""
     found = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0

@@ -42,10 +42,8 @@ def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
 
 
 def _first_fold(task: Task) -> Task:
-    config = task.config
-    if config is not None:
-        config = dataclasses.replace(config, epochs=min(config.epochs, _EPOCHS))
-    return dataclasses.replace(task, config=config, folds=task.folds[:1], parts=task.parts[:1])
+    few = None if task.config is None else dataclasses.replace(task.config, epochs=min(task.config.epochs, _EPOCHS))
+    return dataclasses.replace(task, config=few, folds=task.folds[:1], parts=task.parts[:1])
 
 
 def _measure(bags: Bags, task: Task) -> float | None:

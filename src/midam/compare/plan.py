@@ -33,8 +33,15 @@ class Selection:
         return method.tuned and (self.select == "best" or len(self.configs(method)) > 1)
 
     def configs(self, method: ComparedMethod) -> list[FitConfig]:
-        """Candidates of a method trained here."""
-        return method.configs(self.base, lrs=self.lrs, margins=self.margins)
+        """Candidates of a method trained here: the grid, or the settings as they are."""
+        values = {**to_dict(self.base), **method.settings}
+        if values["pooling"] != "smoothed-max":
+            values["temperature"] = None
+        if not method.tuned:
+            return [from_dict(values)]
+        # Cross-entropy knows no margin.
+        margins = self.margins if values["objective"] != "bce" else [self.base.margin]
+        return [from_dict({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
 
 
 def make_selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
@@ -60,7 +67,8 @@ def plan(
     groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
         inside = [fold for fold in folds if fold.repeat == repeat]
-        parts = {fold.fold: _parts(bags, fold, selection.base.val_fraction) for fold in inside}
+        share = selection.base.val_fraction
+        parts = {f.fold: validation_part(bags, f.train, fraction=share, seed=repeat) for f in inside}
         for method in methods:
             usable = []
             for fold in inside:
@@ -89,12 +97,6 @@ def group_results(
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
         made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
     return made
-
-
-def _parts(bags: Bags, fold: Fold, fraction: float) -> tuple[Positions, Positions] | None:
-    if one_class(bags, fold.train):
-        return None
-    return validation_part(bags, fold.train, fraction=fraction, seed=fold.repeat)
 
 
 def _status(bags: Bags, fold: Fold, parts: tuple[Positions, Positions] | None, *, validates: bool) -> str | None:

@@ -76,29 +76,19 @@ def run_comparison(
     on_progress : callable, optional
         Called with the number of finished trials (candidates count in part) and of all.
 
-    Returns
-    -------
-    Comparison
-        Trials and summary.
-
     Raises
     ------
     MidamError
-        For bags, names, folds or settings that make no sense: nothing has then been written.
-    RunStoppedError
-        If a keyboard interrupt stopped a comparison that has a folder.
+        For what makes no sense: nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
+        comparison that has a folder.
 
     Examples
     --------
+    >>> from midam.compare import repeated_folds
     >>> from midam.data import catalog
     >>> bags = catalog.load("digits")
-    >>> from midam.compare import repeated_folds
-    >>> found = run_comparison(
-    ...     bags,
-    ...     ["instance-logistic-max", "mi-kernel-svm"],
-    ...     repeated_folds(bags, repeats=1, folds=2),
-    ...     measure_memory=False,
-    ... )
+    >>> folds = repeated_folds(bags, repeats=1, folds=2)
+    >>> found = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
     >>> found.summary["auroc"].gt(0.5).all()
     np.True_
     """
@@ -118,9 +108,10 @@ def run_comparison(
     with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
-        keeper = _Keeper(bags, store, folder, peaks_mib(bags, _unmeasured(missing, store)) if measure_memory else {})
-        progress = _progress(on_progress, missing, total)
+        keeper, progress = _Keeper(bags, store, folder), _progress(on_progress, missing, total)
         try:
+            if measure_memory:
+                keeper.measure(missing)
             compute(missing, partial(run_task, bags), keep=keeper, jobs=jobs, backend=backend, on_progress=progress)
         except KeyboardInterrupt:
             if folder is None:
@@ -130,21 +121,27 @@ def run_comparison(
             ) from None
         comparison = make_comparison(store.rows, names, checked, remarks=[*notes, *fold_remarks(bags, checked)])
         if folder is not None:
-            summary = comparison.summary.to_csv(index=False, float_format="%.9g", lineterminator="\n")
-            write_text(folder / "summary.csv", summary)
+            table, title = comparison.summary, f"{bags.source}: {len(checked)} folds"
+            write_text(folder / "summary.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
             write_text(folder / "summary.md", comparison.markdown())
-            title = f"{bags.source}: {len(checked)} folds"
-            plot_comparison(folder / "compare.png", comparison.summary, title=title)
+            plot_comparison(folder / "compare.png", table, title=title)
     return comparison
 
 
 class _Keeper:
     """Keeps the trials of a group as it finishes, and tells each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, peaks: dict[str, float]) -> None:
-        self._bags, self._store, self._folder, self._peaks = bags, store, folder, peaks
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
+        self._bags, self._store, self._folder = bags, store, folder
+        self._peaks: dict[str, float] = {}
         self._told: set[str] = set()
         self._write()
+
+    def measure(self, groups: Sequence[Group[Task]]) -> None:
+        """Measure the peak memory of a task of each method for which it is not known yet."""
+        known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
+        first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
+        self._peaks = peaks_mib(self._bags, {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
@@ -168,28 +165,12 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
     return lambda done: report(there + done, total)
 
 
-def _unmeasured(groups: Sequence[Group[Task]], store: TrialStore) -> dict[str, Task]:
-    """A task of each method whose peak memory is not known yet."""
-    known = {row["method"] for row in store.rows if row["peak_mib"] is not None}
-    first: dict[str, Task] = {}
-    for group in groups:
-        name = group.tasks[0].method.name
-        if name not in known:
-            first.setdefault(name, group.tasks[0])
-    return first
-
-
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
+    wanted, way_out = "a fold with both classes in training and test", "ask for fewer folds, or add bags"
     if NO_VALIDATION in reasons:
-        return BagDataError(
-            "Expected training parts that can spare validation bags of both classes, got none that can, of "
-            f"{count} (in {bags.source}); give one of --lrs and --margins with --select last, which needs no "
-            "validation, or add bags."
-        )
-    return BagDataError(
-        f"Expected a fold with both classes in training and test, got none of {count} (in {bags.source}); ask for "
-        "fewer folds, or add bags."
-    )
+        wanted = "training parts that can spare validation bags of both classes"
+        way_out = "choose nothing (one lr, one margin, select='last'), or add bags"
+    return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 
 
 def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
@@ -204,12 +185,12 @@ def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
         if changed:
             raise ConfigError(
                 f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
-                "another --out, or repeat the command as it was."
+                "another folder, or repeat the call as it was."
             )
     elif folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not journal.exists())):
         raise ConfigError(
             f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
-            "another --out."
+            "another one."
         )
     store = open_trials(journal)
     write_text(path, yaml_text(record))

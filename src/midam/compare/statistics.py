@@ -1,7 +1,8 @@
 """Intervals for repeated cross-validation, whose trials share training bags.
 
-The plain t interval takes trials as independent and is far too narrow. Nadeau and Bengio's correction adds the share of
-test to training bags: with J trials of variance s^2, the squared error of their mean is `(1/J + n_test/n_train) s^2`.
+The plain t interval takes trials as independent and is far too narrow. The correction of Nadeau and Bengio (2003,
+Machine Learning 52:239) adds the share of test to training bags: with J trials of variance s^2, the squared error of
+their mean is `(1/J + n_test/n_train) s^2`.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,8 @@ class CorrectedInterval(NamedTuple):
 def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) -> CorrectedInterval:
     """Mean of the trials and the corrected resampled t interval, with J - 1 degrees of freedom.
 
+    The bounds are NaN for fewer than two trials, or for trials without any spread, which say nothing about the error.
+
     Parameters
     ----------
     values : array_like, shape [J]
@@ -31,16 +34,6 @@ def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) 
         Test bags over training bags of a trial, 1/9 for 10 folds.
     level : float in (0, 1), default 0.95
         Level of the interval.
-
-    Returns
-    -------
-    CorrectedInterval
-        The bounds are NaN for fewer than two trials, or for trials without any spread, which say nothing about the
-        error; the mean is NaN for none.
-
-    References
-    ----------
-    Nadeau and Bengio (2003), Machine Learning 52:239.
 
     Examples
     --------

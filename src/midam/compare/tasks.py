@@ -3,13 +3,12 @@
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -21,6 +20,7 @@ from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
+from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial, TrialResult, train_trials
 
 # Weights are drawn from torch's global state: trainings in threads of one process take turns.
@@ -51,9 +51,9 @@ class Outcome(NamedTuple):
 
 def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
     """Outcomes, one a fold, and the warnings that were given; uses one thread."""
-    with _one_thread():
+    with cpu_threads(1), threadpool_limits(1):
         if task.config is None:
-            return [_run_fold(bags, task, i) for i in range(len(task.folds))], []
+            return [_run_baseline(bags, task)], []
         with _TURN, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
@@ -94,14 +94,13 @@ def _pick(
     return Outcome({**columns, **tested, "epoch": config.epochs - rows + best + 1}, validation)
 
 
-def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
-    fold, (train, _) = task.folds[number], task.parts[number]
-    baseline = task.method.baseline
+def _run_baseline(bags: Bags, task: Task) -> Outcome:
+    (fold,), baseline = task.folds, task.method.baseline
     if baseline is None:
         raise TypeError(f"{task.method.name} is no baseline")
     with _TURN if baseline.uses_torch else nullcontext():
         started = time.perf_counter()
-        scores = baseline.score(bags, Trial(train, fold.test, fold.repeat))
+        scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
     finite = bool(np.isfinite(scores).all())
     tested = _tested(bags.require_labels()[fold.test], scores) if finite else {"status": DIVERGED}
@@ -110,14 +109,3 @@ def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
 
 def _tested(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
     return {"status": OK, "auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from midam.compare.baselines import Baseline, Scores, standardized_bags
+from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.train.lockstep import Trial
@@ -30,9 +30,7 @@ class TorchMILABMIL(Baseline):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the last epoch."""
         models, data = load_torchmil()
-        train, score = (
-            [torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)
-        )
+        train, score = standardized_tensors(bags, trial)
         labels = torch.from_numpy(bags.require_labels()[trial.train]).float()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(trial.seed)

@@ -1,16 +1,9 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
-| column | what |
-|---|---|
-| `method`, `repeat`, `fold` | what names the trial |
-| `auroc`, `auprc` | of the test bags; empty unless the status is "ok" |
-| `seconds` | wall time of the trial, selection included; trials trained in lockstep share theirs equally |
-| `peak_mib` | peak memory of one training above libraries and data; measured in one trial a method |
-| `lr`, `margin` | of the scorer that was tested; empty where the method has none |
-| `epoch` | epoch whose weights were tested |
-| `test_bags`, `test_positives` | counts |
-| `seed` | of validation part, weights and sampling |
-| `status` | "ok", "diverged", or why the fold is left out: "one-class-test", "one-class-train", "no-validation" |
+`auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
+that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
+measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
+and sampling.
 """
 
 from collections.abc import Iterable
