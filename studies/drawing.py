@@ -23,17 +23,10 @@ _DPI = 130
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A curve with a band.
+    """A curve with a band."""
 
-    Attributes
-    ----------
-    name : str
-        In the legend.
-    mean, low, high : float64 array [E]
-        At the epochs 1 .. E.
-    """
-
-    name: str
+    name: str  # In the legend
+    # At the epochs 1 .. E [E]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -49,17 +42,7 @@ class Panel:
 
 
 def plot_panels(path: Path, panels: Sequence[Sequence[Panel]], *, order: Sequence[str]) -> None:
-    """Draw a grid of panels along the epochs; a name has one colour in all of them.
-
-    Parameters
-    ----------
-    path : Path
-        PNG file, replaced in one step.
-    panels : sequence of sequences of Panel
-        Rows of panels, of one length.
-    order : sequence of str
-        All names, in the order of the legend.
-    """
+    """Draw a grid of panels along the epochs; a name has one colour in all of them."""
     columns = len(panels[0])
     figure = new_figure((3.1 * max(columns, 2) + 0.4, 2.5 * len(panels) + 0.7))
     grid = figure.subplots(len(panels), columns, squeeze=False, sharey="row", sharex=True)

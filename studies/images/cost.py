@@ -22,22 +22,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """Of some trials of one row.
+    """Of some trials of one row."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of an instance.
-    trained, scored : int
-        Instances encoded with a backward pass, and without.
-    steps : int
-        Of training.
-    """
-
-    shape: Shape
+    shape: Shape  # Of an instance
+    # Instances encoded with a backward pass, and without
     trained: int
     scored: int
-    steps: int
+    steps: int  # Of training
 
     @property
     def flop(self) -> float:

@@ -50,51 +50,26 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one set is studied.
+    """How one set is studied."""
 
-    Attributes
-    ----------
-    methods, baselines : tuple of str
-        Names of methods (`METHODS`), and of baselines of `midam.compare`.
-    epochs : int
-        Epochs of a training.
-    instances : int
-        B of the sampling estimators.
-    repeats, folds : int
-        Repeats of a 5-fold cross-validation, and how many of the folds are run.
-    lrs, margins : tuple of float
-        Learning rates and margins to choose from, on validation bags; the first margin goes with the learning rates.
-    search : float
-        Share of the epochs that a training of the search takes; 0: nothing is chosen.
-    score_every : int
-        Validation and test bags are scored after each so many epochs, and after the last.
-    bags : int
-        Bags of a class in a batch, S+ = S-.
-    state_rate : float
-        gamma0 of vrsp.
-    less : tuple of (str, int)
-        Methods with fewer epochs, where they cost many times the others.
-    lr_ce : float
-        Learning rate of cross-entropy (Adam) where none is chosen.
-    optimizer : {"sgd", "adam"}
-        Of the AUC objectives.
-    """
-
+    # Names of methods (`METHODS`), and of baselines of `midam.compare`
     methods: tuple[str, ...]
     baselines: tuple[str, ...]
-    epochs: int
-    instances: int
+    epochs: int  # Epochs of a training
+    instances: int  # B of the sampling estimators
+    # Repeats of a 5-fold cross-validation, and how many of the folds are run
     repeats: int = 1
     folds: int = 5
+    # Learning rates and margins to choose from, on validation bags; the first margin goes with the learning rates
     lrs: tuple[float, ...] = (0.1, 0.01, 0.001)
     margins: tuple[float, ...] = (1.0, 0.5, 0.1)
-    search: float = 0.0
-    score_every: int = 1
-    bags: int = 8
-    state_rate: float = 0.9
-    less: tuple[tuple[str, int], ...] = ()
-    lr_ce: float | None = None
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    search: float = 0.0  # Share of the epochs that a training of the search takes; 0: nothing is chosen
+    score_every: int = 1  # Validation and test bags are scored after each so many epochs, and after the last
+    bags: int = 8  # Bags of a class in a batch, S+ = S-
+    state_rate: float = 0.9  # gamma0 of vrsp
+    less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, where they cost many times the others
+    lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
+    optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
 
     @property
     def validates(self) -> bool:
@@ -122,25 +97,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Design:
-    """A study in one size.
+    """A study in one size."""
 
-    Attributes
-    ----------
-    name : str
-        Of the size.
-    recipes : mapping of str to Recipe
-        By set.
-    bags, instances : int or None
-        At most so many bags of a class of a set, and instances of a bag.
-    halve : bool
-        Volumes at half the resolution.
-    """
-
-    name: str
-    recipes: Mapping[str, Recipe]
+    name: str  # Of the size
+    recipes: Mapping[str, Recipe]  # By set
+    # At most so many bags of a class of a set, and instances of a bag
     bags: int | None = None
     instances: int | None = None
-    halve: bool = False
+    halve: bool = False  # Volumes at half the resolution
 
 
 def is_ce(method: str) -> bool:
@@ -160,19 +124,6 @@ def image_config(
     """Return the settings of a training: ResNet20, cross-entropy with Adam, the AUC objectives with momentum.
 
     A stacked method ("ce-3d", "dam-3d") sees a bag as one instance [C, n, H, W].
-
-    Parameters
-    ----------
-    method : str
-        A name of `METHODS`.
-    recipe : Recipe
-        How the set is studied.
-    lr, margin : float
-        Learning rate at the start, and c of the AUC objective.
-    epochs : int
-        Epochs.
-    cuda : bool
-        Train on a GPU; for the precision see `half_precision`.
 
     Examples
     --------
@@ -206,11 +157,6 @@ def half_precision(*, stacked: bool, cuda: bool) -> bool:
 
 def choose_design(options: StudyOptions) -> Design:
     """Return the design that the options ask for.
-
-    Raises
-    ------
-    ConfigError
-        For another size.
 
     Examples
     --------

@@ -11,17 +11,10 @@ from studies.regime.budget import affordable_steps
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator and, for vrsp, its rule for gamma0.
+    """An estimator and, for vrsp, its rule for gamma0."""
 
-    Attributes
-    ----------
-    name : str
-        As the page calls it.
-    estimator, state_rate, schedule
-        Settings of `FitConfig`.
-    """
-
-    name: str
+    name: str  # As the page calls it
+    # Settings of `FitConfig`
     estimator: EstimatorName
     state_rate: float = 1.0
     schedule: Literal["constant", "warmup"] = "constant"
@@ -37,21 +30,13 @@ METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
 
 @dataclass(frozen=True)
 class Cell:
-    """One comparison: bags, and the budget of T steps of B instances a bag.
+    """One comparison: bags, and the budget of T steps of B instances a bag."""
 
-    Attributes
-    ----------
-    pooling : str
-        Setting of `FitConfig`.
-    size, witnesses : int
-        Instances of a bag, nines of a positive one.
-    instances, steps : int
-        B, T.
-    """
-
-    pooling: PoolingName
+    pooling: PoolingName  # Setting of `FitConfig`
+    # Instances of a bag, nines of a positive one
     size: int
     witnesses: int
+    # B, T
     instances: int
     steps: int
 
@@ -63,35 +48,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Design:
-    """What is run.
+    """What is run."""
 
-    Attributes
-    ----------
-    poolings : tuple of str
-        Settings of `FitConfig`.
-    sizes, rates : tuple
-        Bag sizes n and witness rates; rates that ask for the same number of witnesses are one.
-    instances, steps : tuple of int
-        B and T.
-    lrs : tuple of float
-        Learning rates to choose from.
-    repeats : tuple of int
-        Numbers of the repeats, which are their seeds.
-    counts : Counts
-        Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch.
-    bags : int
-        Bags of a step, K, half of them positive.
-    """
-
-    poolings: tuple[PoolingName, ...]
+    poolings: tuple[PoolingName, ...]  # Settings of `FitConfig`
+    # Bag sizes n and witness rates; rates that ask for the same number of witnesses are one
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
+    # B and T
     instances: tuple[int, ...]
     steps: tuple[int, ...]
-    lrs: tuple[float, ...]
-    repeats: tuple[int, ...]
+    lrs: tuple[float, ...]  # Learning rates to choose from
+    repeats: tuple[int, ...]  # Numbers of the repeats, which are their seeds
+    # Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch
     counts: Counts = field(default_factory=Counts)
-    bags: int = 16
+    bags: int = 16  # Bags of a step, K, half of them positive
 
     def cells(self) -> list[Cell]:
         """Return all comparisons."""

@@ -29,15 +29,7 @@ _PALE = 0.6
 
 
 def plot_map(results: Results, path: Path) -> None:
-    """Draw a grid of bag size by witness rate for each pooling, B and T; a cell names the best estimator.
-
-    Parameters
-    ----------
-    results : Results
-        Of the study.
-    path : Path
-        PNG file to write; replaced in one step.
-    """
+    """Draw a grid of bag size by witness rate for each pooling, B and T; a cell names the best estimator."""
     design = results.design
     budgets = [(steps, instances) for steps in design.steps for instances in design.instances]
     height = 0.9 + len(budgets) * (0.85 + 0.6 * len(design.sizes))

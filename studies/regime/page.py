@@ -10,15 +10,7 @@ _TALLY = "ahead / behind / not separable"
 
 
 def body(results: Results, figure: str) -> list[str]:
-    """Return the lines of the page below its head.
-
-    Parameters
-    ----------
-    results : Results
-        Of the study.
-    figure : str
-        File name of the map.
-    """
+    """Return the lines of the page below its head."""
     return [
         advice(results),
         "",

@@ -31,24 +31,12 @@ Kind = Callable[[Cell], bool]
 
 
 class Winner(NamedTuple):
-    """Best estimator of a cell.
+    """Best estimator of a cell."""
 
-    Attributes
-    ----------
-    method : Method
-        Highest mean test AUROC, of three decimals; vrsp of equals.
-    area : Estimate
-        Its AUROC over repeats.
-    equals : tuple of Method
-        Others whose paired difference to it cannot be told from zero.
-    learns : bool
-        The interval of a method's AUROC lies above 0.5, of any of them.
-    """
-
-    method: Method
-    area: Estimate
-    equals: tuple[Method, ...]
-    learns: bool
+    method: Method  # Highest mean test AUROC, of three decimals; vrsp of equals
+    area: Estimate  # Its AUROC over repeats
+    equals: tuple[Method, ...]  # Others whose paired difference to it cannot be told from zero
+    learns: bool  # The interval of a method's AUROC lies above 0.5, of any of them
 
 
 class Tally(NamedTuple):

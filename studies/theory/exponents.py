@@ -14,17 +14,10 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Exponent:
-    """A fitted exponent.
+    """A fitted exponent."""
 
-    Attributes
-    ----------
-    value : float
-        Least-squares slope of log y on log x, mean over the seeds.
-    low, high : float
-        95% t interval over the seeds.
-    """
-
-    value: float
+    value: float  # Least-squares slope of log y on log x, mean over the seeds
+    # 95% t interval over the seeds
     low: float
     high: float
 
@@ -39,13 +32,6 @@ class Exponent:
 
 def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Slope of log y on log x by least squares, one a row.
-
-    Parameters
-    ----------
-    x : array_like, shape [P]
-        Positive, at least two different values.
-    y : array_like, shape [R, P]
-        Positive.
 
     Examples
     --------
@@ -63,18 +49,6 @@ def fit_exponent(x: ArrayLike, y: ArrayLike) -> Exponent:
     """Exponent of a power law from one curve a seed, and its t interval over the seeds.
 
     Not a bootstrap: resamples of the mean of five slopes cannot leave their range, and cover too seldom.
-
-    Parameters
-    ----------
-    x : array_like, shape [P]
-        Positive, at least two different values.
-    y : array_like, shape [R, P]
-        Positive; a row a seed, at least two.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer than two seeds.
 
     Examples
     --------

@@ -44,13 +44,6 @@ def time_steps(sizes: Sequence[int], *, rounds: int) -> list[Timing]:
 
     How: see `MEASURED`.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Instances a bag.
-    rounds : int >= 1
-        Steps of each member.
-
     Examples
     --------
     >>> [(t.estimator, t.size, t.ms.shape) for t in time_steps([10], rounds=2)]

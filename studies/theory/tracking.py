@@ -42,27 +42,13 @@ _STEPS = 64
 
 @dataclass(frozen=True)
 class Cell:
-    """One run.
+    """One run."""
 
-    Parameters
-    ----------
-    data : str
-        Name of the set in the catalogue.
-    pooling : str
-        "smoothed-max" or "attention".
-    scale : float
-        eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it.
-    seed : int
-        Of the weights and the draws.
-    steps : int
-        T, in proportion to 1 / scale^2.
-    """
-
-    data: str
-    pooling: str
-    scale: float
-    seed: int
-    steps: int
+    data: str  # Name of the set in the catalogue
+    pooling: str  # "smoothed-max" or "attention"
+    scale: float  # eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it
+    seed: int  # Of the weights and the draws
+    steps: int  # T, in proportion to 1 / scale^2
 
 
 @as_study("error of the tracked state as the step sizes shrink", store="tracking")
