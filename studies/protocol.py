@@ -65,7 +65,7 @@ def paper_config(
 
 
 def uses_no_margin(method: str) -> bool:
-    """Return whether the method optimises cross-entropy.
+    """Return whether the method optimizes cross-entropy.
 
     Examples
     --------

@@ -160,5 +160,5 @@ def _now(cuda: bool) -> float:
     if cuda:
         torch.cuda.synchronize()
         return time.perf_counter()
-    # Processor time: on a shared machine wall time measures the neighbours as well.
+    # Processor time: on a shared machine wall time measures the neighbors as well.
     return time.process_time()

@@ -18,8 +18,8 @@ SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "at
 MIDAM = ("midam-smx", "midam-att")
 EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
 METHODS = (*STACKED, *SAMPLED, *MIDAM, *EXACT)
-COLOURS = ("rgb-logistic", "rgb-trees")
-VOXELS = ("voxel-logistic",)
+COLOR_BASELINES = ("rgb-logistic", "rgb-trees")
+VOXEL_BASELINES = ("voxel-logistic",)
 SETS = ("breast", "colon", "adrenal")
 
 # Optimizer and learning rate of the AUC objectives where a study chooses none: of a set the choice of the other two
@@ -108,7 +108,7 @@ class Design:
 
 
 def is_ce(method: str) -> bool:
-    """Return whether a method optimises cross-entropy.
+    """Return whether a method optimizes cross-entropy.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def image_config(
 
     Examples
     --------
-    >>> recipe = Recipe(METHODS, COLOURS, epochs=3, instances=4)
+    >>> recipe = Recipe(METHODS, COLOR_BASELINES, epochs=3, instances=4)
     >>> config = image_config("dam-3d", recipe, lr=0.1, margin=0.5, epochs=3)
     >>> config.encoder, config.estimator, config.margin
     ('resnet20-3d', 'exact', 0.5)
@@ -212,11 +212,11 @@ def _fewer(*, stacked: int, exact: int) -> tuple[tuple[str, int], ...]:
     return tuple([(method, stacked) for method in STACKED] + [(method, exact) for method in EXACT])
 
 
-_HISTOLOGY = Recipe(METHODS, COLOURS, epochs=100, instances=16, search=0.1)
+_HISTOLOGY = Recipe(METHODS, COLOR_BASELINES, epochs=100, instances=16, search=0.1)
 _PAPER = {
     "breast": dataclasses.replace(_HISTOLOGY, repeats=2),
     "colon": dataclasses.replace(_HISTOLOGY, instances=4),
-    "adrenal": Recipe(METHODS, VOXELS, epochs=100, instances=4, lrs=(0.1,), search=0.1),
+    "adrenal": Recipe(METHODS, VOXEL_BASELINES, epochs=100, instances=4, lrs=(0.1,), search=0.1),
 }
 _FULL = {
     "breast": dataclasses.replace(_PAPER["breast"], score_every=5, less=_fewer(stacked=20, exact=20)),
@@ -227,7 +227,7 @@ _FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
 _SMALL = {
     "colon": Recipe(
         (*_FOUR, "dam-att"),
-        COLOURS,
+        COLOR_BASELINES,
         epochs=24,
         instances=4,
         score_every=24,
@@ -236,7 +236,7 @@ _SMALL = {
     ),
     "adrenal": Recipe(
         (*STACKED, *_FOUR),
-        VOXELS,
+        VOXEL_BASELINES,
         epochs=8,
         instances=4,
         folds=1,
@@ -244,15 +244,23 @@ _SMALL = {
         less=(("ce-3d", 2), ("dam-3d", 2)),
         **fixed_settings("adrenal"),
     ),
-    "breast": Recipe(_FOUR, COLOURS, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
+    "breast": Recipe(_FOUR, COLOR_BASELINES, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
 }
 
 
 def _one_epoch(methods: tuple[str, ...], *, bags: int, instances: int) -> dict[str, Recipe]:
     recipe = Recipe(
-        methods, COLOURS, epochs=1, instances=instances, folds=1, search=1.0, bags=bags, lrs=(0.01,), margins=(1.0,)
+        methods,
+        COLOR_BASELINES,
+        epochs=1,
+        instances=instances,
+        folds=1,
+        search=1.0,
+        bags=bags,
+        lrs=(0.01,),
+        margins=(1.0,),
     )
-    return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXELS)}
+    return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXEL_BASELINES)}
 
 
 QUICK = Design("quick", _one_epoch(METHODS, bags=2, instances=4), bags=10, instances=24, halve=True)

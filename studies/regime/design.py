@@ -10,7 +10,7 @@ from studies.regime.budget import affordable_steps
 
 
 @dataclass(frozen=True)
-class Method:
+class EstimatorRule:
     """An estimator and, for vrsp, its rule for gamma0."""
 
     name: str  # As the page calls it
@@ -20,11 +20,11 @@ class Method:
     schedule: Literal["constant", "warmup"] = "constant"
 
 
-MINIBATCH = Method("minibatch", "minibatch")
-CONSTANT = tuple(Method(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
-WARMUP = tuple(Method(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
-EXACT_POINT = Method("exact-point", "exact-point")
-EXACT = Method("exact", "exact")
+MINIBATCH = EstimatorRule("minibatch", "minibatch")
+CONSTANT = tuple(EstimatorRule(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
+WARMUP = tuple(EstimatorRule(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
+EXACT_POINT = EstimatorRule("exact-point", "exact-point")
+EXACT = EstimatorRule("exact", "exact")
 METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
 
 
@@ -78,7 +78,7 @@ class Design:
         """Return the distinct numbers of witnesses of a bag size."""
         return sorted({witnesses(size, rate) for rate in self.rates})
 
-    def config(self, cell: Cell, method: Method, lr: float) -> FitConfig:
+    def config(self, cell: Cell, method: EstimatorRule, lr: float) -> FitConfig:
         """Return the settings of a training; those of a sampling estimator are for exactly T steps."""
         return FitConfig(
             pooling=cell.pooling,
@@ -105,7 +105,7 @@ class Design:
             accelerator="cpu",
         )
 
-    def steps_of(self, cell: Cell, method: Method) -> int:
+    def steps_of(self, cell: Cell, method: EstimatorRule) -> int:
         """Return the steps of a method that the budget of a cell buys."""
         return affordable_steps(
             method.estimator,

@@ -40,8 +40,8 @@ def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """
     log_x = np.log(np.asarray(x, dtype=np.float64))
     log_y = np.log(np.asarray(y, dtype=np.float64))
-    centred = log_x - log_x.mean()
-    found: NDArray[np.float64] = (log_y @ centred) / (centred @ centred)
+    centered = log_x - log_x.mean()
+    found: NDArray[np.float64] = (log_y @ centered) / (centered @ centered)
     return found
 
 

@@ -97,16 +97,16 @@ def theorem_rates(cell: Cell) -> Rates:
 def make_bags(seed: int, *, copies: int = 1) -> Bags:
     """Draw the bags: 8 of each class and their copies, 64 instances of 4 features each, float64.
 
-    Instances are normal around the centre of their bag, which is normal around +1.5 (positive) or -1.5 (negative) in
+    Instances are normal around the center of their bag, which is normal around +1.5 (positive) or -1.5 (negative) in
     the first feature: bags of the two classes overlap.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     arrays, labels = [], []
     for label in (1, 0):
         for _ in range(NUM_BAGS):
-            centre = rng.normal(size=NUM_FEATURES)
-            centre[0] += _SHIFT if label else -_SHIFT
-            arrays.append(centre + rng.normal(size=(NUM_INSTANCES, NUM_FEATURES)))
+            center = rng.normal(size=NUM_FEATURES)
+            center[0] += _SHIFT if label else -_SHIFT
+            arrays.append(center + rng.normal(size=(NUM_INSTANCES, NUM_FEATURES)))
             labels.append(label)
     return Bags.from_list(arrays * copies, labels * copies)
 

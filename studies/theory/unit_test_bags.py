@@ -30,7 +30,7 @@ Array = NDArray[np.float32]
 
 
 def unit_test_bags(test: int, *, seeds: Sequence[int], bags: int = 200) -> Bags:
-    """Draw so many bags of each class in each part of a test, for several seeds; groups are the seeds, splits the parts.
+    """Draw so many bags of each class in each part of a test, for several seeds, which are the groups.
 
     Examples
     --------

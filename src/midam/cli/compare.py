@@ -20,17 +20,17 @@ from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
 from midam.errors import ConfigError
+from midam.registry import BASELINES
 from midam.report.terminal import LiveProgress, stdout_console
 from midam.runs.data import read_data
 from midam.train.config import FitConfig, from_dict
 from midam.train.names import method_names
 
-_TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
+_TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
-bag-statistics-extratrees, bag-statistics-logistic, mi-kernel-svm and instance-logistic-max, for images also
-rgb-logistic, rgb-trees and voxel-logistic; peers are libauc-midam-att, libauc-midam-smx and torchmil-abmil. Learning
-rate, margin and epoch are chosen on validation bags inside the training bags. Differences are to the first method. A
-stopped command goes on where it was."""
+{", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
+validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
+was."""
 
 # What the folds, the names of the methods or the options above decide.
 _NOT_HERE = {
