@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.report.figures import BLUE, ORANGE, add_legend, new_figure
 
-# Okabe and Ito's palette, safe for colour-blind readers; lines differ in dash as well, points in marker.
+# Okabe and Ito's palette, safe for color-blind readers; lines differ in dash as well, points in marker.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ((0, ()), (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 1, 2)), (0, (2, 2)))
@@ -23,17 +23,10 @@ _DPI = 130
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A curve with a band.
+    """A curve with a band."""
 
-    Attributes
-    ----------
-    name : str
-        In the legend.
-    mean, low, high : float64 array [E]
-        At the epochs 1 .. E.
-    """
-
-    name: str
+    name: str  # In the legend
+    # At the epochs 1 .. E [E]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -49,17 +42,7 @@ class Panel:
 
 
 def plot_panels(path: Path, panels: Sequence[Sequence[Panel]], *, order: Sequence[str]) -> None:
-    """Draw a grid of panels along the epochs; a name has one colour in all of them.
-
-    Parameters
-    ----------
-    path : Path
-        PNG file, replaced in one step.
-    panels : sequence of sequences of Panel
-        Rows of panels, of one length.
-    order : sequence of str
-        All names, in the order of the legend.
-    """
+    """Draw a grid of panels along the epochs; a name has one color in all of them."""
     columns = len(panels[0])
     figure = new_figure((3.1 * max(columns, 2) + 0.4, 2.5 * len(panels) + 0.7))
     grid = figure.subplots(len(panels), columns, squeeze=False, sharey="row", sharex=True)
@@ -86,7 +69,7 @@ def plot_points(
     style: int = 0,
     horizontal: bool = False,
 ) -> None:
-    """Draw points with intervals, upright or lying, in the colour and marker number `style`."""
+    """Draw points with intervals, upright or lying, in the color and marker number `style`."""
     low = [mean - bound[0] for mean, bound in zip(means, bounds)]
     high = [bound[1] - mean for mean, bound in zip(means, bounds)]
     options: dict[str, Any] = {

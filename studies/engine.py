@@ -61,13 +61,6 @@ _ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 class Store(TrialStore):
     """Finished trials of studies, ``CACHE/NAME.jsonl``, and the time that they took.
 
-    Parameters
-    ----------
-    cache : Path
-        Folder of the finished trials.
-    name : str
-        Of the file.
-
     Examples
     --------
     >>> import tempfile
@@ -115,18 +108,8 @@ def complete(
 ) -> None:
     """Compute the groups that the store does not hold, in `options.jobs` processes, and keep their rows.
 
-    Parameters
-    ----------
-    groups : sequence of Group
-        What is wanted, each of one task.
-    function : callable
-        Returns the results of a task, one a trial of its group; it and the tasks can be pickled.
-    store : Store
-        Gets the rows, and a row ``{"wall": seconds, "section": section}`` in the end, also when the study is stopped.
-    options : StudyOptions
-        Number of processes, and the console.
-    section : str
-        Name of the section whose time is noted.
+    A group has one task; `function` returns its results, one a trial. The time is noted in the end, also when the study
+    is stopped, as a row ``{"wall": seconds, "section": section}``.
     """
     missing = store.missing(groups)
     if not missing:
@@ -161,15 +144,7 @@ def write_packed(path: Path, content: bytes) -> None:
 
 
 def read_packed(path: Path) -> list[Row]:
-    """Rows of published trials.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file.
-    BagDataError
-        If the file is no packed store.
-    """
+    """Rows of published trials."""
     if not path.is_file():
         raise DataNotFoundError(f"Expected published trials, got no file {path}; name one, e.g. trials/table2{PACKED}.")
     if not path.name.endswith(PACKED):
@@ -182,13 +157,6 @@ def read_packed(path: Path) -> list[Row]:
 
 def take_published(path: Path, cache: Path) -> int:
     """Add published trials that the cache does not hold to it; returns how many.
-
-    Parameters
-    ----------
-    path : Path
-        What `Store.publish` wrote.
-    cache : Path
-        Folder of the finished trials.
 
     Examples
     --------

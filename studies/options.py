@@ -17,52 +17,23 @@ CACHE = Path("runs/studies")
 class StudyOptions:
     """Options of a study.
 
-    Parameters
-    ----------
-    quick : bool, default False
-        A part of the study that ends in minutes.
-    out : Path, default docs/results
-        Folder of the page and its figures.
-    jobs : int >= 1, default 1
-        Processes at a time.
-    cache : Path, default runs/studies
-        Folder of the finished trials; a stopped study goes on from there.
-    smaller : bool, default False
-        A version of seconds, for tests; its figures say nothing.
-    margin : float > 0, optional
-        Margin c of the AUC objectives, where the study takes one.
-    splits : int >= 1, optional
-        Number of random splits, where the study takes one.
-    protocol : str, optional
-        Protocol, where the study has several.
-    size : str, optional
-        Size of the study, where it comes in several.
-    device : {"auto", "cpu", "cuda"}, optional
-        Where scorers are trained, where the study can use a GPU.
-    console : rich.console.Console, optional
-        Where progress is drawn. Default: nowhere.
-
-    Raises
-    ------
-    ConfigError
-        If a number is out of range.
-
     Examples
     --------
     >>> StudyOptions(quick=True, margin=0.1).command("table2")
     'python -m studies table2 --quick --margin 0.1'
     """
 
-    quick: bool = False
-    out: Path = OUT
-    jobs: int = 1
-    cache: Path = CACHE
-    smaller: bool = False
-    margin: float | None = None
-    splits: int | None = None
-    protocol: str | None = None
-    size: str | None = None
-    device: str | None = None
+    quick: bool = False  # A part of the study that ends in minutes
+    out: Path = OUT  # Folder of the page and its figures
+    jobs: int = 1  # Processes at a time
+    cache: Path = CACHE  # Folder of the finished trials; a stopped study goes on from there
+    smaller: bool = False  # A version of seconds, for tests; its figures say nothing
+    margin: float | None = None  # Margin c of the AUC objectives, where the study takes one
+    splits: int | None = None  # Number of random splits, where the study takes one
+    protocol: str | None = None  # Protocol, where the study has several
+    size: str | None = None  # Size of the study, where it comes in several
+    device: str | None = None  # Where scorers are trained, where the study can use a GPU
+    # Where progress is drawn. Default: nowhere
     console: Console | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,13 +47,7 @@ class StudyOptions:
             raise ConfigError(f"Expected device auto, cpu or cuda, got {self.device!r}; choose one.")
 
     def use_cuda(self) -> bool:
-        """Return whether scorers are trained on a GPU.
-
-        Raises
-        ------
-        ConfigError
-            If one is asked for and there is none.
-        """
+        """Return whether scorers are trained on a GPU."""
         found = torch.cuda.is_available()
         if self.device == "cuda" and not found:
             raise ConfigError("Expected a CUDA device for --device cuda, got none; use auto or cpu.")

@@ -30,32 +30,6 @@ def write_page(
 
     Beside the page of a whole study stand the trials that it was made from.
 
-    Parameters
-    ----------
-    options : StudyOptions
-        Options of the study; ``out`` is made if it is missing.
-    name : str
-        Name of the file, and of the study.
-    title : str
-        Heading.
-    shows : str
-        What the page shows, in a paragraph.
-    seeds : str
-        Which seeds were used, in words.
-    seconds : float
-        Wall time of the computation, seconds.
-    body : iterable of str
-        Lines of Markdown.
-    store : Store, optional
-        The trials.
-    study : str, optional
-        Name of the study, where it has several pages.
-
-    Returns
-    -------
-    Path
-        The page.
-
     Examples
     --------
     >>> import tempfile

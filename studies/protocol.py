@@ -49,19 +49,6 @@ def paper_config(
 ) -> FitConfig:
     """Return the paper's settings of a method: cross-entropy with Adam, the AUC objectives with its own momentum.
 
-    Parameters
-    ----------
-    method : str
-        A name of `midam.train.method_names`.
-    lr : float
-        Learning rate at the start.
-    margin : float, default 1.0
-        c of the AUC objective; cross-entropy has none.
-    epochs : int, default 100
-        Epochs.
-    num_instances : int, default 4
-        B of the sampling estimators.
-
     Examples
     --------
     >>> config = paper_config("midam-smx", lr=0.1)
@@ -78,7 +65,7 @@ def paper_config(
 
 
 def uses_no_margin(method: str) -> bool:
-    """Return whether the method optimises cross-entropy.
+    """Return whether the method optimizes cross-entropy.
 
     Examples
     --------

@@ -33,23 +33,12 @@ _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
 
 @dataclass(frozen=True)
 class Study:
-    """A study: called with `StudyOptions`, it runs and writes its page.
+    """A study: called with `StudyOptions`, it runs and writes its page."""
 
-    Attributes
-    ----------
-    run : callable
-        What it does.
-    help : str
-        One line for the command line.
-    takes : tuple of str
-        The optional settings of `StudyOptions` that it understands.
-    store : str
-        Stem of the file of its finished trials, by which published ones are known; empty where it keeps none.
-    """
-
-    run: Callable[[StudyOptions], None]
-    help: str
-    takes: tuple[str, ...] = ()
+    run: Callable[[StudyOptions], None]  # What it does
+    help: str  # One line for the command line
+    takes: tuple[str, ...] = ()  # The optional settings of `StudyOptions` that it understands
+    # Stem of the file of its finished trials, by which published ones are known; empty where it keeps none
     store: str = ""
 
     def __call__(self, options: StudyOptions) -> None:
@@ -67,11 +56,6 @@ def as_study(
 def find_study(name: str) -> Study:
     """Return the study of this name.
 
-    Raises
-    ------
-    ConfigError
-        If there is none; the message names the nearest.
-
     Examples
     --------
     >>> find_study("table2").takes
@@ -85,11 +69,6 @@ def find_study(name: str) -> Study:
 
 def check_study(name: str, options: StudyOptions, *, trials: Path | None = None) -> Study:
     """Return the study of this name, if it takes the options and the file of published trials.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such study, or it does not take an option that was given, or the trials are another study's.
 
     Examples
     --------

@@ -20,14 +20,9 @@ from midam.errors import ConfigError
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with an interval.
+    """A mean with an interval."""
 
-    Attributes
-    ----------
-    mean, low, high : float
-        The interval covers 95%.
-    """
-
+    # The interval covers 95%
     mean: float
     low: float
     high: float
@@ -58,11 +53,6 @@ def split_means(values: Mapping[int, Sequence[float]]) -> list[float]:
 def paired_interval(values: ArrayLike, others: ArrayLike) -> Estimate:
     """Return the mean difference of two AUROCs over the same splits, and its 95% interval.
 
-    Parameters
-    ----------
-    values, others : array_like, shape [K]
-        One a split.
-
     Examples
     --------
     >>> print(paired_interval([0.9, 0.8], [0.8, 0.7]))
@@ -75,18 +65,6 @@ def paired_interval(values: ArrayLike, others: ArrayLike) -> Estimate:
 def mean_interval(means: Sequence[float], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
     """Return the mean over splits and its 95% interval (t, K - 1 degrees of freedom).
 
-    Parameters
-    ----------
-    means : sequence of float
-        Means of K >= 2 splits.
-    bounds : two floats, default (0, 1)
-        Where the interval is cut: the range of the quantity.
-
-    Raises
-    ------
-    ConfigError
-        If there is only one split.
-
     Examples
     --------
     >>> print(mean_interval([0.6, 0.7, 0.8]))
@@ -97,18 +75,6 @@ def mean_interval(means: Sequence[float], *, bounds: tuple[float, float] = (0.0,
 
 def predictive_interval(means: Sequence[float], *, count: int = 3) -> Estimate:
     """Return the mean over splits and the 95% interval of the mean of `count` new ones.
-
-    Parameters
-    ----------
-    means : sequence of float
-        Means of K >= 2 splits.
-    count : int, default 3
-        Splits of the new mean.
-
-    Raises
-    ------
-    ConfigError
-        If there is only one split.
 
     Examples
     --------

@@ -21,18 +21,12 @@ _TEST_SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A trial's bags: 0.9/0.1 into training part and test, then one of 5 folds of the training part for validation.
+    """A trial's bags: 0.9/0.1 into training part and test, then one of 5 folds of the training part for validation."""
 
-    Attributes
-    ----------
-    split, fold : int
-        Number of the split, which is its seed, and of the fold.
-    train, val, test : int64 array
-        Positions of the bags.
-    """
-
+    # Number of the split, which is its seed, and of the fold
     split: int
     fold: int
+    # Positions of the bags
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -50,15 +44,6 @@ class Split:
 
 def paper_splits(labels: NDArray[np.int64], *, splits: Sequence[int], folds: int = FOLDS) -> list[Split]:
     """Return the paper's trials: stratified random splits with these seeds, the first `folds` of 5 folds each.
-
-    Parameters
-    ----------
-    labels : int64 array [N]
-        Labels of the bags.
-    splits : sequence of int
-        Seeds of the splits.
-    folds : int, default 5
-        Folds that are used; a trial's validation bags are a fifth of the training part in any case.
 
     Examples
     --------
@@ -79,22 +64,7 @@ def paper_splits(labels: NDArray[np.int64], *, splits: Sequence[int], folds: int
 def published_folds(name: str, bags: Bags) -> tuple[Bags, NDArray[np.bool_]] | None:
     """Return a set in the order of its file with the folds published with it, or None where it carries none.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set.
-    bags : Bags
-        The set as the catalogue loads it; other bags have no published folds.
-
-    Returns
-    -------
-    tuple of Bags and bool array [repeats, folds, N], or None
-        True marks a training bag.
-
-    Raises
-    ------
-    BagDataError
-        If the file does not hold what the catalogue expects.
+    In the folds, bool [repeats, folds, N], True marks a training bag.
     """
     if name not in catalog.CATALOG or bags.source != name:
         return None

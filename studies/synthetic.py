@@ -12,19 +12,6 @@ _FEATURES = 40
 def synthetic_sets(*, seed: int = 0) -> dict[str, Bags]:
     """Make the sets; 60 positive and 60 negative bags of 4 to 16 instances with 40 features each.
 
-    Parameters
-    ----------
-    seed : int, default 0
-        Seed of the generator.
-
-    Returns
-    -------
-    dict of Bags
-        ``witness``: one to three instances of a positive bag are shifted in eight features. ``shift``: all instances of
-        a positive bag are shifted a little. ``pair``: a positive bag holds two kinds of instances, a negative one at
-        most one of them. ``sparse``: heavy-tailed counts, most of them 0; one to three instances of a positive bag
-        have larger ones in eight features.
-
     Examples
     --------
     >>> sets = synthetic_sets()

@@ -22,22 +22,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """Of some trials of one row.
+    """Of some trials of one row."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of an instance.
-    trained, scored : int
-        Instances encoded with a backward pass, and without.
-    steps : int
-        Of training.
-    """
-
-    shape: Shape
+    shape: Shape  # Of an instance
+    # Instances encoded with a backward pass, and without
     trained: int
     scored: int
-    steps: int
+    steps: int  # Of training
 
     @property
     def flop(self) -> float:
@@ -169,5 +160,5 @@ def _now(cuda: bool) -> float:
     if cuda:
         torch.cuda.synchronize()
         return time.perf_counter()
-    # Processor time: on a shared machine wall time measures the neighbours as well.
+    # Processor time: on a shared machine wall time measures the neighbors as well.
     return time.process_time()

@@ -29,40 +29,22 @@ PARTS = ("val", "test")
 
 @dataclass(frozen=True)
 class ImageArm:
-    """A curve.
+    """A curve."""
 
-    Attributes
-    ----------
-    label : str
-        In the legend.
-    method : str
-        A name of `midam.train.method_names`.
-    recipe : Recipe
-        Epochs, batch, learning rates to choose from, folds; its margin is the first one.
-    """
-
-    label: str
-    method: str
-    recipe: Recipe
+    label: str  # In the legend
+    method: str  # A name of `midam.train.method_names`
+    recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its margin is the first one
 
 
 @dataclass(frozen=True, eq=False)
 class ImageCurve:
-    """A curve at the learning rate that validation bags chose.
+    """A curve at the learning rate that validation bags chose."""
 
-    Attributes
-    ----------
-    lr : float
-        The rate.
-    epochs, instances : int64 array [E]
-        When the bags were scored: epochs, and training instances encoded until then.
-    train, val, test : float64 array [folds, E]
-        AUROC; of training bags at the points of the training. NaN after a divergence.
-    """
-
-    lr: float
+    lr: float  # The rate
+    # When the bags were scored: epochs, and training instances encoded until then [E]
     epochs: NDArray[np.int64]
     instances: NDArray[np.int64]
+    # AUROC; of training bags at the points of the training. NaN after a divergence [folds, E]
     train: NDArray[np.float64]
     val: NDArray[np.float64]
     test: NDArray[np.float64]
@@ -126,19 +108,7 @@ def _curve(jobs: Sequence[_CurveJob], done: Sequence[Row | None]) -> ImageCurve:
 def draw_curves(
     path: Path, curves: Mapping[str, Mapping[str, ImageCurve]], *, xlabel: str, order: Sequence[str]
 ) -> None:
-    """Draw a row of panels for validation and one for test, a panel a title; x is epochs or instances.
-
-    Parameters
-    ----------
-    path : Path
-        PNG file.
-    curves : mapping of str to mapping of str to ImageCurve
-        By title, then by name in the legend.
-    xlabel : {"Epoch", "Patches encoded"}
-        What the x axis counts.
-    order : sequence of str
-        All names, in the order of the legend.
-    """
+    """Draw a row of panels for validation and one for test, a panel a title; x is epochs or instances."""
     figure = new_figure((3.1 * max(len(curves), 2) + 0.4, 5.9))
     grid = figure.subplots(2, len(curves), squeeze=False, sharey=True)
     for row, part in zip(grid, PARTS):

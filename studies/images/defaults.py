@@ -71,11 +71,6 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
 def choose(found: Mapping[str, Mapping[str, float]]) -> str:
     """Return the candidate with the highest mean rank over sets; equals go to the higher mean AUROC.
 
-    Parameters
-    ----------
-    found : mapping of str to mapping of str to float
-        AUROC by set and candidate; a divergence counts as -1.
-
     Examples
     --------
     >>> choose({"a": {"x": 0.6, "y": 0.7, "z": 0.5}, "b": {"x": 0.9, "y": 0.8, "z": 0.1}})

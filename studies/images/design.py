@@ -18,8 +18,8 @@ SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "at
 MIDAM = ("midam-smx", "midam-att")
 EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
 METHODS = (*STACKED, *SAMPLED, *MIDAM, *EXACT)
-COLORS = ("rgb-logistic", "rgb-trees")
-VOXELS = ("voxel-logistic",)
+COLOR_BASELINES = ("rgb-logistic", "rgb-trees")
+VOXEL_BASELINES = ("voxel-logistic",)
 SETS = ("breast", "colon", "adrenal")
 
 # Optimizer and learning rate of the AUC objectives where a study chooses none: of a set the choice of the other two
@@ -50,51 +50,26 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one set is studied.
+    """How one set is studied."""
 
-    Attributes
-    ----------
-    methods, baselines : tuple of str
-        Names of methods (`METHODS`), and of baselines of `midam.compare`.
-    epochs : int
-        Epochs of a training.
-    instances : int
-        B of the sampling estimators.
-    repeats, folds : int
-        Repeats of a 5-fold cross-validation, and how many of the folds are run.
-    lrs, margins : tuple of float
-        Learning rates and margins to choose from, on validation bags; the first margin goes with the learning rates.
-    search : float
-        Share of the epochs that a training of the search takes; 0: nothing is chosen.
-    score_every : int
-        Validation and test bags are scored after each so many epochs, and after the last.
-    bags : int
-        Bags of a class in a batch, S+ = S-.
-    state_rate : float
-        gamma0 of vrsp.
-    less : tuple of (str, int)
-        Methods with fewer epochs, where they cost many times the others.
-    lr_ce : float
-        Learning rate of cross-entropy (Adam) where none is chosen.
-    optimizer : {"sgd", "adam"}
-        Of the AUC objectives.
-    """
-
+    # Names of methods (`METHODS`), and of baselines of `midam.compare`
     methods: tuple[str, ...]
     baselines: tuple[str, ...]
-    epochs: int
-    instances: int
+    epochs: int  # Epochs of a training
+    instances: int  # B of the sampling estimators
+    # Repeats of a 5-fold cross-validation, and how many of the folds are run
     repeats: int = 1
     folds: int = 5
+    # Learning rates and margins to choose from, on validation bags; the first margin goes with the learning rates
     lrs: tuple[float, ...] = (0.1, 0.01, 0.001)
     margins: tuple[float, ...] = (1.0, 0.5, 0.1)
-    search: float = 0.0
-    score_every: int = 1
-    bags: int = 8
-    state_rate: float = 0.9
-    less: tuple[tuple[str, int], ...] = ()
-    lr_ce: float | None = None
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    search: float = 0.0  # Share of the epochs that a training of the search takes; 0: nothing is chosen
+    score_every: int = 1  # Validation and test bags are scored after each so many epochs, and after the last
+    bags: int = 8  # Bags of a class in a batch, S+ = S-
+    state_rate: float = 0.9  # gamma0 of vrsp
+    less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, where they cost many times the others
+    lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
+    optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
 
     @property
     def validates(self) -> bool:
@@ -122,29 +97,18 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Design:
-    """A study in one size.
+    """A study in one size."""
 
-    Attributes
-    ----------
-    name : str
-        Of the size.
-    recipes : mapping of str to Recipe
-        By set.
-    bags, instances : int or None
-        At most so many bags of a class of a set, and instances of a bag.
-    halve : bool
-        Volumes at half the resolution.
-    """
-
-    name: str
-    recipes: Mapping[str, Recipe]
+    name: str  # Of the size
+    recipes: Mapping[str, Recipe]  # By set
+    # At most so many bags of a class of a set, and instances of a bag
     bags: int | None = None
     instances: int | None = None
-    halve: bool = False
+    halve: bool = False  # Volumes at half the resolution
 
 
 def is_ce(method: str) -> bool:
-    """Return whether a method optimises cross-entropy.
+    """Return whether a method optimizes cross-entropy.
 
     Examples
     --------
@@ -161,22 +125,9 @@ def image_config(
 
     A stacked method ("ce-3d", "dam-3d") sees a bag as one instance [C, n, H, W].
 
-    Parameters
-    ----------
-    method : str
-        A name of `METHODS`.
-    recipe : Recipe
-        How the set is studied.
-    lr, margin : float
-        Learning rate at the start, and c of the AUC objective.
-    epochs : int
-        Epochs.
-    cuda : bool
-        Train on a GPU; for the precision see `half_precision`.
-
     Examples
     --------
-    >>> recipe = Recipe(METHODS, COLORS, epochs=3, instances=4)
+    >>> recipe = Recipe(METHODS, COLOR_BASELINES, epochs=3, instances=4)
     >>> config = image_config("dam-3d", recipe, lr=0.1, margin=0.5, epochs=3)
     >>> config.encoder, config.estimator, config.margin
     ('resnet20-3d', 'exact', 0.5)
@@ -206,11 +157,6 @@ def half_precision(*, stacked: bool, cuda: bool) -> bool:
 
 def choose_design(options: StudyOptions) -> Design:
     """Return the design that the options ask for.
-
-    Raises
-    ------
-    ConfigError
-        For another size.
 
     Examples
     --------
@@ -266,11 +212,11 @@ def _fewer(*, stacked: int, exact: int) -> tuple[tuple[str, int], ...]:
     return tuple([(method, stacked) for method in STACKED] + [(method, exact) for method in EXACT])
 
 
-_HISTOLOGY = Recipe(METHODS, COLORS, epochs=100, instances=16, search=0.1)
+_HISTOLOGY = Recipe(METHODS, COLOR_BASELINES, epochs=100, instances=16, search=0.1)
 _PAPER = {
     "breast": dataclasses.replace(_HISTOLOGY, repeats=2),
     "colon": dataclasses.replace(_HISTOLOGY, instances=4),
-    "adrenal": Recipe(METHODS, VOXELS, epochs=100, instances=4, lrs=(0.1,), search=0.1),
+    "adrenal": Recipe(METHODS, VOXEL_BASELINES, epochs=100, instances=4, lrs=(0.1,), search=0.1),
 }
 _FULL = {
     "breast": dataclasses.replace(_PAPER["breast"], score_every=5, less=_fewer(stacked=20, exact=20)),
@@ -281,7 +227,7 @@ _FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
 _SMALL = {
     "colon": Recipe(
         (*_FOUR, "dam-att"),
-        COLORS,
+        COLOR_BASELINES,
         epochs=24,
         instances=4,
         score_every=24,
@@ -290,7 +236,7 @@ _SMALL = {
     ),
     "adrenal": Recipe(
         (*STACKED, *_FOUR),
-        VOXELS,
+        VOXEL_BASELINES,
         epochs=8,
         instances=4,
         folds=1,
@@ -298,15 +244,23 @@ _SMALL = {
         less=(("ce-3d", 2), ("dam-3d", 2)),
         **fixed_settings("adrenal"),
     ),
-    "breast": Recipe(_FOUR, COLORS, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
+    "breast": Recipe(_FOUR, COLOR_BASELINES, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
 }
 
 
 def _one_epoch(methods: tuple[str, ...], *, bags: int, instances: int) -> dict[str, Recipe]:
     recipe = Recipe(
-        methods, COLORS, epochs=1, instances=instances, folds=1, search=1.0, bags=bags, lrs=(0.01,), margins=(1.0,)
+        methods,
+        COLOR_BASELINES,
+        epochs=1,
+        instances=instances,
+        folds=1,
+        search=1.0,
+        bags=bags,
+        lrs=(0.01,),
+        margins=(1.0,),
     )
-    return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXELS)}
+    return {**dict.fromkeys(SETS, recipe), "adrenal": dataclasses.replace(recipe, baselines=VOXEL_BASELINES)}
 
 
 QUICK = Design("quick", _one_epoch(METHODS, bags=2, instances=4), bags=10, instances=24, halve=True)

@@ -118,7 +118,7 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 
 
 def draw(path: Path, shown: list[Shown]) -> None:
-    """Draw a row an image: the image, the map of scores, the map of weights; one colour scale a column."""
+    """Draw a row an image: the image, the map of scores, the map of weights; one color scale a column."""
     heights = [max(3.3 * one.pixels.shape[0] / one.pixels.shape[1], 1.6) for one in shown]
     figure = new_figure((10.6, sum(heights) + 1.3))
     grid: Any = figure.subplots(len(shown), 3, squeeze=False)
@@ -137,7 +137,7 @@ def draw(path: Path, shown: list[Shown]) -> None:
     for axes, title in zip(grid[0], _COLUMNS):
         axes.set_title(title, loc="left", fontsize=10)
     for column in (1, 2):
-        # Values beyond the scale have its last colour, which the pointed end says.
+        # Values beyond the scale have its last color, which the pointed end says.
         beyond = float(weights.max()) > float(scales[1].vmax or 0) * (1 + 1e-6) if column == 2 else False
         image = grid[0, column].images[0]
         bar = figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)

@@ -25,24 +25,12 @@ _SHOWS = (
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Batches of one set.
+    """Batches of one set."""
 
-    Attributes
-    ----------
-    bags : tuple of int
-        S of the curves, positive and negative bags together.
-    patches : int
-        S x B.
-    recipe : Recipe
-        Settings, with the epochs of a curve that draws `at` bags a step.
-    at : int
-        S to which the epochs belong; other curves get as many steps.
-    """
-
-    bags: tuple[int, ...]
-    patches: int
-    recipe: Recipe
-    at: int = 16
+    bags: tuple[int, ...]  # S of the curves, positive and negative bags together
+    patches: int  # S x B
+    recipe: Recipe  # Settings, with the epochs of a curve that draws `at` bags a step
+    at: int = 16  # S to which the epochs belong; other curves get as many steps
 
     def arms(self) -> list[ImageArm]:
         """Return the curves of both poolings."""

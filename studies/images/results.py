@@ -19,18 +19,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Finished trials by set and method.
+    """Finished trials by set and method."""
 
-    Attributes
-    ----------
-    sets : mapping of str to ImageSet
-        The sets.
-    rows : mapping of (str, str) to list of (Job, Row)
-        Trials of each set and method.
-    """
-
-    sets: Mapping[str, ImageSet]
-    rows: Mapping[Key, list[tuple[Job, Row]]]
+    sets: Mapping[str, ImageSet]  # The sets
+    rows: Mapping[Key, list[tuple[Job, Row]]]  # Trials of each set and method
 
     def tested(self, name: str, method: str, *, epoch: str) -> dict[tuple[int, int], BagScores]:
         """Return the scores of the trials that did not diverge, by repeat and fold."""

@@ -20,32 +20,16 @@ FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """A set in both views.
+    """A set in both views."""
 
-    Attributes
-    ----------
-    bags : Bags
-        Patches or slices as instances [C, H, W].
-    stacked : Bags
-        The same bags, each of one instance [C, n, H, W]: its patches one behind the other, its slices at their places.
-    """
-
-    bags: Bags
+    bags: Bags  # Patches or slices as instances [C, H, W]
+    # The same bags, each of one instance [C, n, H, W]: its patches one behind the other, its slices at their
+    # places
     stacked: Bags
 
 
 def load_set(name: str, design: Design, *, cache: Path) -> ImageSet:
-    """Return a set of the catalogue; it is cut and decoded once, into stores under `cache`.
-
-    Parameters
-    ----------
-    name : str
-        Catalogue name.
-    design : Design
-        How much of it, and at which resolution.
-    cache : Path
-        Folder of the finished trials; the stores go to ``cache/sets``.
-    """
+    """Return a set of the catalogue; it is cut and decoded once, into stores under `cache`."""
     folder = cache / "sets"
     places = [folder / f"{name}-{design.name}", folder / f"{name}-{design.name}-stacked"]
     if not all(is_store(place) for place in places):
@@ -60,15 +44,8 @@ def load_set(name: str, design: Design, *, cache: Path) -> ImageSet:
 def make_set(bags: Bags, *, volumes: bool = False, halve: bool = False) -> ImageSet:
     """Return bags of images in both views, in memory.
 
-    Parameters
-    ----------
-    bags : Bags
-        Instances [C, H, W]; coords of slices begin with the index of the slice.
-    volumes : bool
-        The instances are slices: they are stacked at their places, and nothing stands for those that were left out.
-    halve : bool
-        Slices of volumes at half the resolution along all three axes (means of 2 x 2 x 2); slices that are empty then
-        are left out.
+    With `volumes` the instances are slices, whose coords begin with their index: they are stacked at their places, and
+    nothing stands for those that were left out. `halve` takes means of 2 x 2 x 2; slices that are empty then go.
 
     Examples
     --------
@@ -93,13 +70,6 @@ def image_splits(bags: Bags, recipe: Recipe) -> list[Split]:
     Fold f is tested. Where something is chosen, fold f + 1 validates and the other three train; else the other four
     train. Where the set names test bags, they are the test of all trials, and the folds are of the other bags: fold f
     validates, or nothing does.
-
-    Parameters
-    ----------
-    bags : Bags
-        The set.
-    recipe : Recipe
-        Repeats (their seeds are 0, 1, ...), folds that are run, and whether something is chosen.
     """
     found = []
     for repeat in range(recipe.repeats):

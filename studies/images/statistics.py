@@ -15,37 +15,22 @@ _ROWS = 500
 
 @dataclass(frozen=True, eq=False)
 class BagScores:
-    """The test bags of a trial and their scores.
+    """The test bags of a trial and their scores."""
 
-    Attributes
-    ----------
-    test : int64 array [n]
-        Positions in the set.
-    scores : float64 array [n]
-        Of one method.
-    """
-
-    test: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    test: NDArray[np.int64]  # Positions in the set [n]
+    scores: NDArray[np.float64]  # Of one method [n]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A mean difference of two methods over trials, or the mean of one.
+    """A mean difference of two methods over trials, or the mean of one."""
 
-    Attributes
-    ----------
-    grouped : Estimate
-        With the 95% interval of the bootstrap by group of the test bags: how much hangs on these patients or tiles.
-    corrected : tuple of two floats
-        95% bounds of Nadeau and Bengio's corrected t over trials: how much hangs on the training bags and seeds as
-        well; NaN where trials share their test bags, or there is one.
-    trials, groups : int
-        Trials, and groups of test bags.
-    """
-
+    # With the 95% interval of the bootstrap by group of the test bags: how much hangs on these patients or tiles
     grouped: Estimate
+    # 95% bounds of Nadeau and Bengio's corrected t over trials: how much hangs on the training bags and seeds as
+    # well; NaN where trials share their test bags, or there is one
     corrected: tuple[float, float]
+    # Trials, and groups of test bags
     trials: int
     groups: int
 
@@ -82,18 +67,8 @@ def compare_trials(
     """Return the mean over trials of the AUROC of `first`, less that of `second`, with its intervals.
 
     A resample draws as many groups as there are, with replacement, and weighs the test bags of all trials by them; a
-    trial that loses a class by it sits out of that resample.
-
-    Parameters
-    ----------
-    labels : int64 array [N]
-        Of the whole set.
-    units : int array [N]
-        Group of each bag, 0 to G - 1.
-    first, second : sequence of BagScores
-        The same trials of two methods, in one order.
-    ratio : float, optional
-        Test bags over training bags, where the trials test different bags.
+    trial that loses a class by it sits out of that resample. `units` is the group of each bag, 0 to G - 1; `ratio` that
+    of test to training bags, where the trials test different bags.
     """
     trials = [(a.test, a.scores, None if second is None else b.scores) for a, b in zip(first, second or first)]
     ones = [np.ones((1, len(test))) for test, _, _ in trials]

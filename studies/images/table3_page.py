@@ -8,14 +8,14 @@ import numpy as np
 from midam.compare.engine import Row
 from midam.evaluate.ranking import auroc
 from studies.images.cost import Cost, assumed_seconds, cost_table, row_costs
-from studies.images.design import EXACT, METHODS, VOXELS, Design
+from studies.images.design import COLOR_BASELINES, EXACT, METHODS, VOXEL_BASELINES, Design
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from studies.images.sets import ImageSet
 from studies.images.trials import Job
 from studies.page import duration, table
 from studies.paper_tables import label, printed
 
-BASELINES = (*COLORS, *VOXELS)
+BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
 # Named before anything was measured: the library's default pooling.
 JUDGED = "midam-att"
 # Of one H200, assumed and not measured: ResNet20 in bfloat16, whose few channels leave a GPU short of memory bandwidth.
@@ -29,7 +29,7 @@ def shows(design: Design) -> str:
     text = (
         "Test AUROC of the rows of the paper's Table 3 on breast (58 images), colon (1100 image tiles) and adrenal "
         "(1584 shape volumes, in place of the paper's two volume sets, which were not at hand), of the exact methods "
-        "on whole bags that the paper could not run, and of plain baselines: mean and deviation of the colours of an "
+        "on whole bags that the paper could not run, and of plain baselines: mean and deviation of the colors of an "
         "image, voxel count of a volume."
     )
     return text + (
@@ -200,9 +200,9 @@ def _verdict(design: Design, results: Results) -> list[str]:
             f"lower bound is {'above' if found.corrected[0] > 0 else 'not above'} 0."
         )
     return [
-        "## Colon: MIDAM against colour alone",
+        "## Colon: MIDAM against color alone",
         "",
-        f"Target: {label(JUDGED)}, named beforehand, minus the better of the two colour baselines (the one with the "
+        f"Target: {label(JUDGED)}, named beforehand, minus the better of the two color baselines (the one with the "
         f"higher mean test AUROC, {baseline}): the lower bound of the paired 95% interval by group above 0. Found: "
         f"{signed(found)}. **Target {met}.**{corrected}",
         "",
@@ -232,8 +232,8 @@ def _settings(design: Design) -> list[str]:
     return [
         "## What was run",
         "",
-        "ResNet20 with group normalisation (the paper: batch normalisation), weight decay 1e-4, the learning rate "
-        "falls tenfold at one half and three quarters of the epochs, no augmentation; the centres a and b of the "
+        "ResNet20 with group normalization (the paper: batch normalization), weight decay 1e-4, the learning rate "
+        "falls tenfold at one half and three quarters of the epochs, no augmentation; the centers a and b of the "
         "min-max objective start at 0.5, the library's default for such encoders, since from 0 all scores fell to 0 "
         "and stayed. CE (3D) and DAM (3D): the "
         "patches or slices of a bag in their order as one volume, in ResNet20 with 3-D convolutions. Networks are "

@@ -28,31 +28,16 @@ from studies.splits import Split
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One trial: a method (or a baseline) on one split of a set.
+    """One trial: a method (or a baseline) on one split of a set."""
 
-    Attributes
-    ----------
-    name, method : str
-        Set and method.
-    recipe : Recipe
-        How the set is studied.
-    bags : Bags
-        The view of the set that the method takes.
-    split : Split
-        Its bags and seed.
-    cuda : bool
-        Train on a GPU.
-    settings : str
-        Digest of all that decides the result.
-    """
-
+    # Set and method
     name: str
     method: str
-    recipe: Recipe
-    bags: Bags
-    split: Split
-    cuda: bool
-    settings: str
+    recipe: Recipe  # How the set is studied
+    bags: Bags  # The view of the set that the method takes
+    split: Split  # Its bags and seed
+    cuda: bool  # Train on a GPU
+    settings: str  # Digest of all that decides the result
 
     @property
     def trial(self) -> Row:
@@ -68,24 +53,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Scores of bags at some epochs.
+    """Scores of bags at some epochs."""
 
-    Attributes
-    ----------
-    epochs : tuple of int
-        After which epochs; shorter than asked for after a divergence.
-    scores : float64 array [E, n]
-        Of the bags that were asked for.
-    train : float64 array [epochs]
-        AUROC of the training bags at the points of the training, of each epoch.
-    steps : int
-        Steps that were taken.
-    """
-
-    epochs: tuple[int, ...]
-    scores: NDArray[np.float64]
-    train: NDArray[np.float64]
-    steps: int
+    epochs: tuple[int, ...]  # After which epochs; shorter than asked for after a divergence
+    scores: NDArray[np.float64]  # Of the bags that were asked for [E, n]
+    train: NDArray[np.float64]  # AUROC of the training bags at the points of the training, of each epoch [epochs]
+    steps: int  # Steps that were taken
 
 
 def make_jobs(name: str, found: ImageSet, recipe: Recipe, *, cuda: bool = False) -> list[Job]:
@@ -117,21 +90,7 @@ def run_job(job: Job) -> list[Row]:
 def train_scored(
     config: FitConfig, bags: Bags, split: Split, *, score: NDArray[np.int64], epochs: Sequence[int]
 ) -> Scored:
-    """Train on a split's training bags and score bags after some epochs.
-
-    Parameters
-    ----------
-    config : FitConfig
-        Settings; the seed of the split takes the place of its own.
-    bags : Bags
-        The set.
-    split : Split
-        Names the training bags and the seed.
-    score : int64 array [n]
-        Positions of the bags to score.
-    epochs : sequence of int
-        After which epochs, ascending.
-    """
+    """Train on a split's training bags and score bags after some epochs."""
     trainer = make_trainer(config, bags, split)
     scored = bags.subset(score)
     reader = trainer.reader(scored) if len(score) else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from studies.regime.design import CONSTANT, MINIBATCH, WARMUP, Cell, Method
+from studies.regime.design import CONSTANT, MINIBATCH, WARMUP, Cell, EstimatorRule
 from studies.regime.results import Kind, Results
 from studies.split_statistics import Estimate
 
@@ -96,7 +96,7 @@ def _of_sizes(results: Results) -> Iterator[str]:
             yield f"For bags of {size} take {'; '.join(parts)}."
 
 
-def _ranked(results: Results, size: int, steps: int) -> list[tuple[Method, Estimate]]:
+def _ranked(results: Results, size: int, steps: int) -> list[tuple[EstimatorRule, Estimate]]:
     """Estimators that can take a step in every cell of a size and T, by their mean test AUROC."""
     where = at(size, steps)
     cells = [cell for cell in results.cells if where(cell)]
@@ -124,12 +124,13 @@ def at(size: int, steps: int) -> Kind:
     return lambda cell: (cell.size, cell.steps) == (size, steps)
 
 
-def rule_name(method: Method) -> str:
+def rule_name(method: EstimatorRule) -> str:
     """Return a rule of vrsp in words.
 
     Examples
     --------
-    >>> rule_name(Method("constant 0.5", "vrsp", 0.5)), rule_name(Method("warm-up 0.1", "vrsp", 0.1, "warmup"))
+    >>> rules = EstimatorRule("constant 0.5", "vrsp", 0.5), EstimatorRule("warm-up 0.1", "vrsp", 0.1, "warmup")
+    >>> rule_name(rules[0]), rule_name(rules[1])
     ('constant gamma0 = 0.5', 'gamma0 = max(0.1, 1/k)')
     """
     kind, _, rate = method.name.partition(" ")

@@ -23,14 +23,9 @@ _SHARES = (0.6, 0.15, 0.25)  # of the images: train, validation, test
 
 @dataclass(frozen=True)
 class Counts:
-    """Bags of a set.
+    """Bags of a set."""
 
-    Attributes
-    ----------
-    train, val, test : int
-        Even: half of each is positive.
-    """
-
+    # Even: half of each is positive
     train: int = 96
     val: int = 48
     test: int = 100
@@ -69,27 +64,8 @@ def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | No
 
     A positive bag of the set ``(positive, repeat)`` holds `positive` nines, a negative one none. A set is a pure
     function of its two numbers and `size`; which images belong to which split depends on the repeat alone. Pixels are
-    centred and scaled by the mean and the standard deviation of all pixels of the training images of the repeat.
-
-    Parameters
-    ----------
-    size : int
-        Instances of a bag, n.
-    sets : sequence of (int, int)
-        Witnesses of a positive bag, 1 to n, and number of the repeat, which is its seed.
-    counts : Counts, optional
-        Bags of a set.
-
-    Returns
-    -------
-    Bags
-        ``len(sets) * counts.total`` labelled bags of float16 [64] instances: a digit has 17 shades, and bags of
-        thousands fill the memory.
-
-    Raises
-    ------
-    ConfigError
-        If a number of witnesses is not in 1 .. `size`.
+    centered and scaled by the mean and the standard deviation of all pixels of the training images of the repeat, in
+    float16: a digit has 17 shades, and bags of thousands fill the memory.
 
     Examples
     --------

@@ -16,19 +16,6 @@ FORWARD, BACKWARD = 1, 2
 def step_cost(estimator: str, *, size: int, instances: int, bags: int, chunk_size: int) -> int:
     """Return the cost of one step, in forward passes of one instance; first passes included.
 
-    Parameters
-    ----------
-    estimator : {"minibatch", "vrsp", "exact", "exact-point"}
-        How the step estimates the pooling.
-    size : int
-        Instances of a bag, n.
-    instances : int
-        Instances drawn a bag, B; at most n are drawn.
-    bags : int
-        Bags of a step, K.
-    chunk_size : int
-        Instances encoded at a time.
-
     Examples
     --------
     >>> step_cost("vrsp", size=500, instances=4, bags=16, chunk_size=4096)

@@ -10,48 +10,33 @@ from studies.regime.budget import affordable_steps
 
 
 @dataclass(frozen=True)
-class Method:
-    """An estimator and, for vrsp, its rule for gamma0.
+class EstimatorRule:
+    """An estimator and, for vrsp, its rule for gamma0."""
 
-    Attributes
-    ----------
-    name : str
-        As the page calls it.
-    estimator, state_rate, schedule
-        Settings of `FitConfig`.
-    """
-
-    name: str
+    name: str  # As the page calls it
+    # Settings of `FitConfig`
     estimator: str
     state_rate: float = 1.0
     schedule: Literal["constant", "warmup"] = "constant"
 
 
-MINIBATCH = Method("minibatch", "minibatch")
-CONSTANT = tuple(Method(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
-WARMUP = tuple(Method(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
-EXACT_POINT = Method("exact-point", "exact-point")
-EXACT = Method("exact", "exact")
+MINIBATCH = EstimatorRule("minibatch", "minibatch")
+CONSTANT = tuple(EstimatorRule(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
+WARMUP = tuple(EstimatorRule(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
+EXACT_POINT = EstimatorRule("exact-point", "exact-point")
+EXACT = EstimatorRule("exact", "exact")
 METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One comparison: bags, and the budget of T steps of B instances a bag.
+    """One comparison: bags, and the budget of T steps of B instances a bag."""
 
-    Attributes
-    ----------
-    pooling : str
-        Setting of `FitConfig`.
-    size, witnesses : int
-        Instances of a bag, nines of a positive one.
-    instances, steps : int
-        B, T.
-    """
-
-    pooling: str
+    pooling: str  # Setting of `FitConfig`
+    # Instances of a bag, nines of a positive one
     size: int
     witnesses: int
+    # B, T
     instances: int
     steps: int
 
@@ -63,35 +48,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Design:
-    """What is run.
+    """What is run."""
 
-    Attributes
-    ----------
-    poolings : tuple of str
-        Settings of `FitConfig`.
-    sizes, rates : tuple
-        Bag sizes n and witness rates; rates that ask for the same number of witnesses are one.
-    instances, steps : tuple of int
-        B and T.
-    lrs : tuple of float
-        Learning rates to choose from.
-    repeats : tuple of int
-        Numbers of the repeats, which are their seeds.
-    counts : Counts
-        Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch.
-    bags : int
-        Bags of a step, K, half of them positive.
-    """
-
-    poolings: tuple[str, ...]
+    poolings: tuple[str, ...]  # Settings of `FitConfig`
+    # Bag sizes n and witness rates; rates that ask for the same number of witnesses are one
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
+    # B and T
     instances: tuple[int, ...]
     steps: tuple[int, ...]
-    lrs: tuple[float, ...]
-    repeats: tuple[int, ...]
+    lrs: tuple[float, ...]  # Learning rates to choose from
+    repeats: tuple[int, ...]  # Numbers of the repeats, which are their seeds
+    # Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch
     counts: Counts = field(default_factory=Counts)
-    bags: int = 16
+    bags: int = 16  # Bags of a step, K, half of them positive
 
     def cells(self) -> list[Cell]:
         """Return all comparisons."""
@@ -108,7 +78,7 @@ class Design:
         """Return the distinct numbers of witnesses of a bag size."""
         return sorted({witnesses(size, rate) for rate in self.rates})
 
-    def config(self, cell: Cell, method: Method, lr: float) -> FitConfig:
+    def config(self, cell: Cell, method: EstimatorRule, lr: float) -> FitConfig:
         """Return the settings of a training; those of a sampling estimator are for exactly T steps."""
         return FitConfig(
             pooling=cell.pooling,
@@ -135,7 +105,7 @@ class Design:
             accelerator="cpu",
         )
 
-    def steps_of(self, cell: Cell, method: Method) -> int:
+    def steps_of(self, cell: Cell, method: EstimatorRule) -> int:
         """Return the steps of a method that the budget of a cell buys."""
         return affordable_steps(
             method.estimator,

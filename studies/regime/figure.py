@@ -15,29 +15,21 @@ from studies.regime.results import Results, Winner
 
 
 class Content(NamedTuple):
-    """What a cell shows: its colour, its name, and the lines below that."""
+    """What a cell shows: its color, its name, and the lines below that."""
 
-    colour: tuple[float, float, float]
+    color: tuple[float, float, float]
     lines: list[str]
 
 
 # Okabe and Ito's palette; the name stands in each cell as well.
-_COLOURS = {"minibatch": "#E69F00", "vrsp": "#56B4E9", "exact-point": "#009E73", "exact": "#CC79A7"}
+_COLORS = {"minibatch": "#E69F00", "vrsp": "#56B4E9", "exact-point": "#009E73", "exact": "#CC79A7"}
 _SHORT = {"minibatch": "minibatch", "vrsp": "vrsp", "exact-point": "point", "exact": "exact"}
 _WHITE, _GREY, _SAND, _TEXT = "#FFFFFF", "#E4E4E4", "#F3EBC8", "#202020"
 _PALE = 0.6
 
 
 def plot_map(results: Results, path: Path) -> None:
-    """Draw a grid of bag size by witness rate for each pooling, B and T; a cell names the best estimator.
-
-    Parameters
-    ----------
-    results : Results
-        Of the study.
-    path : Path
-        PNG file to write; replaced in one step.
-    """
+    """Draw a grid of bag size by witness rate for each pooling, B and T; a cell names the best estimator."""
     design = results.design
     budgets = [(steps, instances) for steps in design.steps for instances in design.instances]
     height = 0.9 + len(budgets) * (0.85 + 0.6 * len(design.sizes))
@@ -48,7 +40,7 @@ def plot_map(results: Results, path: Path) -> None:
             axes.set_title(f"{pooling}, B = {instances}, T = {steps}", loc="left", fontweight="bold", fontsize=10)
             of_panel = (pooling, instances, steps)
             _panel(axes, results, [c for c in results.cells if (c.pooling, c.instances, c.steps) == of_panel])
-    shades = [Patch(color=colour, label=name) for name, colour in _COLOURS.items()]
+    shades = [Patch(color=color, label=name) for name, color in _COLORS.items()]
     figure.legend(
         handles=[
             *shades,
@@ -91,19 +83,19 @@ def _content(winner: Winner | None, place: str) -> Content:
         return Content(to_rgb(_GREY), ["not run", place])
     if not winner.learns:
         return Content(to_rgb(_GREY), ["none shown", f"best {winner.area.mean:.2f}", place])
-    if len(winner.equals) == len(_COLOURS) - 1:
+    if len(winner.equals) == len(_COLORS) - 1:
         return Content(to_rgb(_SAND), [f"open {winner.area.mean:.2f}", place])
     name = winner.method.estimator
-    red, green, blue = to_rgb(_COLOURS[name])
+    red, green, blue = to_rgb(_COLORS[name])
     pale = _PALE if winner.equals else 0.0
     others = ", ".join(_SHORT[method.estimator] for method in winner.equals)
-    colour = (pale + (1 - pale) * red, pale + (1 - pale) * green, pale + (1 - pale) * blue)
-    return Content(colour, [f"{_SHORT[name]} {winner.area.mean:.2f}", *([f"~ {others}"] if others else []), place])
+    color = (pale + (1 - pale) * red, pale + (1 - pale) * green, pale + (1 - pale) * blue)
+    return Content(color, [f"{_SHORT[name]} {winner.area.mean:.2f}", *([f"~ {others}"] if others else []), place])
 
 
 def _box(axes: Axes, place: tuple[int, int], content: Content) -> None:
     x, y = place
-    axes.add_patch(Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=content.colour, edgecolor="none"))
+    axes.add_patch(Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=content.color, edgecolor="none"))
     head, *rest = content.lines
     name = axes.text(x, y + (0.22 if rest else 0), head, fontsize=7.5, color=_TEXT, ha="center", va="center")
     name.set_fontweight("bold" if rest else "normal")

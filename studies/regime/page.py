@@ -2,7 +2,7 @@
 
 from studies.page import table
 from studies.regime.advice import advice, at, draws, rule_name, signed
-from studies.regime.design import CONSTANT, EXACT, EXACT_POINT, METHODS, MINIBATCH, WARMUP, Cell, Method
+from studies.regime.design import CONSTANT, EXACT, EXACT_POINT, METHODS, MINIBATCH, WARMUP, Cell, EstimatorRule
 from studies.regime.results import Kind, Results
 from studies.split_statistics import Estimate
 
@@ -10,15 +10,7 @@ _TALLY = "ahead / behind / not separable"
 
 
 def body(results: Results, figure: str) -> list[str]:
-    """Return the lines of the page below its head.
-
-    Parameters
-    ----------
-    results : Results
-        Of the study.
-    figure : str
-        File name of the map.
-    """
+    """Return the lines of the page below its head."""
     return [
         advice(results),
         "",
@@ -58,7 +50,7 @@ def _design(results: Results) -> list[str]:
         "",
         f"- Bags: scikit-learn's 8x8 digits, nines are the witnesses; {counts.train} training, {counts.val} validation "
         f"and {counts.test} test bags, half of each positive, drawn with replacement from disjoint sets of images. "
-        "Pixels are centred and scaled as a whole by the training images.",
+        "Pixels are centered and scaled as a whole by the training images.",
         f"- Budget of a cell: the cost of T steps of minibatch or vrsp, T x {design.bags} x 3B forward passes of an "
         f"instance (a backward pass counts 2). exact pays 3n a bag where the {design.bags} bags of a step fit a chunk, "
         "else 4n; exact-point pays n + 3B. What buys less than one step is not run and has no AUROC.",
@@ -189,7 +181,7 @@ def _cells(results: Results, pooling: str) -> list[str]:
     ]
 
 
-def _against(results: Results, method: Method, other: Method, where: Kind | None = None) -> list[str]:
+def _against(results: Results, method: EstimatorRule, other: EstimatorRule, where: Kind | None = None) -> list[str]:
     difference, tally = results.mean_difference(method, other, where), results.counts(method, other, where)
     return ["-" if difference is None else signed(difference, bold=True), " / ".join(str(count) for count in tally)]
 
@@ -202,7 +194,7 @@ def _place(cell: Cell) -> str:
     return f"{cell.pooling}, {cell.witnesses} of {cell.size}, B = {cell.instances}, T = {cell.steps}"
 
 
-def _title(method: Method) -> str:
+def _title(method: EstimatorRule) -> str:
     return f"vrsp, {method.name}" if method.estimator == "vrsp" else method.name
 
 

@@ -21,7 +21,7 @@ from studies.regime.design import (
     WARMUP,
     Cell,
     Design,
-    Method,
+    EstimatorRule,
 )
 from studies.regime.trials import select
 from studies.split_statistics import Estimate, mean_interval
@@ -31,24 +31,12 @@ Kind = Callable[[Cell], bool]
 
 
 class Winner(NamedTuple):
-    """Best estimator of a cell.
+    """Best estimator of a cell."""
 
-    Attributes
-    ----------
-    method : Method
-        Highest mean test AUROC, of three decimals; vrsp of equals.
-    area : Estimate
-        Its AUROC over repeats.
-    equals : tuple of Method
-        Others whose paired difference to it cannot be told from zero.
-    learns : bool
-        The interval of a method's AUROC lies above 0.5, of any of them.
-    """
-
-    method: Method
-    area: Estimate
-    equals: tuple[Method, ...]
-    learns: bool
+    method: EstimatorRule  # Highest mean test AUROC, of three decimals; vrsp of equals
+    area: Estimate  # Its AUROC over repeats
+    equals: tuple[EstimatorRule, ...]  # Others whose paired difference to it cannot be told from zero
+    learns: bool  # The interval of a method's AUROC lies above 0.5, of any of them
 
 
 class Tally(NamedTuple):
@@ -69,50 +57,50 @@ class Results:
     test: dict[str, NDArray[np.float64]]
 
     @property
-    def constant(self) -> Method:
+    def constant(self) -> EstimatorRule:
         """The constant gamma0 with the highest mean validation AUROC."""
         return self.best_rule(CONSTANT)
 
     @property
-    def warmup(self) -> Method:
+    def warmup(self) -> EstimatorRule:
         """The warm-up with the highest mean validation AUROC."""
         return self.best_rule(WARMUP)
 
     @property
-    def rule(self) -> Method:
+    def rule(self) -> EstimatorRule:
         """The rule of vrsp with the highest mean validation AUROC."""
         return self.best_rule((*CONSTANT, *WARMUP))
 
     @property
-    def estimators(self) -> tuple[Method, ...]:
+    def estimators(self) -> tuple[EstimatorRule, ...]:
         """The four estimators, vrsp with its best rule."""
         return MINIBATCH, self.rule, EXACT_POINT, EXACT
 
-    def best_rule(self, rules: Sequence[Method]) -> Method:
+    def best_rule(self, rules: Sequence[EstimatorRule]) -> EstimatorRule:
         """Return the rule with the highest validation AUROC, averaged over cells and repeats; the first of equals."""
         return max(rules, key=lambda rule: float(np.nanmean(self.val[rule.name])))
 
-    def area(self, method: Method, cell: Cell) -> Estimate | None:
+    def area(self, method: EstimatorRule, cell: Cell) -> Estimate | None:
         """Return the test AUROC of a cell, None where fewer than two repeats have one."""
         return _interval(self.test[method.name][self.cells.index(cell)])
 
-    def difference(self, method: Method, other: Method, cell: Cell) -> Estimate | None:
+    def difference(self, method: EstimatorRule, other: EstimatorRule, cell: Cell) -> Estimate | None:
         """Return the paired difference in test AUROC of a cell."""
         row = self.cells.index(cell)
         return _interval(self.test[method.name][row] - self.test[other.name][row], low=-1.0)
 
-    def mean_area(self, method: Method, where: Kind | None = None, *, val: bool = False) -> Estimate | None:
+    def mean_area(self, method: EstimatorRule, where: Kind | None = None, *, val: bool = False) -> Estimate | None:
         """Return the AUROC averaged over the cells of a kind, over repeats."""
         return _interval(_over_cells((self.val if val else self.test)[method.name][self._rows(where)]))
 
     def mean_difference(
-        self, method: Method, other: Method, where: Kind | None = None, *, val: bool = False
+        self, method: EstimatorRule, other: EstimatorRule, where: Kind | None = None, *, val: bool = False
     ) -> Estimate | None:
         """Return the paired difference in AUROC averaged over the cells of a kind, over repeats."""
         rows, of = self._rows(where), self.val if val else self.test
         return _interval(_over_cells(of[method.name][rows] - of[other.name][rows]), low=-1.0)
 
-    def mean_gain(self, method: Method, field: Literal["steps", "instances"]) -> tuple[float, Estimate] | None:
+    def mean_gain(self, method: EstimatorRule, field: Literal["steps", "instances"]) -> tuple[float, Estimate] | None:
         """Return what the largest T or B, all else equal, adds to the smallest: the ratio, and the mean gain."""
         sizes = getattr(self.design, field)
         if len(sizes) < 2:
@@ -124,7 +112,7 @@ class Results:
         gain = _interval(_over_cells(test[rows[1]] - test[rows[0]]), low=-1.0)
         return None if gain is None else (most / least, gain)
 
-    def counts(self, method: Method, other: Method, where: Kind | None = None) -> Tally:
+    def counts(self, method: EstimatorRule, other: EstimatorRule, where: Kind | None = None) -> Tally:
         """Return in how many cells of a kind a method wins, loses, and cannot be told from another."""
         found = [self.difference(method, other, cell) for cell in self.cells if where is None or where(cell)]
         known = [difference for difference in found if difference is not None]

@@ -21,7 +21,7 @@ from midam.train.training import Training, build_training
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import Counts, nine_bags
-from studies.regime.design import METHODS, Cell, Design, Method
+from studies.regime.design import METHODS, Cell, Design, EstimatorRule
 
 SECTION = "regime"
 
@@ -32,7 +32,7 @@ class CellTraining:
 
     design: Design
     cell: Cell
-    method: Method
+    method: EstimatorRule
     lr: float
 
     @property
@@ -118,7 +118,7 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
     return np.broadcast_to(scores, len(trial.score)), loss, time.perf_counter() - started
 
 
-def select(store: Store, design: Design, cell: Cell, method: Method) -> dict[int, Row]:
+def select(store: Store, design: Design, cell: Cell, method: EstimatorRule) -> dict[int, Row]:
     """Return the row of each repeat whose learning rate has the highest validation AUROC, the first of equals.
 
     A training that diverged is never chosen; a repeat for which a rate is missing is left out.
@@ -158,7 +158,7 @@ def _batches(config: FitConfig, member: Training, *, steps: int) -> Iterator[Any
             yield batch
 
 
-# Neighbouring groups share their bags, which take a while to draw.
+# Neighboring groups share their bags, which take a while to draw.
 @lru_cache(maxsize=1)
 def _bags(size: int, sets: tuple[tuple[int, int], ...], counts: Counts) -> Bags:
     return nine_bags(size, sets=sets, counts=counts)
@@ -176,7 +176,7 @@ def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | No
     return auroc(labels, scores) if np.isfinite(scores).all() else None
 
 
-def _name(design: Design, cell: Cell, method: Method, lr: float, repeat: int) -> Row:
+def _name(design: Design, cell: Cell, method: EstimatorRule, lr: float, repeat: int) -> Row:
     counts = design.counts
     return trial_name(
         SECTION,
@@ -196,5 +196,5 @@ def _name(design: Design, cell: Cell, method: Method, lr: float, repeat: int) ->
 
 # A page asks for the same settings once a repeat.
 @lru_cache(maxsize=4096)
-def _settings(design: Design, cell: Cell, method: Method, lr: float) -> str:
+def _settings(design: Design, cell: Cell, method: EstimatorRule, lr: float) -> str:
     return settings_hash(design.config(cell, method, lr))

@@ -28,23 +28,12 @@ class Arm:
 
 @dataclass(frozen=True)
 class CurvePlan:
-    """What is run: each arm on each split (its first fold) with each learning rate.
+    """What is run: each arm on each split (its first fold) with each learning rate."""
 
-    Attributes
-    ----------
-    arms : tuple of Arm
-        Curves.
-    lrs : tuple of float
-        Learning rates to choose from.
-    margin : float
-        c of the AUC objectives.
-    splits, epochs : int
-        Splits 0 .. splits - 1, epochs of a training.
-    """
-
-    arms: tuple[Arm, ...]
-    lrs: tuple[float, ...]
-    margin: float
+    arms: tuple[Arm, ...]  # Curves
+    lrs: tuple[float, ...]  # Learning rates to choose from
+    margin: float  # c of the AUC objectives
+    # Splits 0 .. splits - 1, epochs of a training
     splits: int
     epochs: int
 
@@ -55,17 +44,10 @@ class CurvePlan:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The curves of an arm at the learning rate that validation bags chose.
+    """The curves of an arm at the learning rate that validation bags chose."""
 
-    Attributes
-    ----------
-    lr : float
-        The rate.
-    train, val, test : float64 array [splits, epochs]
-        AUROC of whole bags after each epoch; NaN after a divergence.
-    """
-
-    lr: float
+    lr: float  # The rate
+    # AUROC of whole bags after each epoch; NaN after a divergence [splits, epochs]
     train: NDArray[np.float64]
     val: NDArray[np.float64]
     test: NDArray[np.float64]
@@ -101,10 +83,7 @@ def run_curves(
 ) -> Found:
     """Compute the curves of a plan that the store does not hold, and return them; studies share their trials.
 
-    Parameters
-    ----------
-    compared : mapping of str to mapping of str to Arm
-        The arms by pooling and name; those of a pooling are shown at one learning rate, see `find_curves`.
+    `compared` has the arms by pooling and name; those of a pooling are shown at one learning rate, see `find_curves`.
     """
     groups = [
         Group(_names(plan, arm, lr, name, bags), [_Training(plan.config(arm, lr), bags, _splits(plan, bags))])

@@ -102,15 +102,6 @@ def _study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[s
 def finalists(found: Mapping[str, Mapping[str, float]], *, without: str | None, count: int) -> list[str]:
     """Return the attention candidates with the highest mean AUROC over the sets but one, the best first.
 
-    Parameters
-    ----------
-    found : mapping
-        AUROC by candidate and set.
-    without : str or None
-        The set that has no say.
-    count : int
-        How many.
-
     Examples
     --------
     >>> finalists({"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.5, "y": 0.8}}, without="y", count=1)

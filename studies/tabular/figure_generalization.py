@@ -20,7 +20,7 @@ _METHODS = ("midam", "dam")
 _SHOWS = (
     "AUROC of training and test bags (whole bags) after each epoch, mean and one standard deviation over random "
     "0.9/0.1 splits: MIDAM, which draws at most 4 instances of a bag, beside DAM, which sees whole bags. The paper "
-    "shows MUSK1 and MUSK2 in its figure on generalisation and explains MIDAM's better test AUROC by a worse training "
+    "shows MUSK1 and MUSK2 in its figure on generalization and explains MIDAM's better test AUROC by a worse training "
     "AUROC."
 )
 
@@ -64,7 +64,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         write_page(
             options,
             NAME,
-            title="Generalisation: MIDAM and DAM along the epochs",
+            title="Generalization: MIDAM and DAM along the epochs",
             shows=_SHOWS,
             seeds=f"0 to {plan.splits - 1}, one a split, for the split, the weights and the sampling",
             seconds=store.wall_time(section),

@@ -41,22 +41,13 @@ _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling
 
 @dataclass(frozen=True)
 class CvPlan:
-    """What is run.
+    """What is run."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Names that `midam.compare` knows; the others are compared with the first.
-    repeats, folds : int
-        Of the cross-validation.
-    settings : FitConfig
-        Settings of the methods trained here; a name replaces pooling, estimator and objective.
-    """
-
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # Names that `midam.compare` knows; the others are compared with the first
+    # Of the cross-validation
     repeats: int
     folds: int
-    settings: FitConfig
+    settings: FitConfig  # Settings of the methods trained here; a name replaces pooling, estimator and objective
 
 
 def cv_plan(options: StudyOptions) -> CvPlan:

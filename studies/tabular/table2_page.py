@@ -26,18 +26,12 @@ _TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
 
 @dataclass(frozen=True)
 class Row:
-    """A method on a set, after the learning rate was chosen in each of three ways.
+    """A method on a set, after the learning rate was chosen in each of three ways."""
 
-    Attributes
-    ----------
-    name, method : str
-        Set and method.
-    best, last, together : list of Chosen
-        At the best validation epoch (the paper's), at the last epoch, and with one rate for all trials.
-    """
-
+    # Set and method
     name: str
     method: str
+    # At the best validation epoch (the paper's), at the last epoch, and with one rate for all trials
     best: list[Chosen]
     last: list[Chosen]
     together: list[Chosen]

@@ -18,26 +18,13 @@ _SPLITS_A_GROUP = PAPER_SPLITS
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run.
+    """What is run."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Names of methods.
-    lrs : tuple of float
-        Learning rates to choose from.
-    margin : float
-        c of the AUC objectives.
-    splits : int
-        Splits 0 .. splits - 1.
-    folds, epochs : int
-        Folds of a split that are run, epochs of a training.
-    """
-
-    methods: tuple[str, ...]
-    lrs: tuple[float, ...]
-    margin: float
-    splits: int
+    methods: tuple[str, ...]  # Names of methods
+    lrs: tuple[float, ...]  # Learning rates to choose from
+    margin: float  # c of the AUC objectives
+    splits: int  # Splits 0 .. splits - 1
+    # Folds of a split that are run, epochs of a training
     folds: int
     epochs: int
 
@@ -57,25 +44,14 @@ class Training:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A trial after its learning rate was chosen.
+    """A trial after its learning rate was chosen."""
 
-    Attributes
-    ----------
-    split, fold : int
-        The trial.
-    lr : float
-        The rate.
-    test : float
-        Test AUROC.
-    train : float
-        AUROC of the training bags at the last epoch.
-    """
-
+    # The trial
     split: int
     fold: int
-    lr: float
-    test: float
-    train: float
+    lr: float  # The rate
+    test: float  # Test AUROC
+    train: float  # AUROC of the training bags at the last epoch
 
 
 def wanted_groups(plan: Plan, sets: Mapping[str, Bags]) -> list[Group[Training]]:
@@ -116,15 +92,6 @@ def choose(rows: Iterable[Row], *, epoch: str, lrs: Sequence[float]) -> list[Cho
 
     Equals go to the higher validation AUROC of the other epoch, then to the first of `lrs`. A training that diverged
     is never chosen; a trial for which a rate is missing, or all of which diverged, is left out.
-
-    Parameters
-    ----------
-    rows : iterable of dict
-        Trials of one method on one set.
-    epoch : {"best", "last"}
-        Which epoch is reported.
-    lrs : sequence of float
-        The rates.
 
     Examples
     --------

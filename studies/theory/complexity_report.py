@@ -28,24 +28,12 @@ _BLOCKS = 10
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs along one axis, everything else held.
+    """Runs along one axis, everything else held."""
 
-    Attributes
-    ----------
-    title : str
-        In the table and in the figure.
-    axis : {"D / S", "B", "eps"}
-        What is varied.
-    bound : float
-        Exponent of T in it, in the theorem.
-    cells : tuple of Cell
-        Of one pooling and one seed.
-    """
-
-    title: str
-    axis: str
-    bound: float
-    cells: tuple[Cell, ...]
+    title: str  # In the table and in the figure
+    axis: str  # What is varied
+    bound: float  # Exponent of T in it, in the theorem
+    cells: tuple[Cell, ...]  # Of one pooling and one seed
 
     @property
     def x(self) -> list[float]:

@@ -14,17 +14,10 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Exponent:
-    """A fitted exponent.
+    """A fitted exponent."""
 
-    Attributes
-    ----------
-    value : float
-        Least-squares slope of log y on log x, mean over the seeds.
-    low, high : float
-        95% t interval over the seeds.
-    """
-
-    value: float
+    value: float  # Least-squares slope of log y on log x, mean over the seeds
+    # 95% t interval over the seeds
     low: float
     high: float
 
@@ -40,13 +33,6 @@ class Exponent:
 def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Slope of log y on log x by least squares, one a row.
 
-    Parameters
-    ----------
-    x : array_like, shape [P]
-        Positive, at least two different values.
-    y : array_like, shape [R, P]
-        Positive.
-
     Examples
     --------
     >>> slopes([1, 2, 4], [[1, 4, 16]]).round(6).tolist()
@@ -54,8 +40,8 @@ def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """
     log_x = np.log(np.asarray(x, dtype=np.float64))
     log_y = np.log(np.asarray(y, dtype=np.float64))
-    centred = log_x - log_x.mean()
-    found: NDArray[np.float64] = (log_y @ centred) / (centred @ centred)
+    centered = log_x - log_x.mean()
+    found: NDArray[np.float64] = (log_y @ centered) / (centered @ centered)
     return found
 
 
@@ -63,18 +49,6 @@ def fit_exponent(x: ArrayLike, y: ArrayLike) -> Exponent:
     """Exponent of a power law from one curve a seed, and its t interval over the seeds.
 
     Not a bootstrap: resamples of the mean of five slopes cannot leave their range, and cover too seldom.
-
-    Parameters
-    ----------
-    x : array_like, shape [P]
-        Positive, at least two different values.
-    y : array_like, shape [R, P]
-        Positive; a row a seed, at least two.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer than two seeds.
 
     Examples
     --------

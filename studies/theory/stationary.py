@@ -53,36 +53,17 @@ class Rates:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to a stationary point.
+    """One run to a stationary point."""
 
-    Parameters
-    ----------
-    pooling : str
-        "smoothed-max" or "attention".
-    eps2 : float
-        eps^2, the bound on the mean squared gradient norm.
-    copies : int
-        Copies of each bag: D+ = D- = 8 copies. Phi does not depend on it.
-    batch : int
-        S+ = S-.
-    instances : int
-        B, of 64 instances a bag.
-    seed : int
-        Of the bags, the weights and the draws.
-    lag : bool
-        Linearise at s^{t-1}, as Algorithm 1 prints it.
-    rate_with_instances : bool
-        gamma0 in proportion to B (N - 1) / (N - B), as in the proof; False: as for B = 4 at any B, since the theorem's
-        own words give gamma0 no B.
-    """
-
-    pooling: str
-    eps2: float
-    copies: int
-    batch: int
-    instances: int
-    seed: int
-    lag: bool = True
+    pooling: str  # "smoothed-max" or "attention"
+    eps2: float  # eps^2, the bound on the mean squared gradient norm
+    copies: int  # Copies of each bag: D+ = D- = 8 copies. Phi does not depend on it
+    batch: int  # S+ = S-
+    instances: int  # B, of 64 instances a bag
+    seed: int  # Of the bags, the weights and the draws
+    lag: bool = True  # Linearise at s^{t-1}, as Algorithm 1 prints it
+    # gamma0 in proportion to B (N - 1) / (N - B), as in the proof; False: as for B = 4 at any B, since the
+    # theorem's own words give gamma0 no B
     rate_with_instances: bool = True
 
     @property
@@ -116,16 +97,16 @@ def theorem_rates(cell: Cell) -> Rates:
 def make_bags(seed: int, *, copies: int = 1) -> Bags:
     """Draw the bags: 8 of each class and their copies, 64 instances of 4 features each, float64.
 
-    Instances are normal around the centre of their bag, which is normal around +1.5 (positive) or -1.5 (negative) in
+    Instances are normal around the center of their bag, which is normal around +1.5 (positive) or -1.5 (negative) in
     the first feature: bags of the two classes overlap.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     arrays, labels = [], []
     for label in (1, 0):
         for _ in range(NUM_BAGS):
-            centre = rng.normal(size=NUM_FEATURES)
-            centre[0] += _SHIFT if label else -_SHIFT
-            arrays.append(centre + rng.normal(size=(NUM_INSTANCES, NUM_FEATURES)))
+            center = rng.normal(size=NUM_FEATURES)
+            center[0] += _SHIFT if label else -_SHIFT
+            arrays.append(center + rng.normal(size=(NUM_INSTANCES, NUM_FEATURES)))
             labels.append(label)
     return Bags.from_list(arrays * copies, labels * copies)
 
@@ -139,16 +120,7 @@ def make_model(pooling: str, *, seed: int) -> BagScorer:
 
 
 def squared_gradient_norm(model: BagScorer, objective: MinMaxAUC, x: Tensor, sizes: Tensor, labels: Tensor) -> float:
-    """Squared norm of the gradient of Phi in (w, a, b), over whole bags.
-
-    Parameters
-    ----------
-    model, objective
-        w; a, b and the margin. Alpha is not read: its maximum has a closed form.
-    x : Tensor [M, D]
-        Instances of all bags, bag after bag.
-    sizes, labels : Tensor [N]
-        Number of instances and label of each bag.
+    """Squared norm of the gradient of Phi in (w, a, b), over whole bags; alpha is not read, its maximum is closed form.
 
     Examples
     --------

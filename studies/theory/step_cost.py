@@ -44,13 +44,6 @@ def time_steps(sizes: Sequence[int], *, rounds: int) -> list[Timing]:
 
     How: see `MEASURED`.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Instances a bag.
-    rounds : int >= 1
-        Steps of each member.
-
     Examples
     --------
     >>> [(t.estimator, t.size, t.ms.shape) for t in time_steps([10], rounds=2)]
@@ -86,7 +79,7 @@ def _noise(size: int) -> Bags:
 
 
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
-    # The noise is standardised as it is; a training standardises features in memory once, and not at each visit.
+    # The noise is standardized as it is; a training standardizes features in memory once, and not at each visit.
     values = {"estimator": estimator, "num_instances": NUM_INSTANCES, "standardize": False}
     config = from_dict(values).for_instances(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
@@ -113,7 +106,7 @@ def _warm_up(step: Callable[[], None]) -> float:
 
 
 def _seconds(step: Callable[[], None]) -> float:
-    # Processor time: on a shared machine wall time measures the neighbours as well.
+    # Processor time: on a shared machine wall time measures the neighbors as well.
     start = time.process_time()
     step()
     return time.process_time() - start

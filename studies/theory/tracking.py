@@ -42,27 +42,13 @@ _STEPS = 64
 
 @dataclass(frozen=True)
 class Cell:
-    """One run.
+    """One run."""
 
-    Parameters
-    ----------
-    data : str
-        Name of the set in the catalogue.
-    pooling : str
-        "smoothed-max" or "attention".
-    scale : float
-        eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it.
-    seed : int
-        Of the weights and the draws.
-    steps : int
-        T, in proportion to 1 / scale^2.
-    """
-
-    data: str
-    pooling: str
-    scale: float
-    seed: int
-    steps: int
+    data: str  # Name of the set in the catalogue
+    pooling: str  # "smoothed-max" or "attention"
+    scale: float  # eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it
+    seed: int  # Of the weights and the draws
+    steps: int  # T, in proportion to 1 / scale^2
 
 
 @as_study("error of the tracked state as the step sizes shrink", store="tracking")
@@ -113,7 +99,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
         |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
     """
     torch.set_num_threads(1)
-    config, bags = make_config(cell), _standardised(bags)
+    config, bags = make_config(cell), _standardized(bags)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     optimizer = build_optimizer(config, method.model, method.objective)
     labels = bags.require_labels()
@@ -140,7 +126,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
 
 
 def make_config(cell: Cell) -> FitConfig:
-    """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardised bags."""
+    """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardized bags."""
     return replace(
         paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale),
         seed=cell.seed,
@@ -152,8 +138,8 @@ def make_config(cell: Cell) -> FitConfig:
     )
 
 
-def _standardised(bags: Bags) -> Bags:
-    """The bags as a training holds them in memory: standardised once, by themselves."""
+def _standardized(bags: Bags) -> Bags:
+    """The bags as a training holds them in memory: standardized once, by themselves."""
     usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR)
     standardizer = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
     x = torch.from_numpy(np.asarray(bags.instances))

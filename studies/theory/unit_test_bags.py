@@ -30,27 +30,7 @@ Array = NDArray[np.float32]
 
 
 def unit_test_bags(test: int, *, seeds: Sequence[int], bags: int = 200) -> Bags:
-    """Draw the bags of a test, for several seeds.
-
-    Parameters
-    ----------
-    test : {1, 2, 3}
-        Number of the test.
-    seeds : sequence of int >= 0
-        A draw of training and test bags for each seed.
-    bags : int >= 1, default 200
-        Bags of each class in each split.
-
-    Returns
-    -------
-    Bags
-        Labelled; ``groups`` is the seed and ``splits`` train, val (drawn as the training bags, but not trained on) or
-        test.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such test.
+    """Draw so many bags of each class in each part of a test, for several seeds, which are the groups.
 
     Examples
     --------

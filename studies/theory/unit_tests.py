@@ -59,24 +59,12 @@ _BAGS = [
 
 @dataclass(frozen=True)
 class MilPlan:
-    """What is run.
+    """What is run."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Names of methods.
-    seeds : tuple of int
-        A draw of bags, weights and samples each.
-    bags : int
-        Bags of each class, in training and in each other part.
-    epochs : int
-        Epochs.
-    """
-
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    bags: int
-    epochs: int
+    methods: tuple[str, ...]  # Names of methods
+    seeds: tuple[int, ...]  # A draw of bags, weights and samples each
+    bags: int  # Bags of each class, in training and in each other part
+    epochs: int  # Epochs
 
     def config(self, method: str) -> FitConfig:
         """Return the settings, the same for all methods.
@@ -89,20 +77,13 @@ class MilPlan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method did in a test.
+    """What a method did in a test."""
 
-    Attributes
-    ----------
-    train, val, test : float
-        AUROC, mean over seeds; NaN where a training diverged.
-    worst : float
-        Lowest test AUROC of a seed.
-    """
-
+    # AUROC, mean over seeds; NaN where a training diverged
     train: float
     val: float
     test: float
-    worst: float
+    worst: float  # Lowest test AUROC of a seed
 
     @property
     def passed(self) -> bool:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from benchmarks.peers import libauc_folder
 
+from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
 from midam.compare.baselines import bag_statistics
 from midam.compare.engine import Group, TrialStore, compute
-from midam.compare.folds import check_folds, fold_remarks, parse_cv, validation_part
+from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
 from midam.compare.setkernel import set_kernels
@@ -214,14 +215,15 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
         )
         areas = [auroc(bags.labels[val], row[: len(val)]) for row in result.scores]
         assert outcome.validation == (max(areas), pytest.approx(np.mean(areas)))
-        assert areas[outcome.epoch - 1] == max(areas)
-        assert outcome.auroc == auroc(bags.labels[fold.test], result.scores[outcome.epoch - 1, len(val) :])
+        epoch = outcome.columns["epoch"]
+        assert areas[epoch - 1] == max(areas)
+        assert outcome.columns["auroc"] == auroc(bags.labels[fold.test], result.scores[epoch - 1, len(val) :])
     # Turned labels of the test bags change the figure, and not the choice.
     labels = bags.labels.copy()
     labels[fold.test] = 1 - labels[fold.test]
     turned = Bags.from_list([bags[i] for i in range(len(bags))], labels)
     again = [run_task(turned, task)[0][0] for task in tasks]
-    assert [(o.validation, o.epoch) for o in again] == [(o.validation, o.epoch) for o in outcomes]
+    assert [(o.validation, o.columns["epoch"]) for o in again] == [(o.validation, o.columns["epoch"]) for o in outcomes]
     rows = [
         group_results(b, groups[0], [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))
     ]
@@ -412,7 +414,7 @@ def test_folds_without_room_for_validation_say_so():
     bags = few_groups(2)
     with pytest.warns(UserWarning, match="reduced to 2"):
         folds = repeated_folds(bags, repeats=1, folds=3)
-    with pytest.raises(BagDataError, match=r"spare validation bags.*--select last"):
+    with pytest.raises(BagDataError, match=r"spare validation bags.*choose nothing"):
         run_comparison(bags, ["midam-att", "ce-att"], folds, settings=QUICK, measure_memory=False)
     options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
     assert run_comparison(bags, ["midam-att", "ce-att"], folds, **options).summary["folds"].tolist() == [2, 2]
@@ -425,7 +427,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     first = run_comparison(bags, ["midam", "instance-logistic-max"], folds, **options)
     kept = (tmp_path / "out" / "trials.csv").read_text()
     for changes in ({"settings": dataclasses.replace(QUICK, epochs=3)}, {"lrs": [0.1]}, {"select": "last"}):
-        with pytest.raises(ConfigError, match="choose another --out"):
+        with pytest.raises(ConfigError, match="choose another folder"):
             run_comparison(bags, ["midam", "instance-logistic-max"], folds, **{**options, **changes})
     with pytest.raises(ConfigError, match="fingerprint"):
         run_comparison(witness_bags(seed=9), ["midam", "instance-logistic-max"], folds, **options)

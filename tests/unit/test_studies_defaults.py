@@ -58,7 +58,8 @@ def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least")
-def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path):
+def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("midam.compare.baselines._TREES", 10)
     bags = synthetic_sets()
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
     study(options, {"witness": bags["witness"]}, {"shift": bags["shift"]})

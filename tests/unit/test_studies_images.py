@@ -19,12 +19,12 @@ from studies.images import defaults, figure_attention, figure_budget, figure_con
 from studies.images.cost import Cost, forward_flop, job_cost
 from studies.images.design import (
     CHOSEN,
-    COLORS,
+    COLOR_BASELINES,
     DESIGNS,
     METHODS,
     SMALLER,
     STACKED,
-    VOXELS,
+    VOXEL_BASELINES,
     Design,
     Recipe,
     limited,
@@ -204,7 +204,8 @@ def test_a_divergence_is_a_row_without_scores(sets):
     assert [row["test_last"] for row in rows] == [None]
 
 
-def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few):
+def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatch):
+    monkeypatch.setattr("midam.compare.baselines._TREES", 10)
     table3.study(options(tmp_path), few)
     text = page(tmp_path, "table3")
     assert "No result" in text
@@ -213,8 +214,8 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few):
     path = tmp_path / "cache" / "images.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     trials = [row for row in rows if "wall" not in row]
-    assert {row["method"] for row in trials} == {*METHODS, *COLORS, *VOXELS}
-    assert len(trials) == 3 * len(METHODS) + 2 * len(COLORS) + len(VOXELS)
+    assert {row["method"] for row in trials} == {*METHODS, *COLOR_BASELINES, *VOXEL_BASELINES}
+    assert len(trials) == 3 * len(METHODS) + 2 * len(COLOR_BASELINES) + len(VOXEL_BASELINES)
     lost = next(row for row in trials if row["method"] == "midam-att")
     path.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not lost))
     table3.study(options(tmp_path), few)
@@ -225,14 +226,16 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few):
 
 def written(sets, scores):
     """The page of a study whose test scores are given: a function of method and labels."""
-    recipe = Recipe(("dam-mb-att", "midam-att"), COLORS, epochs=1, instances=2, search=0.1, lrs=(0.1,), margins=(1.0,))
+    recipe = Recipe(
+        ("dam-mb-att", "midam-att"), COLOR_BASELINES, epochs=1, instances=2, search=0.1, lrs=(0.1,), margins=(1.0,)
+    )
     design = Design("full", {"colon": recipe})
     own = {"colon": sets["colon"]}
     jobs, rows = make_jobs("colon", sets["colon"], recipe), []
     labels = sets["colon"].bags.labels
     for job in jobs:
         found = scores(job.method, labels[job.split.test]).tolist()
-        trained = {"lr": None if job.method in COLORS else 0.1, "margin": 1.0, "epochs": 1, "device": "CPU"}
+        trained = {"lr": None if job.method in COLOR_BASELINES else 0.1, "margin": 1.0, "epochs": 1, "device": "CPU"}
         rows.append({**job.trial, **trained, "test_best": found, "test_last": found, "seconds": 1.0})
     expected = {("colon", method): 1.0 for method in recipe.methods}
     return "\n".join(body(design, own, jobs, rows, expected=expected))

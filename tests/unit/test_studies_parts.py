@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from midam.compare import Group
+from midam.compare.engine import Group
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
 from midam.errors import CheckpointError, ConfigError
@@ -324,7 +324,7 @@ def test_arms_that_are_compared_have_one_learning_rate(tmp_path):
     assert [curves.val.item() for curves in found] == [0.8, 0.8]
 
 
-def test_the_account_of_generalisation_is_judged_by_both_intervals():
+def test_the_account_of_generalization_is_judged_by_both_intervals():
     low, high = curves([0.8, 0.81, 0.8], [0.7, 0.71, 0.7]), curves([0.9, 0.91, 0.91], [0.9, 0.9, 0.91])
     worse_and_better = curves([0.7, 0.71, 0.7], [0.9, 0.9, 0.91])
     found = {("a", "smx", "MIDAM (smx)"): worse_and_better, ("a", "smx", "DAM (smx)"): low}

@@ -1,7 +1,7 @@
 """`midam compare`: many methods on the same folds of one data set."""
 
 import csv
-import math
+import re
 import warnings
 from pathlib import Path
 
@@ -13,24 +13,24 @@ from rich.table import Table
 
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.compare.backend import BACKENDS
-from midam.compare.folds import parse_cv, repeated_folds
+from midam.compare.folds import repeated_folds
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
-from midam.compare.summary import Comparison, format_interval
+from midam.compare.summary import Comparison, format_interval, format_number
 from midam.errors import ConfigError
+from midam.registry import BASELINES
 from midam.report.terminal import LiveProgress, stdout_console
 from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.settings import Settings
 from midam.train.method_names import method_names
 
-_TEXT = """Compare methods on the same repeated stratified folds, disjoint by group. A method is
+_TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
-bag-statistics-extratrees, bag-statistics-logistic, mi-kernel-svm and instance-logistic-max, for images also
-rgb-logistic, rgb-trees and voxel-logistic; peers are libauc-midam-att, libauc-midam-smx and torchmil-abmil. Learning
-rate, margin and epoch are chosen on validation bags inside the training bags. Differences are to the first method. A
-stopped command goes on where it was."""
+{", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
+validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
+was."""
 
 # What the folds, the names of the methods or the options above decide.
 _NOT_HERE = {
@@ -115,6 +115,14 @@ def run(options: Namespace, console: Console) -> int:
     return 0
 
 
+def parse_cv(text: str) -> tuple[int, int]:
+    """Repeats and folds of ``"5x10"``."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if found is None or int(found[2]) < 2:
+        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
+    return int(found[1]), int(found[2])
+
+
 def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
     selecting = [name for name in ("lrs", "margins", "select") if options[name] != parser().get_default(name)]
     if selecting and not set(methods) & set(method_names()):
@@ -153,16 +161,12 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             escape(format_interval(row, "auroc")),
             escape(format_interval(row, "difference", sign=True)),
             str(row["folds"]),
-            _known(row["seconds"], digits=2),
-            _known(row["peak_mib"], digits=0),
+            format_number(row["seconds"], digits=2),
+            format_number(row["peak_mib"], digits=0),
         )
     console.print(table)
     for note in comparison.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")
-
-
-def _known(value: float, *, digits: int) -> str:
-    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
 def _words(text: str) -> list[str]:

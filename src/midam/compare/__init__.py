@@ -1,7 +1,6 @@
 """Many methods on the same folds of any labeled bags: trials, intervals, a table and a picture."""
 
 from midam.compare.baselines import Baseline
-from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.methods import known_methods
 from midam.compare.plan import LEARNING_RATES
@@ -15,9 +14,6 @@ __all__ = [
     "Comparison",
     "CorrectedInterval",
     "Fold",
-    "Group",
-    "TrialStore",
-    "compute",
     "corrected_interval",
     "known_methods",
     "repeated_folds",

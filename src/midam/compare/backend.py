@@ -14,20 +14,9 @@ BACKENDS = ("loky", "threading", "ray", "dask")
 
 @contextmanager
 def use_backend(name: str, *, jobs: int) -> Iterator[None]:
-    """Let joblib run on a backend.
+    """Let joblib run so many tasks at a time on a backend.
 
-    Parameters
-    ----------
-    name : str
-        "loky" (processes), "threading", "ray" (``RAY_ADDRESS`` names the cluster, default: this machine) or "dask"
-        (``DASK_SCHEDULER_ADDRESS`` names the scheduler, default: workers on this machine).
-    jobs : int >= 1
-        Tasks at a time.
-
-    Raises
-    ------
-    ConfigError
-        For another name, or a backend whose package is not installed.
+    ``RAY_ADDRESS`` and ``DASK_SCHEDULER_ADDRESS`` name the cluster; without one, workers start on this machine.
     """
     check_backend(name, jobs=jobs)
     if name == "ray":
@@ -36,7 +25,8 @@ def use_backend(name: str, *, jobs: int) -> Iterator[None]:
             yield
     elif name == "dask":
         distributed = _load("distributed", "dask")
-        options = {} if _dask_address() else {"n_workers": jobs, "threads_per_worker": 1}
+        named = _load("dask.config", "dask").get("scheduler-address", default=None)
+        options = {} if named else {"n_workers": jobs, "threads_per_worker": 1}
         with distributed.Client(**options), joblib.parallel_config(backend="dask", n_jobs=jobs):
             yield
     else:
@@ -51,15 +41,8 @@ def check_backend(name: str, *, jobs: int) -> None:
         raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {name!r}; choose one of them.")
     if jobs < 1:
         raise ConfigError(f"Expected jobs >= 1, got {jobs}; choose another number.")
-    if name == "ray":
-        _load("ray.util.joblib", "ray")
-    if name == "dask":
-        _load("distributed", "dask")
-
-
-def _dask_address() -> str | None:
-    address: str | None = _load("dask.config", "dask").get("scheduler-address", default=None)
-    return address
+    for module in {"ray": ["ray.util.joblib"], "dask": ["distributed"]}.get(name, []):
+        _load(module, name)
 
 
 def _load(module: str, backend: str) -> ModuleType:

@@ -1,23 +1,15 @@
 """Baselines: methods that are no settings of this library. Each is trained on the training bags of a trial alone.
 
-Those of feature vectors, from scikit-learn, are what a sceptic asks for:
-
-- `bag-statistics-extratrees`: mean, minimum, maximum and standard deviation of each feature over a bag; 500 extremely
-  randomized trees (Geurts et al. 2006), untuned.
-- `bag-statistics-logistic`: the same statistics, standardized; logistic regression, C by inner cross-validation.
-- `mi-kernel-svm`: the normalized set kernel with RBF (Gartner et al. 2002) on standardized instances; gamma and C by
-  inner cross-validation.
-- `instance-logistic-max`: logistic regression on standardized instances with the label of their bag, C = 1; a bag's
-  score is its largest.
-
-Inner cross-validation has five folds (fewer where a class is rare), stratified and disjoint by group, and goes by the
-mean AUROC.
+Those of feature vectors, from scikit-learn, are what a sceptic asks for: trees and logistic regression on bag
+statistics, the set kernel, and instances with the label of their bag. What they choose, they choose by inner
+cross-validation of five folds (fewer where a class is rare), stratified and disjoint by group, by the mean AUROC.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
@@ -55,34 +47,12 @@ class Baseline(ABC):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with the seed ``trial.seed``, and score the bags ``trial.score``.
 
-        Parameters
-        ----------
-        bags : Bags
-            Labelled; only the labels of the training bags may be looked at.
-        trial : Trial
-            Positions and seed.
-
-        Returns
-        -------
-        float64 array [len(trial.score)]
-            Higher for positive bags.
+        Only the labels of the training bags may be looked at. Returns a float64 score a bag, higher for positive ones.
         """
 
 
 def bag_statistics(bags: Bags, index: Positions) -> Scores:
-    """Mean, minimum, maximum and standard deviation of each feature over each bag.
-
-    Parameters
-    ----------
-    bags : Bags
-        The bags; instances are flattened to D features.
-    index : int64 array [n]
-        Positions of the bags.
-
-    Returns
-    -------
-    float64 array [n, 4 D]
-        Means, minima, maxima, deviations.
+    """Mean, minimum, maximum and standard deviation [n, 4 D] of each feature over each bag.
 
     Examples
     --------
@@ -90,6 +60,11 @@ def bag_statistics(bags: Bags, index: Positions) -> Scores:
     array([[2., 1., 3., 1.]])
     """
     return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in _flat_bags(bags, index)])
+
+
+def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
+    """`standardized_bags` as float32 tensors."""
+    return [[torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)]
 
 
 def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
@@ -106,7 +81,10 @@ def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scor
 
 
 class BagStatisticsTrees(Baseline):
-    """`bag-statistics-extratrees`; a subclass may take other statistics of bags."""
+    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006), untuned.
+
+    A subclass may take other statistics of bags.
+    """
 
     statistics = staticmethod(bag_statistics)
 
@@ -118,14 +96,14 @@ class BagStatisticsTrees(Baseline):
 
 
 class BagStatisticsLogistic(Baseline):
-    """`bag-statistics-logistic`; a subclass may take other statistics of bags."""
+    """`bag-statistics-logistic`; C is chosen. A subclass may take other statistics of bags."""
 
     statistics = staticmethod(bag_statistics)
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
         x, y = self.statistics(bags, trial.train), bags.require_labels()[trial.train]
-        folds = _folds_inside(bags, trial)
+        folds = inner_folds(bags, trial.train, seed=trial.seed)
 
         def mean_auroc(c: float) -> float:
             areas = []
@@ -139,7 +117,7 @@ class BagStatisticsLogistic(Baseline):
 
 
 class SetKernelSVM(Baseline):
-    """`mi-kernel-svm`; gamma is a multiple of 1 / median squared distance."""
+    """`mi-kernel-svm`; C and gamma, a multiple of 1 / median squared distance, are chosen."""
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the machine."""
@@ -147,7 +125,7 @@ class SetKernelSVM(Baseline):
         y = bags.require_labels()[trial.train]
         gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
         kernels = set_kernels([*train, *score], train, gammas=gammas)
-        folds = _folds_inside(bags, trial)
+        folds = inner_folds(bags, trial.train, seed=trial.seed)
         best, best_area = (kernels[len(_GAMMAS) // 2], 1.0), -1.0
         for kernel in kernels:
             for c in _KERNEL_C if folds else []:
@@ -160,7 +138,7 @@ class SetKernelSVM(Baseline):
 
 
 class InstanceLogisticMax(Baseline):
-    """`instance-logistic-max`."""
+    """`instance-logistic-max`: logistic regression on instances, C = 1; a bag's score is its largest."""
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Largest score of an instance of each bag."""
@@ -174,11 +152,6 @@ def _flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
     """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
     for i in index:
         yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
-
-
-def _folds_inside(bags: Bags, trial: Trial) -> list[Positions]:
-    groups = None if bags.groups is None else bags.groups[trial.train]
-    return inner_folds(bags.require_labels()[trial.train], groups, seed=trial.seed)
 
 
 def _logistic(c: float) -> Pipeline:

@@ -1,8 +1,8 @@
 """The engine of trials: which are wanted, which of them are done, and the missing ones computed side by side.
 
-A trial is a row, a dictionary of what JSON takes, and is known by the fields that name it. Trials that are computed
-together are a `Group`. A stopped call computes at its next start what is missing; groups are always computed whole,
-since trainings in lockstep agree bit for bit only in the same company.
+A trial is a row, a dictionary of what JSON takes, known by the fields that name it. Trials that are computed together
+are a `Group`, which is computed whole even if a part is missing: trainings in lockstep agree bit for bit only in the
+same company.
 """
 
 import json
@@ -25,15 +25,7 @@ Task = TypeVar("Task")
 
 @dataclass(frozen=True, eq=False)
 class Group(Generic[Task]):
-    """Trials that are computed together.
-
-    Attributes
-    ----------
-    names : sequence of dict
-        What each trial is known by.
-    tasks : sequence
-        Computed side by side, each wherever there is room; together they make the rows.
-    """
+    """Trials that are computed together, known by their names; the tasks that make them run side by side."""
 
     names: Sequence[Row]
     tasks: Sequence[Task]
@@ -42,19 +34,8 @@ class Group(Generic[Task]):
 class TrialStore:
     """Rows of finished trials, kept in a journal of one process at a time, or in memory alone.
 
-    Leave the context, or call `close`, to let go of the journal; one without rows is removed.
-
-    Parameters
-    ----------
-    path : Path, optional
-        File of the journal; it and its folder are made.
-
-    Raises
-    ------
-    ConfigError
-        If another process has the journal.
-    CheckpointError
-        If a line of it is damaged. A last line that a crash cut off is dropped.
+    Leave the context, or call `close`, to let go of the journal; one without rows is removed. A last line that a crash
+    cut off is dropped; another damaged line raises a `CheckpointError`, another process that has it a `ConfigError`.
 
     Examples
     --------
@@ -65,7 +46,6 @@ class TrialStore:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path
         self.rows: list[Row] = []
         self._journal: Journal | None = None
         self._indexes: dict[tuple[str, ...], dict[str, Row]] = {}
@@ -74,9 +54,8 @@ class TrialStore:
         busy = f"Expected no other process that adds to {path}, got one that is running; wait for its end."
         self._journal = Journal(path, busy=ConfigError(busy))
         self.rows = list(self._journal.rows)
-        damaged = self._journal.damaged
-        if damaged is None:
-            damaged = next((n for n, row in enumerate(self.rows, start=1) if not isinstance(row, dict)), None)
+        strange = (number for number, row in enumerate(self.rows, start=1) if not isinstance(row, dict))
+        damaged = next(strange, self._journal.damaged)
         if damaged is not None:
             self.close()
             raise CheckpointError(
@@ -107,11 +86,8 @@ class TrialStore:
         return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
 
     def missing(self, groups: Iterable[Group[Task]]) -> list[Group[Task]]:
-        """The groups that are not done; all names have the same fields."""
-        every = list(groups)
-        found = iter(self.find([name for group in every for name in group.names]))
-        undone = [[next(found) is None for _ in group.names] for group in every]
-        return [group for group, own in zip(every, undone, strict=True) if any(own)]
+        """The groups that are not done."""
+        return [group for group in groups if None in self.find(group.names)]
 
     def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:
         """Add the rows of names that are not there yet, each with its result."""
@@ -142,20 +118,9 @@ def compute(
 ) -> None:
     """Compute the tasks of all groups side by side, and keep each group as it finishes.
 
-    Parameters
-    ----------
-    groups : sequence of Group
-        What is missing, in the order in which it is begun.
-    function : callable
-        Computes a task. It, the tasks and the results can be pickled.
-    keep : callable
-        Called with a group and the results of its tasks.
-    jobs : int >= 1
-        Tasks at a time.
-    backend : {"loky", "threading", "ray", "dask"}
-        Where they run, see `midam.compare.backend`.
-    on_progress : callable, optional
-        Called with the number of trials that are done, the tasks of a group counting in equal parts.
+    `function` computes a task; it, the tasks and the results can be pickled. `jobs` tasks run at a time on a `backend`,
+    see `midam.compare.backend`. `keep` is called with a group and the results of its tasks, `on_progress` with the
+    number of trials that are done, the tasks of a group counting in equal parts.
 
     Examples
     --------

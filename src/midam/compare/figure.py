@@ -16,17 +16,7 @@ _DPI = 150
 
 
 def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str) -> None:
-    """Draw a forest plot as PNG, replaced in one step.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write.
-    summary : DataFrame
-        ``Comparison.summary``; the first row is the method that the others are compared with.
-    title : str
-        What was compared on.
-    """
+    """Draw a forest plot of ``Comparison.summary`` as PNG; its first row is what the others are compared with."""
     names = summary["method"].tolist()
     figure = Figure(figsize=(9.2, 1.5 + 0.34 * len(names)), layout="constrained")
     FigureCanvasAgg(figure)

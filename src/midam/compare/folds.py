@@ -1,7 +1,6 @@
 """The folds that all methods share, and the validation part inside a training part."""
 
 import hashlib
-import re
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,15 +16,7 @@ Positions = NDArray[np.int64]
 
 
 class Fold(NamedTuple):
-    """One split of the bags.
-
-    Attributes
-    ----------
-    repeat, fold : int
-        Its numbers; together they name it. The repeat is the seed of its trials.
-    train, test : int64 array
-        Positions of the bags.
-    """
+    """One split of the bags, named by its two numbers; the repeat is the seed of its trials."""
 
     repeat: int
     fold: int
@@ -33,50 +24,13 @@ class Fold(NamedTuple):
     test: Positions
 
 
-def parse_cv(text: str) -> tuple[int, int]:
-    """Repeats and folds of ``"5x10"``.
-
-    Raises
-    ------
-    ConfigError
-        If the text is no such thing.
-
-    Examples
-    --------
-    >>> parse_cv("5x10")
-    (5, 10)
-    """
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if found is None or int(found[2]) < 2:
-        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
-    return int(found[1]), int(found[2])
-
-
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     """Repeated k-fold splits, stratified by label and disjoint by group where groups are known.
 
     Repeat r is shuffled with seed r. Too many folds are reduced, with one warning, until each test part holds both
     classes and at least two positive groups: with one, an AUROC ranks a single patient. Two folds are the least; what
-    is wrong with those is said by `fold_remarks`. Without groups a bag is its own.
-
-    Parameters
-    ----------
-    bags : Bags
-        Labelled.
-    repeats : int >= 1
-        Repeats.
-    folds : int >= 2
-        Folds of a repeat.
-
-    Returns
-    -------
-    list of Fold
-        Repeat after repeat.
-
-    Raises
-    ------
-    BagDataError
-        If there are too few bags, or fewer than two groups, of a class.
+    is wrong with those is said by `fold_remarks`. Without groups a bag is its own. Fewer than two bags, or groups, of a
+    class raise a `BagDataError`.
 
     Examples
     --------
@@ -86,21 +40,20 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     """
     both_classes(bags)
     labels, units = bags.require_labels(), _units(bags)
+    unit = "bags" if bags.groups is None else "groups"
     possible = _both_class_parts(labels, units)
     if possible < 2:
         kinds = [len(np.unique(units[labels == value])) for value in (1, 0)]
-        unit = "bags" if bags.groups is None else "groups"
         raise BagDataError(
             f"Expected at least two {unit} of each class, one to train on and one to test on, got {kinds[0]} with "
             f"positive and {kinds[1]} with negative bags (in {bags.source}); add bags of the rarer class."
         )
     count = min(folds, possible)
     made = _repeated(bags, repeats=repeats, folds=count)
-    while count > 2 and any(_positive_units(labels, units, fold) < 2 for fold in made):
+    while count > 2 and any(_positive_units(bags, fold) < 2 for fold in made):
         count -= 1
         made = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
-        unit = "bags" if bags.groups is None else "groups"
         warnings.warn(
             f"{folds} folds reduced to {count}: no more of them can each test two positive and a negative of the "
             f"{unit} (in {bags.source})",
@@ -112,40 +65,13 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
 
 def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     """Sentences on folds whose test part ranks a single positive group."""
-    labels, units = bags.require_labels(), _units(bags)
-    single = sum(_positive_units(labels, units, fold) == 1 for fold in folds)
+    single = sum(_positive_units(bags, fold) == 1 for fold in folds)
     unit = "bag" if bags.groups is None else "group"
     return [f"{single} of {len(folds)} folds test a single positive {unit}"] if single else []
 
 
-def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
-    labels = bags.require_labels()
-    made = []
-    for repeat in range(repeats):
-        numbers = stratified_folds(labels, groups=bags.groups, folds=folds, seed=repeat)
-        made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
-    return made
-
-
-def _units(bags: Bags) -> NDArray[np.str_]:
-    """Group of each bag; without groups, the bag itself."""
-    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
-
-
-def _positive_units(labels: NDArray[np.int64], units: NDArray[np.str_], fold: Fold) -> int:
-    return len(np.unique(units[fold.test[labels[fold.test] == 1]]))
-
-
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
-    """Folds with int64 positions; refuse what could not be a comparison.
-
-    Raises
-    ------
-    ConfigError
-        For no fold, two folds of one name, a position outside the bags, or a bag on both sides of a fold.
-    LeakageError
-        For a group on both sides of a fold.
-    """
+    """Folds with int64 positions; refuses none, names that repeat, strange positions, bags or groups on both sides."""
     found = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
     if not found:
         raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
@@ -187,21 +113,7 @@ def one_class(bags: Bags, positions: Positions) -> bool:
 def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> tuple[Positions, Positions] | None:
     """Split training bags into a part to train and a part to validate on: stratified, disjoint by group.
 
-    Parameters
-    ----------
-    bags : Bags
-        Labelled.
-    train : int64 array
-        Positions of the training bags.
-    fraction : float in (0, 1)
-        Wanted share of the validation part.
-    seed : int
-        Of the shuffle.
-
-    Returns
-    -------
-    tuple of int64 array, or None
-        Positions to train and to validate on; None where not both can hold both classes.
+    None where not both can hold both classes; `fraction` is the wanted share of the validation part.
     """
     groups = None if bags.groups is None else bags.groups[train]
     try:
@@ -213,14 +125,32 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
     return train[parts == "train"], train[parts == "val"]
 
 
-def inner_folds(labels: NDArray[np.int64], groups: NDArray[np.str_] | None, *, seed: int) -> list[Positions]:
-    """Test positions of up to five inner folds; none where two cannot hold both classes each."""
-    units = np.arange(len(labels)).astype(str) if groups is None else groups
+def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
+    """Test positions, among the training bags, of up to five folds; none where two cannot hold both classes each."""
+    labels, units = bags.require_labels()[train], _units(bags)[train]
     count = min(5, _both_class_parts(labels, units))
     if count < 2:
         return []
-    numbers = stratified_folds(labels, groups=groups, folds=count, seed=seed)
+    numbers = stratified_folds(labels, groups=None if bags.groups is None else units, folds=count, seed=seed)
     return [np.flatnonzero(numbers == fold) for fold in range(count)]
+
+
+def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
+    labels = bags.require_labels()
+    made = []
+    for repeat in range(repeats):
+        numbers = stratified_folds(labels, groups=bags.groups, folds=folds, seed=repeat)
+        made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
+    return made
+
+
+def _units(bags: Bags) -> NDArray[np.str_]:
+    """Group of each bag; without groups, the bag itself."""
+    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
+
+
+def _positive_units(bags: Bags, fold: Fold) -> int:
+    return len(np.unique(_units(bags)[fold.test[bags.require_labels()[fold.test] == 1]]))
 
 
 def _both_class_parts(labels: ArrayLike, groups: NDArray[np.str_]) -> int:

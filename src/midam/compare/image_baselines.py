@@ -1,8 +1,4 @@
-"""Baselines of images: what they say before anything is learned from them.
-
-- `rgb-logistic`, `rgb-trees`: mean and standard deviation of each channel; logistic regression, and trees.
-- `voxel-logistic`: the number of voxels of a volume above its least intensity; logistic regression.
-"""
+"""Baselines of images: what colors, and the size of what a volume shows, say before anything is learned from them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,24 +16,7 @@ _STACKED = 2  # axes of an instance, channel and place, from which it is an imag
 
 
 def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Mean and standard deviation of each channel over all pixels of each bag, read a chunk at a time.
-
-    Parameters
-    ----------
-    bags : Bags
-        Instances [C, H, W] or [C, D, H, W].
-    index : int64 array [n]
-        Positions of the bags.
-
-    Returns
-    -------
-    float64 array [n, 2 C]
-        Means, deviations.
-
-    Raises
-    ------
-    ConfigError
-        If the instances are feature vectors.
+    """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read a chunk at a time.
 
     Examples
     --------
@@ -59,18 +38,7 @@ def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
 
 
 def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Voxels of each bag above its least intensity, which is the ground of a scan: float64 [n, 1], read by chunks.
-
-    Raises
-    ------
-    ConfigError
-        If the instances are feature vectors.
-
-    Examples
-    --------
-    >>> voxel_counts(Bags.from_list([np.array([0, 7, 9, 0]).reshape(2, 1, 1, 2)]), np.array([0]))
-    array([[2.]])
-    """
+    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read a chunk at a time."""
     found = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0

@@ -14,8 +14,6 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -24,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from midam.compare.baselines import Baseline, Scores, standardized_bags
+from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
@@ -53,9 +51,7 @@ class LibAUCAttention(Baseline):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the last epoch."""
         peer = load_libauc()
-        train, score = (
-            [torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)
-        )
+        train, score = standardized_tensors(bags, trial)
         y = bags.require_labels()[trial.train]
         labels = torch.from_numpy(y).float().view(-1, 1)
         sampler = BagSampler(y, bags.sizes[trial.train], num_instances=None, seed=trial.seed)
@@ -110,11 +106,7 @@ class LibAUCSmoothedMax(LibAUCAttention):
 
 
 def libauc_folder() -> Path | None:
-    """Return the folder that holds the package `libauc`, or None.
-
-    The environment variable `MIDAM_LIBAUC` names it; else it is looked for among the installed packages, then in
-    `libauc` of the environment, where ``pip install --no-deps --target`` may have put it.
-    """
+    """Folder with the package `libauc`: ``MIDAM_LIBAUC``, else of the installed ones, else `libauc` beside them."""
     named = os.environ.get("MIDAM_LIBAUC")
     if named:
         places = [Path(named)]
@@ -126,16 +118,9 @@ def libauc_folder() -> Path | None:
 
 
 def load_libauc() -> SimpleNamespace:
-    """Return the modules `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1.
+    """Modules `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1; a `ConfigError` where it is not.
 
-    The loss is `mil.MIDAMLoss`, the optimizer `midam.MIDAM`, the networks `mil_models.FFNN` and `FFNN_stoc_att`.
     They run unpatched on torch 2.13, which still has the `torch.optim.optimizer.required` that the optimizer imports.
-    `tqdm`, which only its recommenders use, is replaced during the import by an empty module where it is missing.
-
-    Raises
-    ------
-    ConfigError
-        LibAUC is not in its folder.
     """
     folder = libauc_folder()
     if folder is None:
@@ -144,39 +129,21 @@ def load_libauc() -> SimpleNamespace:
             "MIDAM_LIBAUC=DIR."
         )
     for name in ("", *PACKAGES):
-        _stub_package(folder / "libauc" / name, f"{ROOT}.{name}".rstrip("."))
-    with _tqdm_or_stub():
-        metrics = importlib.import_module(f"{ROOT}.metrics.metrics_k")
-        sys.modules[f"{ROOT}.metrics"].__dict__.update(ndcg_at_k=metrics.ndcg_at_k, map_at_k=metrics.map_at_k)
-        return SimpleNamespace(
-            utils=importlib.import_module(f"{ROOT}.utils.utils"),
-            paper_utils=importlib.import_module(f"{ROOT}.utils.paper_utils"),
-            mil=importlib.import_module(f"{ROOT}.losses.mil"),
-            midam=importlib.import_module(f"{ROOT}.optimizers.midam"),
-            mil_models=importlib.import_module(f"{ROOT}.models.mil_models"),
-        )
-
-
-def _stub_package(folder: Path, name: str) -> None:
-    """Register an empty package `name` whose modules lie in `folder`; its `__init__.py` never runs."""
-    if name not in sys.modules:
-        package = ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
-
-
-@contextmanager
-def _tqdm_or_stub() -> Iterator[None]:
-    """Let `from tqdm import tqdm, trange` succeed where tqdm is not installed, and leave no trace of it."""
-    try:
-        importlib.import_module("tqdm")
-    except ModuleNotFoundError:
-        stub = ModuleType("tqdm")
+        # An empty package whose modules lie in the folder: its `__init__.py` never runs.
+        package = ModuleType(f"{ROOT}.{name}".rstrip("."))
+        package.__path__ = [str(folder / "libauc" / name)]
+        sys.modules.setdefault(package.__name__, package)
+    # Only its recommenders use tqdm: where that is missing, an empty module stands in for it during the import.
+    stub = None if importlib.util.find_spec("tqdm") else ModuleType("tqdm")
+    if stub is not None:
         stub.__dict__.update(tqdm=iter, trange=range)
         sys.modules["tqdm"] = stub
-        try:
-            yield
-        finally:
+    try:
+        metrics = importlib.import_module(f"{ROOT}.metrics.metrics_k")
+        sys.modules[f"{ROOT}.metrics"].__dict__.update(ndcg_at_k=metrics.ndcg_at_k, map_at_k=metrics.map_at_k)
+        parts = {"utils": "utils.utils", "paper_utils": "utils.paper_utils", "mil": "losses.mil"}
+        parts |= {"midam": "optimizers.midam", "mil_models": "models.mil_models"}
+        return SimpleNamespace(**{n: importlib.import_module(f"{ROOT}.{path}") for n, path in parts.items()})
+    finally:
+        if stub is not None:
             del sys.modules["tqdm"]
-    else:
-        yield

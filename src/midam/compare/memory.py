@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import joblib
@@ -23,21 +24,9 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
-    """Peak memory in MiB of one training a method, above what libraries and data take.
+    """Peak memory in MiB by method, above what libraries and data take; empty where there are no forks to measure.
 
-    A training repeats itself epoch after epoch, so two epochs of the first fold are enough.
-
-    Parameters
-    ----------
-    bags : Bags
-        The bags.
-    tasks : mapping of str to Task
-        A task a method; its first fold counts.
-
-    Returns
-    -------
-    dict of str to float
-        MiB by method; empty where a process cannot be measured (outside Unix).
+    A training repeats itself epoch after epoch: two epochs of the first fold of a method's task are enough.
     """
     if not tasks:
         return {}
@@ -53,10 +42,8 @@ def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
 
 
 def _first_fold(task: Task) -> Task:
-    config = task.config
-    if config is not None:
-        config = dataclasses.replace(config, epochs=min(config.epochs, _EPOCHS))
-    return dataclasses.replace(task, config=config, folds=task.folds[:1], parts=task.parts[:1])
+    few = None if task.config is None else dataclasses.replace(task.config, epochs=min(task.config.epochs, _EPOCHS))
+    return dataclasses.replace(task, config=few, folds=task.folds[:1], parts=task.parts[:1])
 
 
 def _measure(bags: Bags, task: Task) -> float | None:
@@ -92,11 +79,8 @@ def _peak() -> float:
 
 def _forget_peak() -> float:
     """Peak so far; on Linux, counted from the present use on."""
-    if _RESET.exists():
-        try:
-            _RESET.write_text("5")
-        except OSError:
-            return _peak()
+    with suppress(OSError):
+        _RESET.write_text("5")
     return _peak()
 
 

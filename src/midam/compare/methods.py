@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from midam.compare.baselines import Baseline
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build
-from midam.train.config import FitConfig, from_dict, to_dict
 from midam.train.method_names import method_names, method_settings
 
 DEFAULT = "midam"
@@ -14,18 +13,9 @@ DEFAULT = "midam"
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """One method of a comparison.
+    """One method of a comparison: a baseline, or settings that replace those of a method trained here.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    settings : dict of str
-        Pooling, estimator and objective of a method trained here; empty for the library's defaults.
-    tuned : bool
-        Learning rate, margin and epoch are chosen on validation bags.
-    baseline : Baseline, optional
-        What trains and scores, where it is no method of ours.
+    If it is `tuned`, learning rate, margin and epoch are chosen on validation bags.
     """
 
     name: str
@@ -33,36 +23,16 @@ class ComparedMethod:
     tuned: bool = False
     baseline: Baseline | None = None
 
-    def configs(self, base: FitConfig, *, lrs: Sequence[float], margins: Sequence[float]) -> list[FitConfig]:
-        """Candidates of a method trained here: the grid, or the settings as they are."""
-        values = {**to_dict(base), **self.settings}
-        if values["pooling"] != "smoothed-max":
-            values["temperature"] = None
-        if not self.tuned:
-            return [from_dict(values)]
-        # Cross-entropy knows no margin.
-        grid = margins if values["objective"] != "bce" else [base.margin]
-        return [from_dict({**values, "lr": lr, "margin": margin}) for lr in lrs for margin in grid]
-
 
 def known_methods() -> list[str]:
-    """Names of all methods.
-
-    Examples
-    --------
-    >>> {"midam", "midam-att", "mi-kernel-svm", "torchmil-abmil"} <= set(known_methods())
-    True
-    """
+    """Names of all methods."""
     return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Methods of these names, ready to run; the class path of a `Baseline` is a name too.
 
-    Raises
-    ------
-    ConfigError
-        For fewer than two, one twice, an unknown one (naming the nearest), or a library that is not installed.
+    Raises a `ConfigError` for fewer than two, one twice, an unknown one, or a library that is not installed.
     """
     known = known_methods()
     for name in names:

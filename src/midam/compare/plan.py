@@ -9,15 +9,7 @@ from midam.compare.engine import Group, Row
 from midam.compare.folds import Fold, Positions, one_class, validation_part
 from midam.compare.methods import ComparedMethod
 from midam.compare.tasks import Outcome, Task
-from midam.compare.trials import (
-    DIVERGED,
-    NO_VALIDATION,
-    OK,
-    ONE_CLASS_TEST,
-    ONE_CLASS_TRAIN,
-    trial_name,
-    trial_result,
-)
+from midam.compare.trials import NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TRAIN, trial_name, trial_result
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.train.config import FitConfig, from_dict, to_dict
@@ -29,17 +21,7 @@ _NOTHING: Positions = np.array([], dtype=np.int64)
 
 @dataclass(frozen=True)
 class Selection:
-    """How learning rate, margin and epoch are chosen.
-
-    Attributes
-    ----------
-    base : FitConfig
-        All other settings.
-    lrs, margins : list of float
-        Candidates, in the order that decides between equals.
-    select : str
-        "best": the epoch with the best validation AUROC; "last".
-    """
+    """How learning rate, margin and epoch are chosen: candidates in the order that decides between equals."""
 
     base: FitConfig
     lrs: list[float]
@@ -51,8 +33,15 @@ class Selection:
         return method.tuned and (self.select == "best" or len(self.configs(method)) > 1)
 
     def configs(self, method: ComparedMethod) -> list[FitConfig]:
-        """Candidates of a method trained here."""
-        return method.configs(self.base, lrs=self.lrs, margins=self.margins)
+        """Candidates of a method trained here: the grid, or the settings as they are."""
+        values = {**to_dict(self.base), **method.settings}
+        if values["pooling"] != "smoothed-max":
+            values["temperature"] = None
+        if not method.tuned:
+            return [from_dict(values)]
+        # Cross-entropy knows no margin.
+        margins = self.margins if values["objective"] != "bce" else [self.base.margin]
+        return [from_dict({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
 
 
 def make_selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
@@ -78,7 +67,8 @@ def plan(
     groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
         inside = [fold for fold in folds if fold.repeat == repeat]
-        parts = {fold.fold: _parts(bags, fold, selection.base.val_fraction) for fold in inside}
+        share = selection.base.val_fraction
+        parts = {f.fold: validation_part(bags, f.train, fraction=share, seed=repeat) for f in inside}
         for method in methods:
             usable = []
             for fold in inside:
@@ -102,28 +92,11 @@ def group_results(
     made = []
     for i, fold in enumerate(group.tasks[0].folds):
         of_fold = [of_task[i] for of_task in outcomes]
-        usable = [outcome for outcome in of_fold if outcome.status == OK]
+        usable = [outcome for outcome in of_fold if outcome.columns["status"] == OK]
         best = max(usable, key=lambda outcome: outcome.validation) if usable else of_fold[0]
-        found = trial_result(
-            bags,
-            fold,
-            status=OK if usable else DIVERGED,
-            auroc=best.auroc,
-            auprc=best.auprc,
-            seconds=sum(outcome.seconds for outcome in of_fold),
-            peak_mib=peak if i == 0 else None,
-            lr=best.lr,
-            margin=best.margin,
-            epoch=best.epoch,
-        )
-        made.append(found)
+        seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
+        made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
     return made
-
-
-def _parts(bags: Bags, fold: Fold, fraction: float) -> tuple[Positions, Positions] | None:
-    if one_class(bags, fold.train):
-        return None
-    return validation_part(bags, fold.train, fraction=fraction, seed=fold.repeat)
 
 
 def _status(bags: Bags, fold: Fold, parts: tuple[Positions, Positions] | None, *, validates: bool) -> str | None:

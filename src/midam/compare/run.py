@@ -1,6 +1,6 @@
 """Run a comparison: plan, compute what is missing side by side, summarize."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +14,12 @@ from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import find_methods
 from midam.compare.plan import Selection, group_results, make_selection, plan
-from midam.compare.summary import SUMMARY_COLUMNS, Comparison, make_comparison
+from midam.compare.summary import Comparison, make_comparison
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import write_text
-from midam.runs.folder import csv_text
 from midam.train.config import FitConfig, to_dict
 from midam.train.settings import read_yaml, yaml_text
 
@@ -68,10 +67,8 @@ def run_comparison(
     out : str or Path, optional
         Folder that keeps the trials, and gets trials.csv, summary.csv, summary.md and compare.png. A second call with
         the same arguments computes what is missing there; further methods may be named.
-    jobs : int >= 1
-        Tasks at a time.
-    backend : {"loky", "threading", "ray", "dask"}
-        Where they run, see `midam.compare.backend`.
+    jobs, backend : int, {"loky", "threading", "ray", "dask"}
+        Tasks at a time, and where they run, see `midam.compare.backend`.
     measure_memory : bool
         Measure the peak memory of one trial a method, in a process of its own.
     notes : sequence of str
@@ -79,29 +76,19 @@ def run_comparison(
     on_progress : callable, optional
         Called with the number of finished trials (candidates count in part) and of all.
 
-    Returns
-    -------
-    Comparison
-        Trials and summary.
-
     Raises
     ------
     MidamError
-        For bags, names, folds or settings that make no sense: nothing has then been written.
-    RunStoppedError
-        If a keyboard interrupt stopped a comparison that has a folder.
+        For what makes no sense: nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
+        comparison that has a folder.
 
     Examples
     --------
+    >>> from midam.compare import repeated_folds
     >>> from midam.data.sets import catalog
     >>> bags = catalog.load("digits")
-    >>> from midam.compare import repeated_folds
-    >>> found = run_comparison(
-    ...     bags,
-    ...     ["instance-logistic-max", "mi-kernel-svm"],
-    ...     repeated_folds(bags, repeats=1, folds=2),
-    ...     measure_memory=False,
-    ... )
+    >>> folds = repeated_folds(bags, repeats=1, folds=2)
+    >>> found = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
     >>> found.summary["auroc"].gt(0.5).all()
     np.True_
     """
@@ -115,24 +102,17 @@ def run_comparison(
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
     barred, groups = plan(bags, compared, checked, selection)
     if not groups:
-        reasons = {result["status"] for _, result in barred}
-        raise _no_fold(bags, len(checked), no_validation=NO_VALIDATION in reasons)
+        raise _no_fold(bags, len(checked), {result["status"] for _, result in barred})
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     total = len(compared) * len(checked)
     with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
+        missing = store.missing(groups)
+        keeper, progress = _Keeper(bags, store, folder), _progress(on_progress, missing, total)
         try:
-            _compute(
-                bags,
-                groups,
-                store,
-                folder,
-                jobs=jobs,
-                backend=backend,
-                measure=measure_memory,
-                report=on_progress,
-                total=total,
-            )
+            if measure_memory:
+                keeper.measure(missing)
+            compute(missing, partial(run_task, bags), keep=keeper, jobs=jobs, backend=backend, on_progress=progress)
         except KeyboardInterrupt:
             if folder is None:
                 raise
@@ -141,70 +121,56 @@ def run_comparison(
             ) from None
         comparison = make_comparison(store.rows, names, checked, remarks=[*notes, *fold_remarks(bags, checked)])
         if folder is not None:
-            _write(folder, comparison, title=f"{bags.source}: {len(checked)} folds")
+            table, title = comparison.summary, f"{bags.source}: {len(checked)} folds"
+            write_text(folder / "summary.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
+            write_text(folder / "summary.md", comparison.markdown())
+            plot_comparison(folder / "compare.png", table, title=title)
     return comparison
 
 
-def _compute(
-    bags: Bags,
-    groups: Sequence[Group[Task]],
-    store: TrialStore,
-    folder: Path | None,
-    *,
-    jobs: int,
-    backend: str,
-    measure: bool,
-    report: OnProgress | None,
-    total: int,
-) -> None:
-    """Compute the groups that the store does not hold; each is kept as it finishes."""
-    missing = store.missing(groups)
-    there = total - sum(len(group.names) for group in missing)
-    peaks = peaks_mib(bags, _unmeasured(missing, store)) if measure else {}
-    told: set[str] = set()
+class _Keeper:
+    """Keeps the trials of a group as it finishes, and tells each warning once."""
 
-    def keep(group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
+        self._bags, self._store, self._folder = bags, store, folder
+        self._peaks: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._write()
+
+    def measure(self, groups: Sequence[Group[Task]]) -> None:
+        """Measure the peak memory of a task of each method for which it is not known yet."""
+        known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
+        first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
+        self._peaks = peaks_mib(self._bags, {name: task for name, task in first.items() if name not in known})
+
+    def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
-            if message not in told:
-                told.add(message)
+            if message not in self._told:
+                self._told.add(message)
                 warn(message, UserWarning, stacklevel=4)
-        outcomes, peak = [found for found, _ in results], peaks.pop(group.tasks[0].method.name, None)
-        store.keep(group.names, group_results(bags, group, outcomes, peak=peak))
-        if folder is not None:
-            write_trials(folder / "trials.csv", store.rows)
+        peak = self._peaks.pop(group.tasks[0].method.name, None)
+        self._store.keep(group.names, group_results(self._bags, group, [found for found, _ in results], peak=peak))
+        self._write()
 
-    def progress(done: float) -> None:
-        if report is not None:
-            report(min(there + done, total), total)
-
-    progress(0)
-    if folder is not None:
-        write_trials(folder / "trials.csv", store.rows)
-    compute(missing, partial(run_task, bags), keep=keep, jobs=jobs, backend=backend, on_progress=progress)
+    def _write(self) -> None:
+        if self._folder is not None:
+            write_trials(self._folder / "trials.csv", self._store.rows)
 
 
-def _unmeasured(groups: Sequence[Group[Task]], store: TrialStore) -> dict[str, Task]:
-    """A task of each method whose peak memory is not known yet."""
-    known = {row["method"] for row in store.rows if row["peak_mib"] is not None}
-    first: dict[str, Task] = {}
-    for group in groups:
-        name = group.tasks[0].method.name
-        if name not in known:
-            first.setdefault(name, group.tasks[0])
-    return first
+def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: int) -> Callable[[float], None] | None:
+    if report is None:
+        return None
+    there = total - sum(len(group.names) for group in missing)
+    report(there, total)
+    return lambda done: report(there + done, total)
 
 
-def _no_fold(bags: Bags, count: int, *, no_validation: bool) -> BagDataError:
-    if no_validation:
-        return BagDataError(
-            "Expected training parts that can spare validation bags of both classes, got none that can, of "
-            f"{count} (in {bags.source}); give one of --lrs and --margins with --select last, which needs no "
-            "validation, or add bags."
-        )
-    return BagDataError(
-        f"Expected a fold with both classes in training and test, got none of {count} (in {bags.source}); ask for "
-        "fewer folds, or add bags."
-    )
+def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
+    wanted, way_out = "a fold with both classes in training and test", "ask for fewer folds, or add bags"
+    if NO_VALIDATION in reasons:
+        wanted = "training parts that can spare validation bags of both classes"
+        way_out = "choose nothing (one lr, one margin, select='last'), or add bags"
+    return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 
 
 def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
@@ -219,12 +185,12 @@ def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
         if changed:
             raise ConfigError(
                 f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
-                "another --out, or repeat the command as it was."
+                "another folder, or repeat the call as it was."
             )
     elif folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not journal.exists())):
         raise ConfigError(
             f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
-            "another --out."
+            "another one."
         )
     store = open_trials(journal)
     write_text(path, yaml_text(record))
@@ -243,12 +209,3 @@ def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str
         "select": selection.select,
         "settings": to_dict(selection.base),
     }
-
-
-def _write(folder: Path, comparison: Comparison, *, title: str) -> None:
-    """Write summary and picture."""
-    records = comparison.summary.astype(object).where(comparison.summary.notna(), None).to_dict("records")
-    text = csv_text(SUMMARY_COLUMNS, [{str(key): value for key, value in row.items()} for row in records])
-    write_text(folder / "summary.csv", text)
-    write_text(folder / "summary.md", comparison.markdown())
-    plot_comparison(folder / "compare.png", comparison.summary, title=title)

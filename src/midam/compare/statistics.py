@@ -1,7 +1,8 @@
 """Intervals for repeated cross-validation, whose trials share training bags.
 
-The plain t interval takes trials as independent and is far too narrow. Nadeau and Bengio's correction adds the share of
-test to training bags: with J trials of variance s^2, the squared error of their mean is `(1/J + n_test/n_train) s^2`.
+The plain t interval takes trials as independent and is far too narrow. The correction of Nadeau and Bengio (2003,
+Machine Learning 52:239) adds the share of test to training bags: with J trials of variance s^2, the squared error of
+their mean is `(1/J + n_test/n_train) s^2`.
 """
 
 from typing import NamedTuple
@@ -21,29 +22,18 @@ class CorrectedInterval(NamedTuple):
 
 
 def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) -> CorrectedInterval:
-    """Mean of the trials and the corrected resampled t interval.
+    """Mean of the trials and the corrected resampled t interval, with J - 1 degrees of freedom.
 
-    ``mean +- t sqrt((1/J + ratio) s^2)`` with J - 1 degrees of freedom. Scores of different folds are never pooled:
-    the values are one figure (an AUROC, a paired difference) a trial.
+    The bounds are NaN for fewer than two trials, or for trials without any spread, which say nothing about the error.
 
     Parameters
     ----------
     values : array_like, shape [J]
-        One value a trial, finite.
+        One figure (an AUROC, a paired difference) a trial, finite.
     ratio : float > 0
         Test bags over training bags of a trial, 1/9 for 10 folds.
     level : float in (0, 1), default 0.95
         Level of the interval.
-
-    Returns
-    -------
-    CorrectedInterval
-        Mean, bounds and J. The bounds are NaN for fewer than two trials, or for trials without any spread, which say
-        nothing about the error; the mean is NaN for none.
-
-    References
-    ----------
-    Nadeau and Bengio (2003), Machine Learning 52:239.
 
     Examples
     --------
@@ -52,9 +42,7 @@ def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) 
     (0.9, 0.3928)
     """
     x = np.asarray(values, dtype=np.float64)
-    if x.size == 0:
-        return CorrectedInterval(np.nan, np.nan, np.nan, 0)
-    mean = float(x.mean())
+    mean = float(x.mean()) if x.size else np.nan
     if x.size < 2 or np.ptp(x) == 0:
         return CorrectedInterval(mean, np.nan, np.nan, x.size)
     half = float(stats.t.ppf((1 + level) / 2, x.size - 1) * np.sqrt((1 / x.size + ratio) * x.var(ddof=1)))

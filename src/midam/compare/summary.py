@@ -12,11 +12,6 @@ from midam.compare.folds import Fold
 from midam.compare.statistics import corrected_interval
 from midam.compare.trials import COLUMNS, DIVERGED, NO_VALIDATION, ONE_CLASS_TEST, ONE_CLASS_TRAIN
 
-SUMMARY_COLUMNS = [
-    *("method", "folds", "auroc", "auroc_low", "auroc_high", "auprc"),
-    *("difference", "difference_low", "difference_high", "paired_folds"),
-    *("seconds", "peak_mib", "one_class", "no_validation", "diverged"),
-]
 _REASONS = {
     "one_class": "whose test or training part holds one class only",
     "no_validation": "whose training part cannot spare validation bags of both classes",
@@ -33,11 +28,8 @@ class Comparison:
     trials : DataFrame
         A row a trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
-        A row a method: `folds` used, mean `auroc` with its 95% interval, mean `auprc`, mean paired `difference` to
-        the first method with its 95% interval over `paired_folds`, mean `seconds` a trial, `peak_mib`, and the folds
-        left out (`one_class`, `no_validation`, `diverged`). NaN where there is none.
-    remarks : tuple of str
-        About the folds: fewer than asked for, or with a single positive group.
+        A row a method: `folds` used, mean `auroc`, `auprc` and paired `difference` to the first method, with 95%
+        intervals, mean `seconds` a trial, `peak_mib`, and the folds left out by reason. NaN where there is none.
     """
 
     trials: pd.DataFrame
@@ -47,12 +39,9 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """Sentences about the folds, and about those that were left out."""
-        found = list(self.remarks)
-        for row in self.summary.to_dict("records"):
-            for column, reason in _REASONS.items():
-                if row[column]:
-                    found.append(f"{row['method']}: {row[column]} folds left out, {reason}")
-        return found
+        rows = self.summary.to_dict("records")
+        lost = [(row, *reason) for row in rows for reason in _REASONS.items() if row[reason[0]]]
+        return [*self.remarks, *(f"{row['method']}: {row[name]} folds left out, {text}" for row, name, text in lost)]
 
     def markdown(self) -> str:
         """Table and notes as Markdown."""
@@ -63,8 +52,9 @@ class Comparison:
         ]
         for row in self.summary.to_dict("records"):
             cells = [row["method"], format_interval(row, "auroc"), format_interval(row, "difference", sign=True)]
-            cells += [_number(row["auprc"]), f"{row['folds']} of {row['folds'] + _left_out(row)}"]
-            cells += [_number(row["seconds"], digits=2), _number(row["peak_mib"], digits=0)]
+            folds = row["folds"] + sum(row[reason] for reason in _REASONS)
+            cells += [format_number(row["auprc"]), f"{row['folds']} of {folds}"]
+            cells += [format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0)]
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
             "",
@@ -89,16 +79,20 @@ def make_comparison(
     summary = [_summarize(name, by_method[name], first, ratios) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials = pd.DataFrame(ordered, columns=COLUMNS)
-    return Comparison(trials, pd.DataFrame(summary, columns=SUMMARY_COLUMNS), tuple(remarks))
+    return Comparison(trials, pd.DataFrame(summary), tuple(remarks))
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
     """``0.912 [0.880, 0.944]`` of a row of the summary; a dash where there is none."""
     form = "+.3f" if sign else ".3f"
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    if not np.isfinite(value):
-        return "-"
-    return f"{value:{form}} " + ("[-]" if not np.isfinite(low) else f"[{low:{form}}, {high:{form}}]")
+    interval = f"[{low:{form}}, {high:{form}}]" if np.isfinite(low) else "[-]"
+    return f"{value:{form}} {interval}" if np.isfinite(value) else "-"
+
+
+def format_number(value: float, *, digits: int = 3) -> str:
+    """A number of the summary; a dash where there is none."""
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
 def _summarize(
@@ -137,11 +131,3 @@ def _summarize(
 def _mean(values: Any) -> float:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else float("nan")
-
-
-def _left_out(row: Mapping[Any, Any]) -> int:
-    return int(row["one_class"] + row["no_validation"] + row["diverged"])
-
-
-def _number(value: float, *, digits: int = 3) -> str:
-    return f"{value:.{digits}f}" if np.isfinite(value) else "-"

@@ -3,15 +3,16 @@
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from midam.compare.engine import Row
 from midam.compare.folds import Fold, Positions
 from midam.compare.methods import ComparedMethod
 from midam.compare.trials import DIVERGED, OK
@@ -19,6 +20,7 @@ from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.train.config import FitConfig
+from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial, TrialResult, train_trials
 
 # Weights are drawn from torch's global state: trainings in threads of one process take turns.
@@ -27,20 +29,10 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One method, or one candidate of it, on some folds.
+    """One method, or one candidate of it (`config`), on some folds.
 
-    Attributes
-    ----------
-    method : ComparedMethod
-        The method.
-    config : FitConfig, optional
-        The candidate, of a method trained here.
-    folds : list of Fold
-        Tested here.
-    parts : list of (int64 array, int64 array)
-        Positions that each fold trains on, and validates on (none: nothing is selected).
-    every_epoch : bool
-        The epoch is selected too.
+    `parts` are the positions that each fold trains on, and validates on (none: nothing is selected); with
+    `every_epoch` the epoch is selected too.
     """
 
     method: ComparedMethod
@@ -50,28 +42,18 @@ class Task:
     every_epoch: bool = False
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a task found on one fold.
+class Outcome(NamedTuple):
+    """What a task found on one fold: columns of the trial, and validation AUROCs, of the tested epoch and of all."""
 
-    `validation` holds the validation AUROC of the epoch that was tested, and the mean over all epochs.
-    """
-
-    status: str
-    auroc: float | None
-    auprc: float | None
-    seconds: float
+    columns: Row
     validation: tuple[float, float] = (0.0, 0.0)
-    epoch: int | None = None
-    lr: float | None = None
-    margin: float | None = None
 
 
 def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
     """Outcomes, one a fold, and the warnings that were given; uses one thread."""
-    with _one_thread():
+    with cpu_threads(1), threadpool_limits(1):
         if task.config is None:
-            return [_run_fold(bags, task, i) for i in range(len(task.folds))], []
+            return [_run_baseline(bags, task)], []
         with _TURN, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
@@ -99,41 +81,31 @@ def _pick(
 ) -> Outcome:
     """Test the epoch with the best validation AUROC, the later one of equals; without validation the last."""
     usable = np.flatnonzero(np.isfinite(result.scores).all(axis=1))
-    margin = None if config.objective == "bce" else config.margin
-    rows = len(result.scores)
+    rows, margin = len(result.scores), None if config.objective == "bce" else config.margin
+    columns = {"seconds": result.seconds, "lr": config.lr, "margin": margin}
     if not len(usable) or (not len(val) and usable[-1] != rows - 1):
-        return Outcome(DIVERGED, None, None, result.seconds, lr=config.lr, margin=margin)
+        return Outcome({**columns, "status": DIVERGED})
     best, validation = int(usable[-1]), (0.0, 0.0)
     if len(val):
         areas = [auroc(labels[val], result.scores[e, : len(val)]) for e in usable]
         best = int(usable[len(areas) - 1 - int(np.argmax(areas[::-1]))])
         validation = max(areas), float(np.mean(areas))
-    scores, y = result.scores[best, len(val) :], labels[test]
-    epoch = config.epochs - rows + best + 1
-    return Outcome(OK, auroc(y, scores), auprc(y, scores), result.seconds, validation, epoch, config.lr, margin)
+    tested = _tested(labels[test], result.scores[best, len(val) :])
+    return Outcome({**columns, **tested, "epoch": config.epochs - rows + best + 1}, validation)
 
 
-def _run_fold(bags: Bags, task: Task, number: int) -> Outcome:
-    fold, (train, _) = task.folds[number], task.parts[number]
-    baseline = task.method.baseline
+def _run_baseline(bags: Bags, task: Task) -> Outcome:
+    (fold,), baseline = task.folds, task.method.baseline
     if baseline is None:
         raise TypeError(f"{task.method.name} is no baseline")
     with _TURN if baseline.uses_torch else nullcontext():
         started = time.perf_counter()
-        scores = baseline.score(bags, Trial(train, fold.test, fold.repeat))
+        scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
-    if not np.isfinite(scores).all():
-        return Outcome(DIVERGED, None, None, seconds)
-    y = bags.require_labels()[fold.test]
-    return Outcome(OK, auroc(y, scores), auprc(y, scores), seconds)
+    finite = bool(np.isfinite(scores).all())
+    tested = _tested(bags.require_labels()[fold.test], scores) if finite else {"status": DIVERGED}
+    return Outcome({"seconds": seconds, **tested})
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+def _tested(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
+    return {"status": OK, "auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}

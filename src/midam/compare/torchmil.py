@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from midam.compare.baselines import Baseline, Scores, standardized_bags
+from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.train.lockstep import Trial
@@ -30,9 +30,7 @@ class TorchMILABMIL(Baseline):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the last epoch."""
         models, data = load_torchmil()
-        train, score = (
-            [torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)
-        )
+        train, score = standardized_tensors(bags, trial)
         labels = torch.from_numpy(bags.require_labels()[trial.train]).float()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(trial.seed)
@@ -54,13 +52,7 @@ class TorchMILABMIL(Baseline):
 
 
 def load_torchmil() -> tuple[ModuleType, ModuleType]:
-    """Return torchmil's modules `models` and `data`.
-
-    Raises
-    ------
-    ConfigError
-        torchmil, or a package that it needs, is not installed.
-    """
+    """Modules `models` and `data` of torchmil; a `ConfigError` where it, or a package that it needs, is missing."""
     try:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:

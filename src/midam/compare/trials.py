@@ -1,22 +1,16 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
-| column | what |
-|---|---|
-| `method`, `repeat`, `fold` | what names the trial |
-| `auroc`, `auprc` | of the test bags; empty unless the status is "ok" |
-| `seconds` | wall time of the trial, selection included; trials trained in lockstep share theirs equally |
-| `peak_mib` | peak memory of one training above libraries and data; measured in one trial a method |
-| `lr`, `margin` | of the scorer that was tested; empty where the method has none |
-| `epoch` | epoch whose weights were tested |
-| `test_bags`, `test_positives` | counts |
-| `seed` | of validation part, weights and sampling |
-| `status` | "ok", "diverged", or why the fold is left out: "one-class-test", "one-class-train", "no-validation" |
+`auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
+that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
+measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
+and sampling.
 """
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import Fold
@@ -40,7 +34,7 @@ def trial_name(method: str, fold: Fold) -> Row:
     return {"method": method, "repeat": fold.repeat, "fold": fold.fold}
 
 
-def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: float | None) -> Row:
+def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row:
     """The other columns of a trial; what was not measured is None."""
     positives = int(bags.require_labels()[fold.test].sum())
     counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
@@ -48,15 +42,7 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: float | Non
 
 
 def open_trials(path: Path) -> TrialStore:
-    """Trials in a journal.
-
-    Raises
-    ------
-    ConfigError
-        If another process has it.
-    CheckpointError
-        If a line is no trial.
-    """
+    """Trials in a journal; a line that is none raises a `CheckpointError`."""
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
         area, status = row.get("auroc"), row.get("status")
@@ -72,8 +58,5 @@ def open_trials(path: Path) -> TrialStore:
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:
     """Write the trials as CSV, floats in full."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
+    frame = pd.DataFrame(list(rows), columns=COLUMNS, dtype=object)
+    write_text(path, frame.to_csv(index=False, lineterminator="\n"))

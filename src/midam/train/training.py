@@ -220,7 +220,7 @@ def build_training(config: FitConfig, train: Bags, *, device: torch.device | str
 
     Examples
     --------
-    >>> from midam.data import catalog
+    >>> from midam.data.sets import catalog
     >>> training = build_training(FitConfig(), catalog.load("digits"))
     >>> with training.epoch(0) as batches:
     ...     output = training.estimator(training.trained, next(batches))
