@@ -16,7 +16,7 @@ from midam.runs.folder import RunFolder
 from midam.train.checkpoint import load_checkpoint
 from midam.train.config import FitConfig
 
-EPOCHS = 60
+EPOCHS = 36
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": [
@@ -31,8 +31,10 @@ METHODS = {
         "--average-from",
         "0.1",
     ],
-    "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50"],
-    "exact-point": ["--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max"],
+    "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
+    "exact-point": [
+        *("--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max", "--members", "1"),
+    ],
 }
 
 
