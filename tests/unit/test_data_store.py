@@ -267,7 +267,7 @@ def _write_to_the_limit(path):
 
 def test_a_full_disk_leaves_no_half_line(tmp_path):
     # The system cuts a write at the limit as it does at the end of a disk; a process of its own has the limit.
-    process = multiprocessing.get_context("spawn").Process(target=_write_to_the_limit, args=(tmp_path / "j",))
+    process = multiprocessing.get_context("forkserver").Process(target=_write_to_the_limit, args=(tmp_path / "j",))
     process.start()
     process.join()
     assert process.exitcode == 0
