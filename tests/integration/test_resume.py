@@ -12,7 +12,7 @@ from tests.integration.commands import finish, rows, start, stop_after, table
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
-EPOCHS = 60
+EPOCHS = 36
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": [
@@ -27,8 +27,10 @@ METHODS = {
         "--average-from",
         "0.1",
     ],
-    "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50"],
-    "exact-point": ["--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max"],
+    "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
+    "exact-point": [
+        *("--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max", "--members", "1"),
+    ],
 }
 
 

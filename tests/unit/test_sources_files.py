@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -253,6 +252,7 @@ def test_files_that_differ_are_both_named(tmp_path, change, message):
         probe_files([tmp_path / "a.h5", tmp_path / "b.h5"])
 
 
+<<<<<<< HEAD
 def test_a_missing_package_is_named(tmp_path):
     # A real interpreter in which the packages cannot be imported.
     program = (
@@ -267,6 +267,14 @@ def test_a_missing_package_is_named(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True)
     assert "install midam[hdf5]" in done.stdout
     assert "install midam[zarr]" in done.stdout
+=======
+@pytest.mark.parametrize(("suffix", "package", "extra"), [("h5", "h5py", "hdf5"), ("zarr", "zarr", "zarr")])
+def test_a_missing_package_is_named(tmp_path, monkeypatch, suffix, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    (tmp_path / f"a.{suffix}").touch()
+    with pytest.raises(MidamError, match=rf"install midam\[{extra}\]"):
+        probe(tmp_path / f"a.{suffix}")
+>>>>>>> digests
 
 
 @pytest.fixture
