@@ -150,13 +150,7 @@ class RowFile(Rows):
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        shape: tuple[int, ...],
-        dtype: Any,
-        offset: int = 0,
-        reads: ReadsName = "auto",
+        self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, offset: int = 0, reads: ReadsName = "auto"
     ) -> None:
         self.path = Path(path)
         self.shape = tuple(int(n) for n in shape)

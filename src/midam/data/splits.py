@@ -14,11 +14,7 @@ from midam.errors import BagDataError, ConfigError, LeakageError, given
 
 
 def split_bags(
-    labels: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    fractions: Sequence[float] = (0.6, 0.2, 0.2),
-    seed: int = 0,
+    labels: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test.
 
