@@ -64,7 +64,6 @@ def bags_of_volumes(
     rows = FileRows(volumes_of)
     return Bags(
         rows if isinstance(volumes, np.memmap) else rows[:],
-        starts=volumes_of.offsets[:-1],
         sizes=np.diff(volumes_of.offsets),
         ids=ids,
         labels=labels,

@@ -96,13 +96,7 @@ class ImageOptions:
         return self.patch_size if self.stride is None else self.stride
 
     def cut(self, kind: str) -> dict[str, Any]:
-        """What was done to make instances of this kind: "patches", "slices" or "volume"; defaults spelt out.
-
-        Examples
-        --------
-        >>> ImageOptions(patch_size=64, magnification=5).cut("patches")
-        {'patch_size': 64, 'stride': 64, 'magnification': 5, 'tissue': None}
-        """
+        """What was done to make instances of this kind: "patches", "slices" or "volume"; defaults spelled out."""
         names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
         found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

@@ -48,11 +48,9 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
     names = getattr(dataset, "bag_names", None)
     ids = [str(name) for name in (names if names is not None else range(len(dataset)))]
     items = ItemSet(dataset, ids, source)
-    sizes = np.diff(items.offsets)
     return Bags(
         FileRows(items),
-        starts=items.offsets[:-1],
-        sizes=sizes,
+        sizes=np.diff(items.offsets),
         ids=ids,
         labels=None if None in items.labels else np.array(items.labels),
         coords=None if items.facts[0].coords_width is None else FileRows(items, "coords"),
