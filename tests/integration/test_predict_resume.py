@@ -85,13 +85,8 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert finish(process) == -signal.SIGKILL
-<<<<<<< HEAD
     noted = lines_of(journal) - 1
-    assert 0 < noted < 20_000
-=======
-    noted = journal.read_bytes().count(b"\n") - 1
     assert 0 < noted < 4000
->>>>>>> digests
     # As if the power had gone in the middle of a line.
     journal.write_bytes(journal.read_bytes()[:-5])
     assert main(command((many, run), tmp_path / "p.csv")) == 0

@@ -289,7 +289,7 @@ def test_names_and_descriptions(home):
     assert catalog.names() == ["digits", *CLASSICAL, "breast", "colon", "adrenal", "pdgm", "oct"]
     assert catalog.describe("musk2")["location"] is None
     assert catalog.describe("musk2")["bags"] == 102
-    with pytest.raises(ConfigError, match="got 'tigr'; names in the catalogue: tiger"):
+    with pytest.raises(ConfigError, match="got 'tigr'; did you mean 'tiger'"):
         catalog.describe("tigr")
     with pytest.raises(ConfigError, match="bundled"):
         catalog.fetch("digits")

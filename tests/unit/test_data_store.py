@@ -249,31 +249,10 @@ def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
         assert (tmp_path / "j").read_text() == good
 
 
-<<<<<<< HEAD
 def test_a_journal_without_a_plan_is_of_another(tmp_path):
     (tmp_path / "j").write_bytes(b"\0\0\n")
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
         assert written_bags(journal, "plan") is None
-=======
-def _write_to_the_limit(path):
-    with Journal(path, owner="s") as journal:
-        journal.begin("plan")
-        journal.add([WrittenBag(0, "a" * 64, None)])
-        size = path.stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
-        with pytest.raises(OSError, match="too large"):
-            journal.add([WrittenBag(1, "b" * 64, None)])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert path.stat().st_size == size
-
-
-def test_a_full_disk_leaves_no_half_line(tmp_path):
-    # The system cuts a write at the limit as it does at the end of a disk; a process of its own has the limit.
-    process = multiprocessing.get_context("forkserver").Process(target=_write_to_the_limit, args=(tmp_path / "j",))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
->>>>>>> digests
 
 
 def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):

@@ -213,7 +213,7 @@ def test_what_is_not_here_says_how_to_get_it(home):
         found = catalog.describe(entry.name)
         assert found["location"] is None
         assert found["obtain"]
-        assert found["licence"]
+        assert found["license"]
         if entry.archive is None:
             for act in (catalog.load, catalog.fetch):
                 with pytest.raises(DataNotFoundError) as caught:

@@ -136,27 +136,12 @@ def test_an_error_leaves_no_half_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [f"{file_name(IDS[0])}.h5"]
 
 
-<<<<<<< HEAD
-_FULL = """
-import resource, sys
-from pathlib import Path
-from tests.unit.test_instance_files import make_bags, make_model
-from midam.errors import MidamError
-from midam.runs.instance_files import write_instance_scores
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-try:
-    write_instance_scores(make_model("attention", 2), make_bags(), Path(sys.argv[1]))
-except MidamError as error:
-    print(error)
-"""
-=======
 def write_to_the_limit(folder, queue):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     try:
         write_instance_scores(make_model("attention", 2), make_bags(), folder)
     except MidamError as error:
         queue.put(str(error))
->>>>>>> digests
 
 
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path):

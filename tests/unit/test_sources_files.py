@@ -252,29 +252,12 @@ def test_files_that_differ_are_both_named(tmp_path, change, message):
         probe_files([tmp_path / "a.h5", tmp_path / "b.h5"])
 
 
-<<<<<<< HEAD
-def test_a_missing_package_is_named(tmp_path):
-    # A real interpreter in which the packages cannot be imported.
-    program = (
-        "import sys; sys.modules['h5py'] = sys.modules['zarr'] = None\n"
-        "from pathlib import Path\nfrom midam.data.sources.probe import probe\nfrom midam.errors import MidamError\n"
-        "for path in map(Path, sys.argv[1:]):\n"
-        "    path.touch()\n"
-        "    try: probe(path)\n"
-        "    except MidamError as error: print(error)"
-    )
-    paths = [str(tmp_path / "a.h5"), str(tmp_path / "a.zarr")]
-    done = subprocess.run([sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True)
-    assert "install midam[hdf5]" in done.stdout
-    assert "install midam[zarr]" in done.stdout
-=======
 @pytest.mark.parametrize(("suffix", "package", "extra"), [("h5", "h5py", "hdf5"), ("zarr", "zarr", "zarr")])
 def test_a_missing_package_is_named(tmp_path, monkeypatch, suffix, package, extra):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     (tmp_path / f"a.{suffix}").touch()
     with pytest.raises(MidamError, match=rf"install midam\[{extra}\]"):
         probe(tmp_path / f"a.{suffix}")
->>>>>>> digests
 
 
 @pytest.fixture

@@ -30,8 +30,10 @@ class Bags:
     ----------
     instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
         Instances of all bags, any numeric dtype; in memory or on disk.
-    starts, sizes : array of int, shape [N]
-        Position of each bag's first instance, and number of its instances, at least 1.
+    sizes : array of int, shape [N]
+        Number of each bag's instances, at least 1.
+    starts : array of int, shape [N], optional
+        Position of each bag's first instance. Default: the bags stand one after the other.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
     labels : array of int, shape [N], optional
@@ -63,7 +65,7 @@ class Bags:
     Examples
     --------
     >>> import numpy as np
-    >>> bags = Bags(np.arange(10.0).reshape(5, 2), starts=[0, 3], sizes=[3, 2], labels=[1, 0])
+    >>> bags = Bags(np.arange(10.0).reshape(5, 2), sizes=[3, 2], labels=[1, 0])
     >>> len(bags), bags.num_instances, bags.instance_shape
     (2, 5, (2,))
     >>> bags[1]
@@ -90,8 +92,8 @@ class Bags:
         self,
         instances: NDArray[Any] | Rows,
         *,
-        starts: ArrayLike,
         sizes: ArrayLike,
+        starts: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
@@ -105,6 +107,7 @@ class Bags:
         source: str = "memory",
     ) -> None:
         sizes = validate.int_array(sizes, "sizes", source)
+        starts = np.cumsum(sizes) - sizes if starts is None else starts
         ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids)
         vars(self).update(
             instances=instances,
@@ -138,22 +141,10 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a flat array and the bag number of each instance; other parameters as of `Bags`.
+        """Make bags of instances `X` [M, ...], their bag numbers `bag` [M], and labels `y` [N]; the rest as of `Bags`.
 
-        Parameters
-        ----------
-        X : array, shape [M, ...]
-            Instances.
-        bag : array of int, shape [M]
-            Bag number of each instance, 0 to N - 1, in any order. Unsorted instances are copied into bag order; within
-            a bag their order stays.
-        y : array of int, shape [N], optional
-            Labels of the bags, 0 or 1.
-
-        Raises
-        ------
-        BagDataError
-            If a length, a bag number or a value is wrong.
+        Bag numbers are 0 to N - 1, in any order. Unsorted instances are copied into bag order; within a bag their order
+        stays. A length, a bag number or a value that is wrong is refused.
 
         Examples
         --------
@@ -178,7 +169,6 @@ class Bags:
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
         bags = cls(
             X,
-            starts=np.cumsum(sizes) - sizes,
             sizes=sizes,
             ids=names,
             labels=y,
@@ -203,19 +193,13 @@ class Bags:
         coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a list that holds one array [n_i, ...] for each bag; other parameters as of `Bags`.
+        """Make bags of a list of arrays [n_i, ...], one a bag; `coords` is such a list too, the rest as of `Bags`.
 
-        `coords` is a list of arrays [n_i, C].
-
-        Raises
-        ------
-        BagDataError
-            If a bag is empty, differs in width from the first one, or holds NaN or infinity.
+        A bag that is empty, differs in width from the first one, or holds NaN or infinity, is refused.
 
         Examples
         --------
-        >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
-        >>> bags.sizes
+        >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1]).sizes
         array([1, 2])
         """
         parts = [np.asarray(a) for a in arrays]
@@ -233,7 +217,6 @@ class Bags:
             places = validate.concatenate(rows, names, "coordinates", source)
         bags = cls(
             instances,
-            starts=np.cumsum(sizes) - sizes,
             sizes=sizes,
             ids=names,
             labels=labels,
@@ -353,11 +336,9 @@ class Bags:
         """
         validate.check_instances(self.instances, self.coords, self.source)
         validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
-        if self.groups is not None:
-            validate.check_length(self.groups, self.ids, "group", self.source)
-        for name, array in (("source", self.sources), ("digest", self.digests), ("attribute", self.attributes)):
-            if array is not None:
-                validate.check_length(array, self.ids, name, self.source)
+        for name in ("groups", "sources", "digests", "attributes"):
+            if getattr(self, name) is not None:
+                validate.check_length(getattr(self, name), self.ids, name[:-1], self.source)
         if self.splits is not None:
             validate.check_splits(self.splits, self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":
@@ -383,12 +364,6 @@ def bag_digests(bags: Bags) -> list[str]:
     """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
 
     Where the bags do not know their digests, all instances are read once, a chunk at a time, and the bags keep them.
-
-    Examples
-    --------
-    >>> a, b, c = bag_digests(Bags.from_list([[[1.0]], [[2.0]], [[1.0]]]))
-    >>> a == c, a == b
-    (True, False)
     """
     if bags.digests is not None:
         return [str(digest) for digest in bags.digests]

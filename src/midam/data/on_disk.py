@@ -116,7 +116,7 @@ class Rows(ABC):
 
 
 class RowFile(Rows):
-    """Instances in one flat file, row after row.
+    """Instances in one flat file, row after row; a file that is shorter than it should be is refused.
 
     Parameters
     ----------
@@ -133,30 +133,10 @@ class RowFile(Rows):
         memory until the system takes them back. "pread" copies each row by a system call, so that resident memory
         does not grow, and drops what a scan has read from the page cache. "auto": mmap for a file of at most a quarter
         of the machine's memory.
-
-    Raises
-    ------
-    BagDataError
-        If the file is shorter than it should be.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "rows"
-    >>> np.arange(6, dtype="<f4").tofile(path)
-    >>> RowFile(path, shape=(3, 2), dtype="<f4").take([2, 0])
-    array([[4., 5.],
-           [0., 1.]], dtype=float32)
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        shape: tuple[int, ...],
-        dtype: Any,
-        offset: int = 0,
-        reads: ReadsName = "auto",
+        self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, offset: int = 0, reads: ReadsName = "auto"
     ) -> None:
         self.path = Path(path)
         self.shape = tuple(int(n) for n in shape)

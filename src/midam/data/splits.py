@@ -14,13 +14,9 @@ from midam.errors import BagDataError, ConfigError, LeakageError, given
 
 
 def split_bags(
-    labels: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    fractions: Sequence[float] = (0.6, 0.2, 0.2),
-    seed: int = 0,
+    labels: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
 ) -> NDArray[np.str_]:
-    """Split bags into train, val and test.
+    """Split bags into train, val and test: stratified by label, disjoint by group.
 
     Groups are taken in random order, large ones first, and each goes where it brings the shares of both classes closest
     to the wanted ones.
@@ -39,14 +35,7 @@ def split_bags(
     Returns
     -------
     array of str, shape [N]
-        ``"train"``, ``"val"`` or ``"test"``.
-
-    Raises
-    ------
-    BagDataError
-        If there are too few groups for each split to hold both classes.
-    ConfigError
-        If the fractions are no shares of 1.
+        ``"train"``, ``"val"`` or ``"test"``; too few groups for each split to hold both classes are refused.
 
     Examples
     --------
@@ -65,10 +54,10 @@ def split_bags(
 def stratified_folds(
     labels: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0
 ) -> NDArray[np.int64]:
-    """Give each bag the number of the fold that tests it.
+    """Give each bag the number of the fold that tests it, 0 to folds - 1.
 
     Without groups, scikit-learn's shuffled StratifiedKFold. With groups, the rule of `split_bags`: unlike
-    StratifiedGroupKFold, it gives each fold both classes wherever that is possible.
+    StratifiedGroupKFold, it gives each fold both classes wherever that is possible, and refuses what is not.
 
     Parameters
     ----------
@@ -80,18 +69,6 @@ def stratified_folds(
         Number of folds.
     seed : int >= 0, default 0
         Seed of the shuffle.
-
-    Returns
-    -------
-    array of int64, shape [N]
-        Fold numbers, 0 to folds - 1.
-
-    Raises
-    ------
-    BagDataError
-        If there are too few bags or groups for each fold to hold both classes.
-    ConfigError
-        If there are fewer than two folds.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if catalog.is_name(name):
         entry = catalog.describe(name)
-        facts = {key: entry[key] for key in ("description", "licence", "citation", "url", "location")}
+        facts = {key: entry[key] for key in ("description", "license", "citation", "url", "location")}
     facts |= {
         "bags": f"{len(bags)} ({_positives(labels)})",
         "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",

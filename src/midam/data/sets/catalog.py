@@ -6,7 +6,6 @@ verified, and its bags and instances are put into one canonical order, so that a
 The image sets of the paper are those of `midam.data.sets.images`.
 """
 
-import difflib
 import os
 import tempfile
 from dataclasses import asdict
@@ -14,21 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.sets.canonical import canonical
-from midam.data.sets.digits import digit_bags
-from midam.data.sets.download import Progress, download, parse_archive
-from midam.data.sets.images import IMAGE_SETS, ImageSet, fetch_set, find_set, how_to_get, public_fields, read_set
-from midam.data.sets.tabular import CLASSICAL, Entry
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.npz import read_npz, write_npz
+from midam.data.sets.download import Progress, download
+from midam.data.sets.images import IMAGE_SETS, ImageSet
+from midam.data.sets.tabular import TABULAR_SETS, TabularSet
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.reader import OnFile
-from midam.errors import ConfigError, DataNotFoundError
+from midam.errors import ConfigError, DataNotFoundError, nearest
 
-CATALOG: dict[str, Entry | ImageSet] = {entry.name: entry for entry in (*CLASSICAL, *IMAGE_SETS)}
+CATALOG: dict[str, TabularSet | ImageSet] = {entry.name: entry for entry in (*TABULAR_SETS, *IMAGE_SETS)}
 
 
 def names() -> list[str]:
-    """Names of the catalogue.
+    """Names of the catalog.
 
     Examples
     --------
@@ -39,7 +35,7 @@ def names() -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a name of the catalogue, perhaps with a part as in ``pdgm:T1``.
+    """Whether this is a name of the catalog, perhaps with a part as in ``pdgm:T1``.
 
     Examples
     --------
@@ -48,7 +44,7 @@ def is_name(text: str) -> bool:
     """
     name, colon, _ = text.partition(":")
     entry = CATALOG.get(name)
-    return entry is not None and (not colon or (isinstance(entry, ImageSet) and entry.part is not None))
+    return entry is not None and (not colon or entry.part is not None)
 
 
 def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
@@ -59,11 +55,8 @@ def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
     >>> describe("digits")["location"]
     'bundled'
     """
-    entry = _entry(name)
-    found = _find(name, cache)
-    if isinstance(entry, ImageSet):
-        return {**public_fields(entry), "location": None if found is None else str(found)}
-    location = "bundled" if entry.url is None else None if found is None else str(found)
+    entry, found = _entry(name), _find(name, cache)
+    location = "bundled" if _bundled(entry) else None if found is None else str(found)
     return {**asdict(entry), "location": location}
 
 
@@ -108,20 +101,10 @@ def load(
     >>> load("digits").ids[0]
     np.str_('train-0000')
     """
-    entry = _entry(name)
-    path = _find(name, cache)
-    if isinstance(entry, ImageSet):
-        if path is None and entry.archive is not None:
-            path = fetch(name, cache=cache, progress=progress)
-        if path is None:
-            raise DataNotFoundError(how_to_get(entry))
-        return read_set(entry, name, path, images, on_file=on_file)
-    refuse_unused(images, (), what="features", where=name)
-    if entry.url is None:
-        return digit_bags()
-    if path is None:
+    entry, path = _entry(name), _find(name, cache)
+    if path is None and entry.archive is not None:
         path = fetch(name, cache=cache, progress=progress)
-    return canonical(read_npz(path), name=name, digest=entry.digest)
+    return entry.read(name, path, images, on_file)
 
 
 def fetch(
@@ -153,26 +136,18 @@ def fetch(
         If the set needs no download.
     """
     entry = _entry(name)
-    if isinstance(entry, ImageSet):
-        return fetch_set(
-            entry, cache_folder() if cache is None else Path(cache), url=url, timeout=timeout, progress=progress
-        )
-    if entry.url is None:
+    if _bundled(entry):
         raise ConfigError(f"Expected a set to download, got {name}, which is bundled; load it.")
     folder = cache_folder() if cache is None else Path(cache)
-    target = folder / f"{name}.npz"
+    target = folder / entry.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
             archive = Path(temporary) / "archive"
-            download(url or entry.url, archive, timeout=timeout, progress=progress)
-            bags = parse_archive(archive, member=entry.member, form=entry.form, features=entry.features)
-            write_npz(canonical(bags, name=name, digest=entry.digest), target)
+            download(url or str(entry.archive), archive, timeout=timeout, progress=progress)
+            entry.keep(archive, target)
     except DataNotFoundError as error:
-        raise DataNotFoundError(
-            f"{error} To use {name} offline, set MIDAM_DATA to a folder that holds {name}.npz or tabular/{name}.npz "
-            f"(keys X, bag, y), or put the file at {target}."
-        ) from error
+        raise DataNotFoundError(f"{error} To use {name} offline, {entry.offline(target)}.") from error
     except OSError as error:
         raise DataNotFoundError(
             f"Expected a cache folder to write to, got {error} (in {folder}); set MIDAM_CACHE to another folder."
@@ -188,22 +163,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "midam"
 
 
-def _entry(name: str) -> Entry | ImageSet:
+def _entry(name: str) -> TabularSet | ImageSet:
     if not is_name(name):
-        near = difflib.get_close_matches(name, CATALOG, n=3, cutoff=0.5) or list(CATALOG)
-        raise ConfigError(f"Expected a catalogue name, got {name!r}; names in the catalogue: {', '.join(near)}.")
+        raise ConfigError(f"Expected a name of the catalog, got {name!r}; {nearest(name, CATALOG, count=3)}")
     return CATALOG[name.partition(":")[0]]
+
+
+def _bundled(entry: TabularSet | ImageSet) -> bool:
+    return isinstance(entry, TabularSet) and entry.archive is None
 
 
 def _find(name: str, cache: str | Path | None) -> Path | None:
     """Path of a set that lies here already."""
-    folder = cache_folder() if cache is None else Path(cache)
-    entry = _entry(name)
-    if isinstance(entry, ImageSet):
-        roots = [Path(data).expanduser()] if (data := os.environ.get("MIDAM_DATA")) else []
-        return find_set(entry, [*roots, folder])
-    places = [folder / f"{name}.npz"]
-    if data := os.environ.get("MIDAM_DATA"):
-        root = Path(data).expanduser()
-        places = [root / "tabular" / f"{name}.npz", root / f"{name}.npz", *places]
-    return next((place for place in places if place.is_file()), None)
+    roots = [Path(data).expanduser()] if (data := os.environ.get("MIDAM_DATA")) else []
+    roots.append(cache_folder() if cache is None else Path(cache))
+    places = (root / place for root in roots for place in _entry(name).places)
+    return next((place for place in places if place.exists()), None)

@@ -5,17 +5,12 @@ looked for in ``$MIDAM_DATA`` and in the cache, under the names of `ImageSet.pla
 """
 
 import hashlib
-import os
-import tempfile
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.sets.download import Progress, download
-from midam.data.sets.layouts import READERS
+from midam.data.sets.layouts import LAYOUTS
 from midam.data.sources.imageoptions import PATCHES, VOLUMES, ImageOptions, refuse_unused
 from midam.data.sources.reader import OnFile
 from midam.errors import BagDataError, DataNotFoundError
@@ -36,7 +31,7 @@ class ImageSet:
 
     name: str
     description: str
-    licence: str
+    license: str
     citation: str
     bags: int
     positives: int
@@ -52,12 +47,57 @@ class ImageSet:
     part: str | None = None
     reached: bool = False
 
+    @property
+    def file(self) -> str:
+        """What its only file is called in the cache."""
+        if self.archive is None:
+            raise DataNotFoundError(self.how_to_get())
+        return Path(self.archive.partition("?")[0]).name
+
+    def how_to_get(self) -> str:
+        """What to do about a set that is not here."""
+        where = "" if self.url is None else f" It is described at {self.url} (license: {self.license})."
+        return f"Expected {self.name} in MIDAM_DATA, got none of {', '.join(self.places)}; {self.obtain}.{where}"
+
+    def read(self, name: str, path: Path | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
+        """Read a set that lies here, verified as far as its content is known.
+
+        Files of another size or choice are an error, or a warning where several versions of the set are known.
+        """
+        if path is None:
+            raise DataNotFoundError(self.how_to_get())
+        refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, what=self.kind, where=name)
+        part = name.partition(":")[2] or self.part
+        if path.is_file():
+            self._verify(path, _md5(path))
+        bags = LAYOUTS[self.name](path, part, options, on_file)
+        if path.is_dir() and self.digest:
+            self._verify(path, listing_digest(bags))
+        return bags.replace(source=name)
+
+    def keep(self, archive: Path, target: Path) -> None:
+        """Put the file that was fetched into the cache, verified."""
+        self._verify(archive, _md5(archive))
+        archive.replace(target)
+
+    def offline(self, target: Path) -> str:  # noqa: ARG002
+        """How to get the set without a connection."""
+        return self.obtain
+
+    def _verify(self, path: Path, found: str) -> None:
+        if found == self.digest or not self.digest:
+            return
+        text = f"the files of {self.name} (digest {self.digest[:12]}), got others (digest {found[:12]}) (in {path})"
+        if self.strict:
+            raise BagDataError(f"Expected {text}; {self.obtain}.")
+        warnings.warn(f"expected {text}: counts and results may differ from the published ones", stacklevel=5)
+
 
 IMAGE_SETS = (
     ImageSet(
         name="breast",
         description="breast tissue (H&E), 58 images of 896x768 in patches; malignant or benign, grouped by microarray",
-        licence="research use",
+        license="research use",
         citation="Gelasca, Byun, Obara, Manjunath: Evaluation and benchmark for biological image segmentation, ICIP "
         "2008",
         bags=58,
@@ -74,7 +114,7 @@ IMAGE_SETS = (
     ImageSet(
         name="colon",
         description="colon tissue (H&E), tiles in patches; adenocarcinoma or benign, grouped by source tile",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         citation="Borkowski, Bui, Thomas, Wilson, DeLand, Mastorides: Lung and colon cancer histopathological image "
         "dataset (LC25000), arXiv:1912.12142",
         bags=1100,
@@ -93,7 +133,7 @@ IMAGE_SETS = (
     ImageSet(
         name="adrenal",
         description="AdrenalMNIST3D: shape masks of adrenal glands, 64x64x64, in slices; mass or normal, with splits",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         citation="Yang, Shi, Wei, Liu, Zhao, Ke, Pfister, Ni: MedMNIST v2, Scientific Data 10, 2023",
         bags=1584,
         positives=350,
@@ -104,13 +144,13 @@ IMAGE_SETS = (
         obtain=f"download {_ZENODO}/adrenalmnist3d_64.npz and put it into MIDAM_DATA",
         places=("adrenalmnist3d_64.npz", "volumes/adrenalmnist3d_64.npz"),
         digest="17721accfe9fb005146a47d33bc54b2f",
-        archive=f"{_ZENODO}/adrenalmnist3d_64.npz",
+        archive=f"{_ZENODO}/adrenalmnist3d_64.npz?download=1",
     ),
     ImageSet(
         name="pdgm",
         description="UCSF-PDGM: MRI of gliomas in axial slices; WHO grade 4 or 2, grouped by patient; "
         "pdgm:T1c names another sequence",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         citation="Calabrese et al.: The UCSF preoperative diffuse glioma MRI dataset, Radiology: AI 4, 2022",
         bags=458,
         positives=403,
@@ -126,7 +166,7 @@ IMAGE_SETS = (
     ImageSet(
         name="oct",
         description="OCT of the retina in slices, as arrays of your own; the paper's set is private",
-        licence="private",
+        license="private",
         citation="Zhu, Wang, Chen, Wu, Sonka, Yang: Provable multi-instance deep AUC maximization with stochastic "
         "pooling, ICML 2023",
         bags=2682,
@@ -142,74 +182,16 @@ IMAGE_SETS = (
 )
 
 
-def find_set(entry: ImageSet, roots: Sequence[Path]) -> Path | None:
-    """Where a set lies in these folders; None if in none."""
-    found = (root / place for root in roots for place in entry.places)
-    return next((place for place in found if place.exists()), None)
-
-
-def how_to_get(entry: ImageSet) -> str:
-    """What to do about a set that is not here."""
-    where = "" if entry.url is None else f" It is described at {entry.url} (licence: {entry.licence})."
-    return f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{where}"
-
-
-def public_fields(entry: ImageSet) -> dict[str, Any]:
-    """Fields of a set by name."""
-    return {field.name: getattr(entry, field.name) for field in fields(entry)}
-
-
-def read_set(entry: ImageSet, name: str, path: Path, options: ImageOptions, *, on_file: OnFile | None = None) -> Bags:
-    """Read a set that lies here, verified as far as its content is known.
-
-    Files of another size or choice are an error, or a warning where several versions of the set are known.
-    """
-    refuse_unused(options, PATCHES if entry.kind == "images" else VOLUMES, what=entry.kind, where=name)
-    part = name.partition(":")[2] or entry.part
-    if path.is_file():
-        _verify(entry, path, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
-    bags = READERS[entry.name](path, part, options, on_file)
-    if path.is_dir() and entry.digest:
-        _verify(entry, path, listing_digest(bags))
-    return bags.replace(source=name)
-
-
 def listing_digest(bags: Bags) -> str:
     """SHA-256 of the names, labels, groups and file sizes of bags of one file each, whatever their order."""
     labels, groups, sources = bags.require_labels(), bags.groups, bags.sources
     lines = [
         f"{bags.ids[i]} {labels[i]} {'' if groups is None else groups[i]} "
-        f"{0 if sources is None else os.stat(sources[i]).st_size}"
+        f"{0 if sources is None else Path(sources[i]).stat().st_size}"
         for i in range(len(bags))
     ]
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def fetch_set(entry: ImageSet, folder: Path, *, url: str | None, timeout: float, progress: Progress | None) -> Path:
-    """Fetch the only file of a set into a folder, verified; errors as of `midam.data.sets.catalog.fetch`."""
-    if entry.archive is None:
-        raise DataNotFoundError(how_to_get(entry))
-    target = folder / Path(entry.archive).name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
-            file = Path(temporary) / target.name
-            download(url or f"{entry.archive}?download=1", file, timeout=timeout, progress=progress)
-            _verify(entry, file, hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest())
-            file.replace(target)
-    except DataNotFoundError as error:
-        raise DataNotFoundError(f"{error} To use {entry.name} offline, {entry.obtain}.") from error
-    except OSError as error:
-        raise DataNotFoundError(
-            f"Expected a cache folder to write to, got {error} (in {folder}); set MIDAM_CACHE to another folder."
-        ) from error
-    return target
-
-
-def _verify(entry: ImageSet, path: Path, found: str) -> None:
-    if found == entry.digest or not entry.digest:
-        return
-    text = f"the files of {entry.name} (digest {entry.digest[:12]}), got others (digest {found[:12]}) (in {path})"
-    if entry.strict:
-        raise BagDataError(f"Expected {text}; {entry.obtain}.")
-    warnings.warn(f"expected {text}: counts and results may differ from the published ones", UserWarning, stacklevel=5)
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

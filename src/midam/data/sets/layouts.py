@@ -19,7 +19,7 @@ from midam.data.sources.reader import OnFile, Request
 from midam.data.sources.table_columns import read_names_table, require_columns
 from midam.errors import BagDataError
 
-Reader = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
+Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
 
 _GRADE = "WHO CNS Grade"
 _GRADES = {"2": 0, "4": 1}
@@ -139,7 +139,7 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
     )
 
 
-READERS: dict[str, Reader] = {
+LAYOUTS: dict[str, Layout] = {
     "breast": read_breast,
     "colon": read_colon,
     "adrenal": read_adrenal,

@@ -1,13 +1,22 @@
 """The sets of feature vectors: digits, MUSK, and the Corel images."""
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from midam.data.bags import Bags
+from midam.data.sets.canonical import canonical
+from midam.data.sets.digits import digit_bags
+from midam.data.sets.download import parse_archive
+from midam.data.sources.imageoptions import ImageOptions, refuse_unused
+from midam.data.sources.npz import read_npz, write_npz
+from midam.data.sources.reader import OnFile
 
 _UCI = "https://archive.ics.uci.edu/static/public"
 _ANDREWS = "http://www.cs.columbia.edu/~andrews/mil/data/MIL-Data-2002-Musk-Corel-Trec9.tgz"
 
 
 @dataclass(frozen=True)
-class Entry:
+class TabularSet:
     """A set of feature vectors, and its numbers.
 
     `url` is a public archive (None: no download is needed), in which the regular expression `member` finds the table,
@@ -17,7 +26,7 @@ class Entry:
 
     name: str
     description: str
-    licence: str
+    license: str
     citation: str
     bags: int
     positives: int
@@ -28,13 +37,46 @@ class Entry:
     form: str
     digest: str
     reached: bool
+    part: None = None
+
+    @property
+    def archive(self) -> str | None:
+        """Where it is fetched from."""
+        return self.url
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Files under ``$MIDAM_DATA`` or the cache where it is looked for."""
+        return (f"tabular/{self.name}.npz", f"{self.name}.npz")
+
+    @property
+    def file(self) -> str:
+        """What it is called in the cache."""
+        return f"{self.name}.npz"
+
+    def read(self, name: str, path: Path | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
+        """Read the set where it lies, or draw it; verified."""
+        refuse_unused(options, (), what="features", where=name)
+        return digit_bags() if path is None else canonical(read_npz(path), name=name, digest=self.digest)
+
+    def keep(self, archive: Path, target: Path) -> None:
+        """Put what was fetched into the cache, verified."""
+        bags = parse_archive(archive, member=self.member, form=self.form, features=self.features)
+        write_npz(canonical(bags, name=self.name, digest=self.digest), target)
+
+    def offline(self, target: Path) -> str:
+        """How to get the set without a connection."""
+        return (
+            f"set MIDAM_DATA to a folder that holds {self.file} or tabular/{self.file} (keys X, bag, y), or put the "
+            f"file at {target}"
+        )
 
 
-def _musk(version: int, bags: int, positives: int, instances: int, digest: str) -> Entry:
-    return Entry(
+def _musk(version: int, bags: int, positives: int, instances: int, digest: str) -> TabularSet:
+    return TabularSet(
         name=f"musk{version}",
         description=f"MUSK version {version}: molecules (bags) by their shapes (instances); musk or not",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         citation="Dietterich, Lathrop, Lozano-Perez: Solving the multiple instance problem, Artif. Intell. 89, 1997",
         bags=bags,
         positives=positives,
@@ -48,11 +90,11 @@ def _musk(version: int, bags: int, positives: int, instances: int, digest: str) 
     )
 
 
-def _corel(name: str, instances: int, digest: str) -> Entry:
-    return Entry(
+def _corel(name: str, instances: int, digest: str) -> TabularSet:
+    return TabularSet(
         name=name,
         description=f"Corel images (bags) by their regions (instances): {name} or another animal",
-        licence="research use",
+        license="research use",
         citation="Andrews, Tsochantaridis, Hofmann: Support vector machines for multiple-instance learning, NIPS 2002",
         bags=200,
         positives=100,
@@ -66,11 +108,11 @@ def _corel(name: str, instances: int, digest: str) -> Entry:
     )
 
 
-CLASSICAL = (
-    Entry(
+TABULAR_SETS = (
+    TabularSet(
         name="digits",
         description="bags of 5 to 15 real handwritten digits (8x8); positive when 1 to 3 of them are nines",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         citation="Alpaydin, Kaynak: Optical recognition of handwritten digits, UCI 1998",
         bags=360,
         positives=180,

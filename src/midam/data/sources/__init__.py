@@ -1,4 +1,4 @@
-"""Reading of bags: by catalogue name, from a store, a file, a manifest or a folder of files."""
+"""Reading of bags: by catalog name, from a store, a file, a manifest or a folder of files."""
 
 import warnings
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ def read_bags(
     reader: str | None = None,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Read bags from the catalogue, a store, a file, a manifest or a folder of files.
+    """Read bags from the catalog, a store, a file, a manifest or a folder of files.
 
     Parameters
     ----------
     path_or_name : str or Path
-        A catalogue name (`midam.data.sets.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
+        A catalog name (`midam.data.sets.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
         file for each bag, of features or an image, slide or volume (`midam.data.sources.folder`); a manifest, which is
         a ``.csv`` or ``.tsv`` file with a column ``path`` (`midam.data.sources.manifest`); or an ``.npz``, ``.csv``,
         ``.tsv`` or ``.parquet`` file of instances.
@@ -141,7 +141,7 @@ def _unknown(request: Request) -> DataNotFoundError:
     suffixes = [suffix for reader in bag_readers() for suffix in reader.suffixes]
     known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     return DataNotFoundError(
-        f"Expected a catalogue name, a store, a folder of features, or a file ({', '.join(dict.fromkeys(suffixes))}), "
+        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(dict.fromkeys(suffixes))}), "
         f"got {str(request.source)!r}; {nearest(str(request.source), known, count=3)}"
     )
 

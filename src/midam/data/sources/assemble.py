@@ -27,13 +27,7 @@ def assemble(
     reader: str | None = None,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Bags over files; bag, label, group and split of each file are given, and agree within a bag.
-
-    Raises
-    ------
-    BagDataError
-        If they do not agree, or a file cannot be used.
-    """
+    """Bags over files; bag, label, group and split of each file are given, and agree within a bag."""
     names = np.asarray(bags, dtype=np.str_)
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[codes]  # bags in the order of their first files
@@ -59,7 +53,6 @@ def assemble(
     ends = np.append(opens[1:], len(paths))
     return Bags(
         FileRows(files),
-        starts=files.offsets[opens],
         sizes=files.offsets[ends] - files.offsets[opens],
         ids=names[order][opens],
         labels=own_labels,

@@ -1,4 +1,4 @@
-"""A set of the catalogue as input, by its name."""
+"""A set of the catalog as input, by its name."""
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
@@ -6,13 +6,13 @@ from midam.data.sources.reader import SPLITS, BagReader, Request
 
 
 class CatalogReader(BagReader):
-    """A name of the catalogue."""
+    """A name of the catalog."""
 
-    what = "a set of the catalogue, which is no table"
+    what = "a set of the catalog, which is no table"
     parameters = (*SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
-        """Whether it is a name of the catalogue."""
+        """Whether it is a name of the catalog."""
         return catalog.is_name(str(request.source))
 
     def read(self, request: Request) -> Bags:

@@ -89,13 +89,7 @@ class NameIndex:
                 level.setdefault(key, []).append(position)
 
     def find(self, name: str) -> int | None:
-        """Position of the file of that name; None where there is none.
-
-        Raises
-        ------
-        BagDataError
-            If several files go by that name, and none of them exactly.
-        """
+        """Position of the file of that name; None where there is none. Several that are not exact are refused."""
         found = self._candidates(name)
         if len(found) > 1:
             raise BagDataError(

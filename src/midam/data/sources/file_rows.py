@@ -3,6 +3,7 @@
 import os
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
-from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, open_file, probe_files
 from midam.data.sources.reader import OnFile
@@ -22,8 +23,32 @@ _HANDLES = 64  # files open at a time, far below what a process may hold
 _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
 
 
-class FileSet:
-    """Files of instances, opened when they are read; `offsets` are the rows before each, and in all.
+class Parts(ABC):
+    """What instances stand in, one part after the other: files, or the items of a data set.
+
+    `names` are what messages call the parts, `facts` what each holds, and `offsets` the rows before each, and in all.
+    A subclass says which files they are, if they are, and what else the rows depend on (`plan`).
+    """
+
+    def __init__(self, names: Sequence[object], facts: Sequence[FileFacts]) -> None:
+        self.names = list(names)
+        self.facts = list(facts)
+        self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
+
+    paths: Sequence[Path] = ()
+    plan: str = ""
+
+    @abstractmethod
+    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows of the column "features" or "coords" of one part; ascending and distinct."""
+
+    def close(self) -> None:
+        """Let go of what is open; a later read opens it again."""
+        return
+
+
+class FileSet(Parts):
+    """Files of instances, opened when they are read.
 
     A bounded number of files is open, the least recently used is closed first. Another process opens them anew: a
     copy carries paths, and a forked process lets go of what it inherited.
@@ -36,11 +61,11 @@ class FileSet:
         options: ImageOptions = DEFAULTS,
         reader: str | None = None,
     ) -> None:
+        super().__init__(paths, facts)
         self.paths = list(paths)
-        self.facts = list(facts)
         self.options = options
         self.reader = reader
-        self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
+        self.plan = repr((options, reader))
         self._forget()
 
     @classmethod
@@ -63,27 +88,15 @@ class FileSet:
         return len(self._open) if self._process == os.getpid() else 0
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows of the column "features" or "coords" of one file.
-
-        Raises
-        ------
-        BagDataError
-            If the file has become unreadable.
-        """
+        """Read rows of one file; one that has become unreadable is refused."""
         if self._process != os.getpid():
             self._leave_inherited()
-        try:
+        with sound(f"readable {column}", self.paths[number], OSError, RuntimeError, ValueError):
             with self._lock:
                 opened = self._opened(number)
                 if opened.serial:
                     return np.asarray(getattr(opened, column)[index])
             return np.asarray(getattr(opened, column)[index])
-        except (OSError, RuntimeError, ValueError) as error:
-            if isinstance(error, BagDataError):
-                raise
-            raise BagDataError(
-                f"Expected readable {column}, got: {error} (in {self.paths[number]}); copy or write the file anew."
-            ) from error
 
     def close(self) -> None:
         """Close all files; a later read opens them again."""
@@ -142,7 +155,7 @@ def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 
 
 class FileRows(Rows):
-    """Instances, or their coordinates, of many files, as one array of rows.
+    """Instances, or their coordinates, of many files (or other `Parts`), as one array of rows.
 
     A file that has become unreadable, and features that are NaN or infinite, are refused when they are read.
 
@@ -157,7 +170,7 @@ class FileRows(Rows):
     array([98., 97.], dtype=float32)
     """
 
-    def __init__(self, files: FileSet, column: Literal["features", "coords"] = "features") -> None:
+    def __init__(self, files: Parts, column: Literal["features", "coords"] = "features") -> None:
         self.files = files
         self.column = column
         first, total = files.facts[0], int(files.offsets[-1])
@@ -177,7 +190,7 @@ class FileRows(Rows):
     @property
     def plan(self) -> str:
         """The column, and how the files are read."""
-        return repr((self.column, self.files.options, self.files.reader))
+        return f"{self.column} {self.files.plan}"
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""
@@ -199,7 +212,7 @@ class FileRows(Rows):
             begin, end = int(bounds[number]), int(bounds[number + 1])
             index = index_of(begin, end, int(self.files.offsets[number]))
             part = self.files.read(number, self.column, index)
-            self._check(part, index, end - begin, self.files.paths[number])
+            self._check(part, index, end - begin, self.files.names[number])
             found[begin:end] = part
         return found
 
@@ -210,15 +223,15 @@ class FileRows(Rows):
     def __reduce__(self) -> tuple[Any, ...]:
         return FileRows, (self.files, self.column)
 
-    def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, path: Path) -> None:
+    def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, name: object) -> None:
         if len(part) != count:
-            raise BagDataError(f"Expected {count} rows, got {len(part)} (in {path}); the file has changed, begin anew.")
+            raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, begin anew.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
         good = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
         if not good.all():
             row = int(np.argmin(good)) + index.start if isinstance(index, slice) else int(index[np.argmin(good)])
             raise BagDataError(
-                f"Expected finite numbers, got NaN or infinity in row {row} (in {path}); extract the file anew, or "
+                f"Expected finite numbers, got NaN or infinity in row {row} (in {name}); extract the file anew, or "
                 "leave it out."
             )

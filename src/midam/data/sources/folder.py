@@ -43,12 +43,7 @@ class FolderReader(BagReader):
         if request.labels is None:
             warn_of_left_alone(folder, paths)
             return assemble(
-                paths,
-                names,
-                options=request.images,
-                source=str(folder),
-                reader=request.reader,
-                on_file=request.on_file,
+                paths, names, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
             )
         said = read_labels(request, names, {file_suffix(path) for path in paths})
         paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]

@@ -50,127 +50,114 @@ class TableReader(BagReader):
         label = label if has_labels(table.frame, request) else None
         named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
         require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], str(path))
-        codes, ids = table.bags(bag)
-        labels = None if label is None else table.labels(label, codes, ids)
+        table.find_bags(bag)
+        labels = None if label is None else table.labels(label)
         special = {bag, group, split, request.label_column, *coords, *ignored}
         features = [str(name) for name in table.frame.columns if name not in special]
         if not features:
             raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
-        instances = table.numbers(features, codes, ids)
-        table.warn_of_patients(features, codes)
+        instances = table.numbers(features)
+        table.warn_of_patients(features)
         return Bags.from_arrays(
             instances,
-            codes,
+            table.codes,
             labels,
-            ids=ids,
-            groups=None if group is None else table.constant(group, codes, ids),
-            splits=None if split is None else table.splits(split, codes, ids),
-            coords=table.numbers(coords, codes, ids) if coords else None,
+            ids=table.ids,
+            groups=None if group is None else table.constant(group),
+            splits=None if split is None else table.splits(split),
+            coords=table.numbers(coords) if coords else None,
             feature_names=features,
             source=str(path),
         )
 
 
 class _Table:
-    """A data frame that knows its file; its index counts the lines from ``offset``."""
+    """A data frame that knows its file, and the bag of each row; its index counts the lines from ``offset``."""
+
+    codes: NDArray[np.int64]
+    ids: NDArray[np.str_]
 
     def __init__(self, path: Path, frame: "pd.DataFrame") -> None:
         self.path = path
         self.frame = frame
         self._unit, self._offset = ("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2)
 
-    def line(self, row: int) -> str:
-        """Name a row as the file counts it, from 1."""
-        return f"{self._unit} {int(self.frame.index[row]) + self._offset}"
+    def place(self, row: int, column: str) -> str:
+        """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
+        line = f"{self._unit} {int(self.frame.index[row]) + self._offset}"
+        return f"in {self.path}, {line}, column {column}, bag {self.ids[self.codes[row]]}"
 
-    def bags(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
-        """Bag number of each row, and the names of the bags."""
+    def find_bags(self, column: str) -> None:
+        """Number the bags by the column that names them."""
+        import pandas as pd  # noqa: PLC0415
+
         if len(self.frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {self.path}); add the instances.")
         missing = np.flatnonzero(self.frame[column].isna())
+        codes, names = pd.factorize(self.frame[column].astype(str))
+        self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         if len(missing):
             raise BagDataError(
-                f"Expected a bag in each row, got none (in {self.path}, {self.line(missing[0])}, column {column}); "
-                "name the bag."
+                f"Expected a bag in each row, got none ({self.place(int(missing[0]), column)}); name the bag."
             )
-        import pandas as pd  # noqa: PLC0415
 
-        codes, names = pd.factorize(self.frame[column].astype(str))
-        return codes.astype(np.int64), np.asarray(names, dtype=np.str_)
-
-    def constant(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+    def constant(self, column: str) -> NDArray[Any]:
         """Value of each bag in a column that is constant in a bag."""
         values = self.frame[column]
-        first = np.unique(codes, return_index=True)[1]
-        own = values.iloc[first[codes]]
+        first = np.unique(self.codes, return_index=True)[1]
+        own = values.iloc[first[self.codes]]
         differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
         rows = np.flatnonzero(differs)
         if len(rows):
             row = int(rows[0])
             raise BagDataError(
                 f"Expected one {column} in a bag, got {own.iloc[row]} and {values.iloc[row]} "
-                f"(in {self.path}, {self.line(row)}, bag {ids[codes[row]]}); correct the column {column}."
+                f"({self.place(row, column)}); correct the column {column}."
             )
         return np.asarray(values.iloc[first])
 
-    def labels(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+    def labels(self, column: str) -> NDArray[Any]:
         """Label of each bag as a number; NaN where it is missing."""
         import pandas as pd  # noqa: PLC0415
 
-        values = self.frame[column]
-        numbers = pd.to_numeric(values, errors="coerce")
-        rows = np.flatnonzero(numbers.isna() & ~values.isna())
-        if len(rows):
-            row = int(rows[0])
-            raise BagDataError(
-                f"Expected labels 0 or 1, got {str(values.iloc[row])!r} (in {self.path}, {self.line(row)}, column "
-                f"{column}, bag {ids[codes[row]]}); recode the labels."
-            )
+        numbers = pd.to_numeric(self.frame[column], errors="coerce")
+        self._refuse(numbers.isna() & ~self.frame[column].isna(), column, "labels 0 or 1", "recode the labels")
         self.frame[column] = numbers
-        return self.constant(column, codes, ids)
+        return self.constant(column)
 
-    def splits(self, column: str, codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[np.str_]:
+    def splits(self, column: str) -> NDArray[np.str_]:
         """Split of each bag under its canonical name."""
         names = self.frame[column].astype(str).str.strip().str.lower().map(SPLIT_NAMES)
-        unknown = np.flatnonzero(names.isna())
-        if len(unknown):
-            row = int(unknown[0])
-            raise BagDataError(
-                f"Expected a split of train, val, test, got {str(self.frame[column].iloc[row])!r} (in {self.path}, "
-                f"{self.line(row)}, column {column}, bag {ids[codes[row]]}); rename the split."
-            )
+        self._refuse(names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
-        return str_array(self.constant(column, codes, ids))
+        return str_array(self.constant(column))
 
-    def numbers(self, columns: list[str], codes: NDArray[np.int64], ids: NDArray[np.str_]) -> NDArray[Any]:
+    def numbers(self, columns: list[str]) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite."""
         import pandas as pd  # noqa: PLC0415
 
         for column in columns:
             values = self.frame[column]
             if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
-                row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
+                wrong = pd.to_numeric(values.astype(str), errors="coerce").isna()
                 other = f"name it with {given(group_column=column)}" if _of_patients(column) else "correct it"
-                raise BagDataError(
-                    f"Expected numbers in column {column}, got {str(values.iloc[row])!r} (in {self.path}, "
-                    f"{self.line(row)}, bag {ids[codes[row]]}); {other}, or leave the column out with "
-                    f"{given(ignore_columns=[column])}."
-                )
+                leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
+                self._refuse(wrong if wrong.any() else ~wrong, column, f"numbers in column {column}", leave)
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
         array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             row, place = int(bad[0, 0]), int(bad[0, 1])
             raise BagDataError(
-                f"Expected finite numbers, got {array[row, place]} (in {self.path}, {self.line(row)}, column "
-                f"{columns[place]}, bag {ids[codes[row]]}); drop or impute it."
+                f"Expected finite numbers, got {array[row, place]} ({self.place(row, columns[place])}); drop or impute "
+                "it."
             )
         return array
 
-    def warn_of_patients(self, features: Sequence[str], codes: NDArray[np.int64]) -> None:
+    def warn_of_patients(self, features: Sequence[str]) -> None:
         """Say that a column which bears the name of patients, and is constant in each bag, is taken for a feature."""
         for column in features:
-            if _of_patients(column) and (self.frame[column].groupby(codes).nunique() <= 1).all():
+            if _of_patients(column) and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
                 warnings.warn(
                     f"column {column} is read as a feature (in {self.path}): if it names patients, give "
                     f"{given(group_column=column)}, so that no patient is in two splits, or leave it out with "
@@ -178,6 +165,13 @@ class _Table:
                     UserWarning,
                     stacklevel=5,
                 )
+
+    def _refuse(self, wrong: "pd.Series[bool]", column: str, expected: str, advice: str) -> None:
+        """Refuse a column that is wrong somewhere; the message names the first such row."""
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            got = str(self.frame[column].iloc[int(rows[0])])
+            raise BagDataError(f"Expected {expected}, got {got!r} ({self.place(int(rows[0]), column)}); {advice}.")
 
 
 def _of_patients(column: str) -> bool:

@@ -67,46 +67,46 @@ def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = 
     """
     opened = open_file(path, options, reader=reader)
     try:
-        features, coords = opened.features, opened.coords
-        if len(features.shape) < 2 or features.dtype.kind not in "biuf":
-            raise BagDataError(
-                f"Expected features [n, D] of real numbers, got {features.dtype} {list(features.shape)} (in {path}); "
-                "write one row for each instance."
-            )
-        if 0 in features.shape:
-            raise BagDataError(
-                f"Expected at least one instance and one feature, got shape {list(features.shape)} (in {path}); "
-                "remove the file or fill it."
-            )
-        if coords is not None and (
-            len(coords.shape) != 2 or coords.shape[0] != features.shape[0] or coords.dtype.kind not in "iuf"
-        ):
-            raise BagDataError(
-                f"Expected coordinates [{features.shape[0]}, 2], one row for each instance, got {coords.dtype} "
-                f"{list(coords.shape)} (in {path}); extract the slide anew."
-            )
-        if opened.cut == "patches":
-            features[features.shape[0] - 1 :]  # a copy of a slide that broke off lacks its end
-        return FileFacts(
-            rows=features.shape[0],
-            instance_shape=features.shape[1:],
-            dtype=features.dtype.newbyteorder("="),
-            coords_width=None if coords is None else coords.shape[1],
-            coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
-            attributes=opened.attributes,
-            cut=opened.cut,
-            places=None if coords is None or not opened.cut else coords[:],
-        )
+        return facts_of(opened, where=str(path))
     finally:
         opened.close()
 
 
+def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
+    """What an open file holds; one without instances, or with coordinates of another length, is refused."""
+    features, coords = opened.features, opened.coords
+    if len(features.shape) < 2 or features.dtype.kind not in "biuf":
+        raise BagDataError(
+            f"Expected features [n, D] of real numbers, got {features.dtype} {list(features.shape)} (in {where}); "
+            "write one row for each instance."
+        )
+    n = features.shape[0]
+    if 0 in features.shape:
+        raise BagDataError(
+            f"Expected at least one instance and one feature, got shape {list(features.shape)} (in {where}); remove "
+            "the file or fill it."
+        )
+    if coords is not None and (len(coords.shape) != 2 or coords.shape[0] != n or coords.dtype.kind not in "iuf"):
+        raise BagDataError(
+            f"Expected coordinates [{n}, 2], one row for each instance, got {coords.dtype} {list(coords.shape)} (in "
+            f"{where}); extract the slide anew."
+        )
+    if opened.cut == "patches":
+        features[n - 1 :]  # a copy of a slide that broke off lacks its end
+    return FileFacts(
+        rows=n,
+        instance_shape=features.shape[1:],
+        dtype=features.dtype.newbyteorder("="),
+        coords_width=None if coords is None else coords.shape[1],
+        coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
+        attributes=opened.attributes,
+        cut=opened.cut,
+        places=None if coords is None or not opened.cut else coords[:],
+    )
+
+
 def probe_files(
-    paths: Sequence[Path],
-    options: ImageOptions = DEFAULTS,
-    *,
-    reader: str | None = None,
-    on_file: OnFile | None = None,
+    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances."""
     facts: list[FileFacts] = []
@@ -138,6 +138,14 @@ def probe_files(
 
 def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     _refuse_mixed(paths, facts)
+    check_like(paths, facts)
+    scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
+    if len(scales) > 1 and facts[0].cut == "patches":
+        _warn_of_scales(facts)
+
+
+def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
+    """Refuse instances of several shapes or types, and coordinates that only some have."""
     kinds: tuple[tuple[str, list[Any], str], ...] = (
         ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts[0])),
         ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
@@ -148,13 +156,10 @@ def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
-            named = first_names([str(paths[place]) for place in other], limit=_LISTED)
+            named = first_names([str(names[place]) for place in other], limit=_LISTED)
             raise BagDataError(
-                f"Expected {what} {values[first]} as in {paths[first]}, got {values[other[0]]} (in {named}); {advice}."
+                f"Expected {what} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
-    scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
-    if len(scales) > 1 and facts[0].cut == "patches":
-        _warn_of_scales(facts)
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:

@@ -61,14 +61,8 @@ SPLITS = ("split_file", "fold", "missing")
 class Reader(ABC):
     """A kind of input, or a format of files.
 
-    Attributes
-    ----------
-    what : str
-        What messages call it, such as "a table of instances".
-    suffixes : tuple of str
-        Of the files that it takes, in lower case.
-    parameters : tuple of str
-        Parameters that apply to it.
+    `what` is what messages call it, such as "a table of instances"; `suffixes` are those of the files that it takes, in
+    lower case; `parameters` are the names of those that apply to it.
     """
 
     what: ClassVar[str]
@@ -85,24 +79,14 @@ class BagReader(Reader):
 
     @abstractmethod
     def read(self, request: Request) -> Bags:
-        """Read the bags.
-
-        Raises
-        ------
-        BagDataError
-            If the data cannot be used; the message names file, column and bag.
-        """
+        """Read the bags; a `BagDataError` names file, column and bag at fault."""
 
 
 class FileReader(Reader):
     """A format of one bag's file: it says what it takes, which parameters of `ImageOptions` apply, and opens files.
 
-    Attributes
-    ----------
-    family : str
-        Readers of one family may share a folder; by default each is its own.
-    maybe_table : bool
-        Whether such a file beside others is a table of labels or splits rather than a bag.
+    Readers of one `family` may share a folder; by default each is its own. `maybe_table` says that such a file beside
+    others is a table of labels or splits rather than a bag.
     """
 
     family: ClassVar[str] = ""
@@ -114,21 +98,10 @@ class FileReader(Reader):
 
     @abstractmethod
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Open a file.
+        """Open a file, or a folder that is one; what cannot be used is refused with a `BagDataError`.
 
-        Parameters
-        ----------
-        path : Path
-            The file, or a folder that is one.
-        options : ImageOptions
-            How images, slides and volumes are cut.
-        places : array of int64 [n, C], optional
-            The places that an earlier opening found, so that tissue and empty slices are not looked for again.
-
-        Raises
-        ------
-        BagDataError
-            If the file cannot be used.
+        `places` [n, C] are those that an earlier opening found, so that tissue and empty slices are not looked for
+        again.
         """
 
     @property
@@ -162,13 +135,7 @@ def file_readers(only: str | None = None) -> list[FileReader]:
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
-    """The reader of a file.
-
-    Raises
-    ------
-    BagDataError
-        If none takes it.
-    """
+    """The reader of a file; a file that none takes is refused."""
     known = file_readers(only)
     for reader in reversed(known):
         if reader.takes(path):

@@ -161,12 +161,7 @@ def _name_column(
 
 
 def _spread(
-    pairs: list[tuple[str, str]],
-    named: NameIndex,
-    *,
-    skip_missing: bool,
-    where: str,
-    source: str,
+    pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str, source: str
 ) -> dict[str, str]:
     """Split of each bag or patient from the splits of names."""
     splits: dict[str, str] = {}

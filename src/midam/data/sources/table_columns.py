@@ -98,12 +98,7 @@ def find_file_column(
 ) -> str:
     """Column that names the files: the one that was given, one with a usual name, or the one with the most names.
 
-    Raises
-    ------
-    BagDataError
-        If there is none.
-    ConfigError
-        If another column names as many files, in other rows.
+    A table without one is refused, and so is another column that names as many files, in other rows.
     """
     if named is not None:
         require_columns(frame, [("bag_column", named)], where)

@@ -45,13 +45,7 @@ class ImportProgress:
 
 
 class RowFiles:
-    """Files of rows in a folder, allocated as a whole and written from several threads.
-
-    Raises
-    ------
-    OSError
-        If there is no room for them; naming the file.
-    """
+    """Files of rows in a folder, allocated as a whole and written from several threads; errors name the file."""
 
     def __init__(self, folder: Path, facts: Sequence[RowFacts]) -> None:
         self.paths = [folder / fact.file for fact in facts]

@@ -65,13 +65,7 @@ class Description:
 
 
 def read_description(folder: Path) -> Description:
-    """Read ``store.json``, and check that it is whole.
-
-    Raises
-    ------
-    BagDataError
-        If the folder is no store, the store is of a newer version, or the file was changed.
-    """
+    """Read ``store.json``; a folder that is no store, another version, and a file that was changed are refused."""
     path = folder / DESCRIPTION
     content = read_json(path)
     if content is None:
@@ -124,13 +118,7 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
 
 
 def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table, checked against its digest.
-
-    Raises
-    ------
-    BagDataError
-        If the file is missing or another than was written.
-    """
+    """Columns of the bag table, checked against its digest."""
     path = folder / str(facts["file"])
     content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != facts["sha256"]:

@@ -33,13 +33,7 @@ class DamagedBag:
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether a folder is a store, of any version: one with a whole ``store.json``.
-
-    Examples
-    --------
-    >>> is_store(".")
-    False
-    """
+    """Whether a folder is a store, of any version: one with a whole ``store.json``."""
     return read_json(Path(path) / DESCRIPTION) is not None
 
 
@@ -127,24 +121,9 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     instances = _rows(path, facts.instances, reads)
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
     table = read_table(path, facts.table)
-    sizes = table["sizes"].astype(np.int64)
-    bags = Bags(
-        instances,
-        starts=np.cumsum(sizes) - sizes,
-        sizes=sizes,
-        ids=table["ids"],
-        labels=None if "labels" not in table else table["labels"].astype(np.int64),
-        groups=table.get("groups"),
-        splits=table.get("splits"),
-        coords=coords,
-        digests=table["digests"],
-        feature_names=facts.feature_names,
-        sources=table.get("sources"),
-        attributes=table.get("attributes"),
-        cut=facts.cut,
-        source=str(path),
-    )
-    return bags, table.get("coords_digests")
+    digests = table.pop("coords_digests", None)
+    bags = Bags(instances, coords=coords, feature_names=facts.feature_names, cut=facts.cut, source=str(path), **table)
+    return bags, digests
 
 
 def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:

@@ -32,7 +32,7 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
-    """Write bags into a store: a folder that `midam.data.store.open_store` opens at once, whatever its size.
+    """Write bags into a store: a folder that `midam.data.open_store` opens at once, whatever its size; returns `out`.
 
     Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, with a journal of the bags that
     are on the disk; the folder takes its name when it is complete. After a stop or a kill the same call goes on, and
@@ -50,11 +50,6 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     on_bag : callable, optional
         Called with the position of each bag that is written, those of an earlier call first.
 
-    Returns
-    -------
-    Path
-        `out`.
-
     Raises
     ------
     BagDataError
@@ -67,7 +62,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     Examples
     --------
     >>> import tempfile
-    >>> from midam.data.store import open_store
+    >>> from midam.data import open_store
     >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]], labels=[0, 1])
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     Bags(2 bags, 1 positive, 3 instances (1,))
@@ -103,13 +98,7 @@ def _is_taken(place: str | Path) -> bool:
 
 
 def require_free(place: str | Path) -> None:
-    """Refuse a place that is taken, before any data is read.
-
-    Raises
-    ------
-    StoreError
-        If something stands there.
-    """
+    """Refuse a place that is taken, before any data is read, with a `StoreError`."""
     if _is_taken(place):
         raise StoreError(
             f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
@@ -136,12 +125,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
-    table = {
-        "file": TABLE,
-        "count": len(bags),
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    table = {"file": TABLE, "count": len(bags), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)

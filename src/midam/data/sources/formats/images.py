@@ -58,13 +58,7 @@ class ImageReader(FileReader):
 
 
 def read_pixels(path: Path) -> NDArray[Any]:
-    """Decode an image [C, H, W], as of `ImageReader`.
-
-    Raises
-    ------
-    BagDataError
-        If the image is damaged, too large, or of 16 bits a color.
-    """
+    """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
     from PIL import Image, ImageOps  # noqa: PLC0415
 
     with _open(path) as opened:

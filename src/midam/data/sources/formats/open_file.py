@@ -43,10 +43,8 @@ class OpenFile:
 
     Attributes
     ----------
-    features : Column
-        Instances [n, ...].
-    coords : Column or None
-        Their places [n, C].
+    features, coords : Column
+        Instances [n, ...], and their places [n, C] or None.
     cut : {"", "patches", "slices", "volume"}
         What an image, slide or volume was cut into; empty where the file holds the instances themselves.
     attributes : dict
@@ -72,16 +70,7 @@ class OpenFile:
 
 
 class Lazy(Generic[T]):
-    """A value that is made when it is first asked for, once, whichever thread asks.
-
-    If `make` raises, the next call tries anew.
-
-    Examples
-    --------
-    >>> value = Lazy(lambda: [1, 2])
-    >>> value() is value()
-    True
-    """
+    """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried anew."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

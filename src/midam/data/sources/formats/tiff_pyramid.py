@@ -30,13 +30,7 @@ class TiffFacts(NamedTuple):
 
 
 def tiff_facts(path: Path) -> TiffFacts:
-    """Read the header of a TIFF.
-
-    Raises
-    ------
-    BagDataError
-        If it is damaged, or an OME-TIFF of anything but red, green and blue.
-    """
+    """Read the header of a TIFF; a damaged one, and an OME-TIFF of anything but red, green and blue, are refused."""
     file, tifffile = _opened(path)
     with file:
         try:

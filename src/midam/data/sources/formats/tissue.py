@@ -79,22 +79,9 @@ def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDAr
 
 
 def on_tissue(
-    places: Places,
-    pixels: NDArray[np.uint8],
-    *,
-    side: float,
-    share: float,
-    zoom: float = 1.0,
-    what: str,
-    path: Path,
+    places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, what: str, path: Path
 ) -> Places:
-    """Squares that are tissue to this share at least; `zoom` leads from their pixels to those that are looked at.
-
-    Raises
-    ------
-    BagDataError
-        If there is none.
-    """
+    """Squares that are tissue to this share at least; `zoom` leads from their pixels to those that are looked at."""
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
         raise BagDataError(
