@@ -39,8 +39,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
+from midam.settings import Settings
 from midam.train.build import MethodParts, build_method, build_optimizer
-from midam.train.config import FitConfig
 from midam.train.step import train_step
 from midam.train.training_scorer import training_scorer
 from peers import load_libauc
@@ -49,7 +49,7 @@ STEPS_PER_EPOCH = 8
 WARM_UP = 5
 
 Step = Callable[[], object]
-Parts = tuple[FitConfig, MethodParts, torch.optim.Optimizer]
+Parts = tuple[Settings, MethodParts, torch.optim.Optimizer]
 
 
 class Case(NamedTuple):
@@ -106,7 +106,7 @@ class Bench:
         return Bags(rows, starts=starts, sizes=sizes, labels=np.arange(count) % 2, source="the benchmark")
 
     def _method(self, mode: Mode, *, estimator: str = "vrsp") -> Parts:
-        config = FitConfig(
+        config = Settings(
             encoder="resnet20",
             estimator=estimator,
             compile=mode.compile,

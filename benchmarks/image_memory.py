@@ -38,8 +38,8 @@ from midam.data.sampling import BagSampler
 from midam.data.sets import catalog
 from midam.files import write_text
 from midam.functional.objectives import class_weights
+from midam.settings import Settings
 from midam.train.build import MethodParts, build_method
-from midam.train.config import FitConfig
 from midam.train.standardize import fit_standardizers
 
 PAGE = RESULTS / "image-memory.md"
@@ -57,7 +57,7 @@ def load(cap: int | None) -> Bags:
 
 
 def method_of(estimator: str, chunk: int, bags: Bags) -> MethodParts:
-    config = FitConfig(
+    config = Settings(
         encoder="resnet20", estimator=estimator, members=1, chunk_size=chunk, num_instances=DRAWN, accelerator="cpu"
     )
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))

@@ -56,7 +56,7 @@ from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName, RowFile
 from midam.data.store import open_store, write_store
 from midam.report.figures import add_legend, new_figure
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.drawing import COLORS, MARKERS, save_figure
 
@@ -129,7 +129,7 @@ def train_waits(folder: Path, shape: Shape, *, epochs: int) -> list[dict[str, An
     write_store(Bags(memory, starts=which * shape.rows, sizes=np.full(shape.bags, shape.rows), labels=which), place)
     rows = []
     for hidden, cache, workers in itertools.product(((), (128,)), CACHES, (None, 0)):
-        config = FitConfig(
+        config = Settings(
             num_instances=DRAWN, members=1, epochs=epochs, hidden=list(hidden), workers=workers, accelerator="cpu"
         )
         train = open_store(place)

@@ -39,7 +39,7 @@ from benchmarks.large_bags_training import METHODS, POOLINGS, QUICK, Plan, run_r
 from benchmarks.shared import RESULTS, AnonymousPeak, measured_on
 
 from midam.report.figures import add_legend, new_figure
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 
 PAGE = RESULTS / "large-bags.md"
@@ -142,7 +142,7 @@ def page(rows: list[dict[str, Any]], plan: Plan, peak_mib: float, command: str) 
             "got: other work on the machine lowers them.",
             f"- {plan.counts.train} training and {plan.counts.test} test bags, half of them positive; "
             f"{plan.repeats} repeats, seeds 0 to {plan.repeats - 1}, paired. Learning rate "
-            f"{FitConfig().for_instances((1,)).lr:g}; gamma0 of vrsp: {FitConfig().state_rate:g}.",
+            f"{Settings().resolve((1,)).training.lr:g}; gamma0 of vrsp: {Settings().method.state_rate:g}.",
             "- ±: half of the 95% t interval over the repeats. They share the collection of digits.",
             "",
             *tables,

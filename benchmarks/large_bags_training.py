@@ -18,7 +18,7 @@ from midam.data.on_disk import Rows
 from midam.data.store import open_store, write_store
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.step import train_step
 from midam.train.training import build_training
 from midam.train.warm_start import warm_start
@@ -87,11 +87,11 @@ def make_store(folder: Path, plan: Plan, repeat: int) -> Bags:
 class TimedTraining:
     """A training that is stopped and continued by the clock."""
 
-    def __init__(self, config: FitConfig, train: Bags) -> None:
+    def __init__(self, config: Settings, train: Bags) -> None:
         self.config = config
         self.member = build_training(config, train)
         self._reader = InstanceReader(train)
-        self._chunk_size = config.chunk_of(train.instance_shape)
+        self._chunk_size = config.run.chunk_size
         self._batches = self._endless()
         self.steps = 0
         self.seconds = 0.0
@@ -102,7 +102,7 @@ class TimedTraining:
         member = self.member
         member.model.train()
         wall, cpu = time.perf_counter() - self.seconds, time.process_time() - self.cpu_s
-        if not self.seconds and self.config.state_start == "exact":
+        if not self.seconds and self.config.method.state_start == "exact":
             warm_start([member], self._reader, chunk_size=self._chunk_size)
         while time.perf_counter() - wall < mark:
             batch = next(self._batches)
@@ -120,9 +120,9 @@ class TimedTraining:
                 yield from batches
 
 
-def settings(pooling: str, method: str, seed: int) -> FitConfig:
+def settings(pooling: str, method: str, seed: int) -> Settings:
     common: dict[str, Any] = {"members": 1, "num_instances": DRAWN, "decay_at": [], "standardize": False}
-    return FitConfig(pooling=pooling, seed=seed, accelerator="cpu", **common, **METHODS[method])
+    return Settings(pooling=pooling, seed=seed, accelerator="cpu", **common, **METHODS[method])
 
 
 def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict
             if last is not None and training.steps == before:
                 area = last["auroc"]
             else:
-                scores = predict(training.member.model, test, chunk_size=training.config.chunk_size)
+                scores = predict(training.member.model, test, chunk_size=training.config.run.chunk_size)
                 area = auroc(test.require_labels(), scores)
             row = {"pooling": pooling, "method": name, "repeat": repeat, "mark": mark, "auroc": area}
             rows.append({**row, "steps": training.steps, "seconds": training.seconds, "cpu_s": training.cpu_s})

@@ -19,8 +19,8 @@ from midam.compare.libauc import load_libauc
 from midam.compare.torchmil import load_torchmil
 from midam.data.store import open_store
 from midam.evaluate.predict import predict
+from midam.settings import Settings
 from midam.train.build import build_ensemble
-from midam.train.config import FitConfig
 from midam.train.trainer import Trainer
 
 BAGS, WIDTH, HIDDEN, DRAWN, CHUNK = 32, 1024, 1024, 64, 128
@@ -58,8 +58,8 @@ MEMBERS = (
 )
 
 
-def settings(**values: Any) -> FitConfig:
-    return FitConfig(members=1, hidden=[HIDDEN], num_instances=DRAWN, scaling="linear", accelerator="cpu", **values)
+def settings(**values: Any) -> Settings:
+    return Settings(members=1, hidden=[HIDDEN], num_instances=DRAWN, scaling="linear", accelerator="cpu", **values)
 
 
 def midam_train(folder: Path, *, reads: Any = "pread", **values: Any) -> None:

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import midam
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 from midam.train.step import train_step
 from midam.train.training import Training, build_training
 from peers import load_libauc
@@ -48,7 +48,7 @@ CASES = {
 }
 MEMBERS = ("midam", "midam-compiled", "libauc", "bare")
 BAGS, BAG_SIZE = 96, 40
-INSTANCES = FitConfig.num_instances
+INSTANCES = Settings.num_instances
 WARM_UP = 10
 
 Step = Callable[[], object]
@@ -65,7 +65,7 @@ def make_training(pooling: str, bags: Bags) -> Training:
     """What the trainer trains, and LibAUC's optimizer settings in torch's optimizer."""
     encoder = "resnet20" if len(bags.instance_shape) > 1 else "mlp"
     given = {"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": encoder, "num_instances": INSTANCES}
-    training = build_training(from_dict(given), bags)
+    training = build_training(Settings.from_flat(given), bags)
     training.trained.train()
     return training
 

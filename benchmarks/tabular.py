@@ -30,7 +30,7 @@ from midam.compare.statistics import corrected_interval
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
@@ -42,7 +42,7 @@ MARGIN = -0.02
 AGAIN, AGAIN_SEED = "libauc-again", 1000
 
 
-def run_repeat(name: str, repeat: int, who: str, config: FitConfig) -> list[dict[str, Any]]:
+def run_repeat(name: str, repeat: int, who: str, config: Settings) -> list[dict[str, Any]]:
     """One side on all folds of a repeat; ours in lockstep, which gives what one training after the other gives."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
@@ -67,7 +67,7 @@ def run_repeat(name: str, repeat: int, who: str, config: FitConfig) -> list[dict
     ]
 
 
-def settings_of(who: str, config: FitConfig) -> str:
+def settings_of(who: str, config: Settings) -> str:
     """What a kept fold was computed with."""
     return str(config) if who == "midam" else "tutorial"
 
@@ -105,7 +105,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def page(lines: list[str], *, command: str, repeats: int) -> str:
     """The results page."""
-    head, defaults = __doc__.strip().splitlines()[0], FitConfig().for_instances((1,))
+    head, defaults = __doc__.strip().splitlines()[0], Settings().resolve((1,))
     return "\n".join(
         [
             "# Default model against LibAUC",
@@ -117,7 +117,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             f"{platform.machine()} CPU, one thread a process",
             f"- Stratified {FOLDS}-fold, {repeats} repeats (seeds 0 to {repeats - 1}), {EPOCHS} epochs of as many "
             "steps, last epoch.",
-            f"- midam: the defaults, {_members(defaults.num_members())}: `{defaults}`.",
+            f"- midam: the defaults, {_members(defaults.training.members)}: `{defaults}`.",
             "- LibAUC 2.0.1: its tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9), its loss, optimizer "
             "and network.",
             "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same "
@@ -145,7 +145,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.cache.parent.mkdir(parents=True, exist_ok=True)
-    config = from_dict({"epochs": EPOCHS, "accelerator": "cpu", **options.set})
+    config = Settings.from_flat({"epochs": EPOCHS, "accelerator": "cpu", **options.set})
     kept = [json.loads(line) for line in options.cache.read_text().splitlines()] if options.cache.exists() else []
     rows = [row for row in kept if row.get("settings", "tutorial") == settings_of(row["who"], config)]
     count = Counter((row["set"], row["repeat"], row["who"]) for row in rows)

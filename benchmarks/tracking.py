@@ -28,7 +28,7 @@ import midam
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.sets import catalog
 from midam.evaluate.stream import stream_bags
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 from midam.train.trainer import Trainer
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "tracking-rates.md"
@@ -76,7 +76,7 @@ def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[
     """Errors and coverage of one run: [epochs, 4], columns s, l, r and the share of bags visited so far."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
-    config = from_dict(
+    config = Settings.from_flat(
         {"pooling": pooling, "members": 1, "epochs": epochs, "seed": seed, "accelerator": "cpu", **rule.settings}
     )
     trainer = (ForgetfulTrainer if rule.name == MINI_BATCH else Trainer)(config, bags)
@@ -85,7 +85,7 @@ def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[
     while not trainer.finished:
         trainer.train_epoch()
         (member,) = trainer.members
-        exact = stream_bags(member.model.eval(), whole, chunk_size=config.chunk_of(bags.instance_shape))
+        exact = stream_bags(member.model.eval(), whole, chunk_size=config.run.chunk_size)
         state = member.estimator.get_buffer("bag_state").double().numpy()
         visited = state[:, 0] > 0
         want = np.column_stack([exact.l.numpy(), exact.r.numpy()]).astype(np.float64)[visited]
@@ -162,7 +162,7 @@ def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> Non
             axes.set_title(f"{pooling}: {NAMES[MEASURES[i]]}", loc="left", fontsize=9.5)
             axes.grid(which="major", alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-            for fraction in FitConfig().decay_at:
+            for fraction in Settings().training.decay_at:
                 axes.axvline(fraction * runs.shape[1], color="#6E6E6E", lw=0.8, ls=":")
     for axes in grid[-1]:
         axes.set_xlabel("Epoch (dotted: rates are lowered)")
@@ -173,7 +173,7 @@ def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> Non
 
 def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) -> str:
     """The results page."""
-    about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), FitConfig().for_instances((1,))
+    about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), Settings().resolve((1,))
     return "\n".join(
         [
             "# Error of the tracked pooling at fixed settings",
@@ -188,7 +188,8 @@ def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) 
             f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
             f"numpy {np.__version__}, {platform.machine()} CPU, one thread a process",
             f"- {name}, all its bags; {epochs} epochs; seeds {SEEDS.start} to {SEEDS.stop - 1}; everything else "
-            f"as the defaults: {defaults.optimizer}, lr {defaults.lr:g}, {defaults.num_instances} instances a bag.",
+            f"as the defaults: {defaults.training.optimizer}, lr {defaults.training.lr:g}, "
+            f"{defaults.training.num_instances} instances a bag.",
             "- s: squared error in s over all visited bags, relative to their squared s; l, r: mean squared errors. "
             "Bags not yet visited have no state; the last column counts the others.",
             "- Means over epochs; ± is the half-width of the 95% t interval over seeds. Bands of the figure: "

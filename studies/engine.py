@@ -25,7 +25,7 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 from midam.report.terminal import LiveProgress
-from midam.train.config import FitConfig, to_dict
+from midam.settings import Settings
 from studies.options import StudyOptions
 
 Task = TypeVar("Task")
@@ -176,19 +176,19 @@ def take_published(path: Path, cache: Path) -> int:
     return len(new)
 
 
-def settings_hash(config: FitConfig, *, bags: Bags | None = None) -> str:
+def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     """Return a short digest of the settings that the rows do not name, and of the bags.
 
     Examples
     --------
-    >>> settings_hash(FitConfig(lr=0.1)) == settings_hash(FitConfig(lr=0.2)) != settings_hash(FitConfig(momentum=0.9))
+    >>> settings_hash(Settings(lr=0.1)) == settings_hash(Settings(lr=0.2)) != settings_hash(Settings(momentum=0.9))
     True
     """
-    usual, first = to_dict(FitConfig()), set(_FIRST.split())
+    usual, first = Settings().flat(), set(_FIRST.split())
     # Bags of images have their encoder named by the studies on them.
-    config = config.for_instances((1,))
-    settings = to_dict(config)
-    if config.encoder == "mlp":
+    named = config.resolve((1,)).flat()
+    settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr")}
+    if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     values = {
         name: value

@@ -1,6 +1,5 @@
 """The paper's protocol on the tabular sets: settings, learning rates, epochs, and what a trial leaves behind."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.lockstep import Trial, TrialResult, train_trials
 from midam.train.method_names import method_settings
 from studies.splits import Split
@@ -46,7 +45,7 @@ _SETTINGS: dict[str, Any] = {
 
 def paper_config(
     method: str, *, lr: float, margin: float = MARGIN, epochs: int = EPOCHS, num_instances: int = 4
-) -> FitConfig:
+) -> Settings:
     """Return the paper's settings of a method: cross-entropy with Adam, the AUC objectives with its own momentum.
 
     Examples
@@ -61,7 +60,7 @@ def paper_config(
     values = _SETTINGS | named | {"lr": lr, "epochs": epochs, "num_instances": num_instances}
     values["optimizer"] = "adam" if uses_no_margin(method) else "sgd"
     values["temperature"] = 0.1 if named["pooling"] == "smoothed-max" else None
-    return FitConfig(**values) if uses_no_margin(method) else FitConfig(**values, margin=margin)
+    return Settings(**values) if uses_no_margin(method) else Settings(**values, margin=margin)
 
 
 def uses_no_margin(method: str) -> bool:
@@ -75,18 +74,18 @@ def uses_no_margin(method: str) -> bool:
     return method_settings(method)["objective"] == "bce"
 
 
-def steps(config: FitConfig, train: int) -> int:
+def steps(config: Settings, train: int) -> int:
     """Return the steps of a training on `train` bags.
 
     Examples
     --------
-    >>> steps(FitConfig(epochs=100), 66)
+    >>> steps(Settings(epochs=100), 66)
     500
     """
-    return config.epochs * -(-train // (config.num_positive + config.num_negative))
+    return config.training.epochs * -(-train // (config.training.num_positive + config.training.num_negative))
 
 
-def train_splits(config: FitConfig, bags: Bags, splits: Sequence[Split]) -> list[Row]:
+def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[Row]:
     """Train one trial a split and return of each what the selection needs; test bags are scored and used for nothing.
 
     Returns
@@ -115,14 +114,14 @@ def epoch_aurocs(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> NDAr
     return np.array([auroc(labels, row) if np.isfinite(row).all() else np.nan for row in scores])
 
 
-def drop_margin(config: FitConfig) -> float | None:
+def drop_margin(config: Settings) -> float | None:
     """Return the margin, or None for cross-entropy."""
-    return None if config.objective == "bce" else config.margin
+    return None if config.method.objective == "bce" else config.method.margin
 
 
-def with_lr(config: FitConfig, lr: float) -> FitConfig:
+def with_lr(config: Settings, lr: float) -> Settings:
     """Return the settings at another learning rate."""
-    return dataclasses.replace(config, lr=lr)
+    return config.replace(lr=lr)
 
 
 def _summary(result: TrialResult, labels: NDArray[np.int64], split: Split, *, steps: int) -> Row:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from midam.nn import make_pooling as make_pooling
     from midam.runs.apply import LoadedRun as LoadedRun
     from midam.runs.apply import load_run as load_run
-    from midam.train.config import FitConfig as FitConfig
+    from midam.settings import Settings as Settings
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
     from midam.train.gradients import MiniBatch as MiniBatch
@@ -95,7 +95,7 @@ __all__, __getattr__, __dir__ = exports(
             "SmoothedMaxPooling Standardizer make_pooling"
         ),
         "midam.runs.apply": "LoadedRun load_run",
-        "midam.train.config": "FitConfig",
+        "midam.settings": "Settings",
         "midam.train.exact": "Exact ExactPoint",
         "midam.train.gradients": "MiniBatch VarianceReduced",
         "midam.train.objectives": "BCE MinMaxAUC PairwiseAUC",

@@ -13,7 +13,6 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.runs.border import as_config
 from midam.settings import Settings, unknown_setting
 from midam.train.trainer import Trainer, make_fabric
 
@@ -108,7 +107,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shares = (1 - run.val_fraction, run.val_fraction, 0.0)
             held = split_bags(labels, groups=bags.groups, fractions=shares, seed=run.seed) == "val"
         val = bags.subset(np.flatnonzero(held)) if held.any() else None
-        config = as_config(settings.resolve(bags.instance_shape))
+        config = settings.resolve(bags.instance_shape)
         trainer = Trainer(config, bags.subset(np.flatnonzero(~held)), val, fabric=make_fabric(config))
         best: dict[str, Any] | None = None
         while not trainer.finished:

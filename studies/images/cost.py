@@ -65,9 +65,9 @@ def job_cost(job: Job) -> Cost:
     train = sizes[job.split.train]
     of_bag = float(train.mean())
     streamed = 0.0
-    if config.estimator != "exact":
+    if config.method.estimator != "exact":
         of_bag = float(np.minimum(train, recipe.instances).mean())
-    elif of_bag * drawn > config.chunk_of(shape):
+    elif of_bag * drawn > config.resolve(shape).run.chunk_size:
         streamed = of_bag
     times = len(score_epochs(final, recipe.score_every)) if len(job.split.val) else 1
     scored = times * int(sizes[job.split.score].sum()) + (runs if runs > 1 else 0) * int(sizes[job.split.val].sum())

@@ -13,7 +13,7 @@ from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.report.figures import add_legend, new_figure
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.cpu import cpu_threads
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
@@ -60,7 +60,7 @@ class _CurveJob:
     cuda: bool
 
     @property
-    def config(self) -> FitConfig:
+    def config(self) -> Settings:
         """Settings of the training."""
         margin, epochs = self.arm.recipe.margins[0], self.arm.recipe.epochs
         return image_config(self.arm.method, self.arm.recipe, lr=self.lr, margin=margin, epochs=epochs, cuda=self.cuda)

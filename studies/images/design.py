@@ -9,7 +9,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.method_names import method_settings
 from studies.options import StudyOptions
 
@@ -118,9 +118,7 @@ def is_ce(method: str) -> bool:
     return method.startswith("ce-")
 
 
-def image_config(
-    method: str, recipe: Recipe, *, lr: float, margin: float, epochs: int, cuda: bool = False
-) -> FitConfig:
+def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epochs: int, cuda: bool = False) -> Settings:
     """Return the settings of a training: ResNet20, cross-entropy with Adam, the AUC objectives with momentum.
 
     A stacked method ("ce-3d", "dam-3d") sees a bag as one instance [C, n, H, W].
@@ -143,7 +141,7 @@ def image_config(
     values["accelerator"] = "cuda" if cuda else "cpu"
     if stacked:
         values["chunk_size"] = _STACKED_CHUNK
-    return FitConfig(**values)
+    return Settings(**values)
 
 
 def half_precision(*, stacked: bool, cuda: bool) -> bool:

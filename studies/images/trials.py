@@ -1,6 +1,5 @@
 """Trials on images: settings chosen on validation bags, a scorer trained, the scores of its test bags kept."""
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
@@ -88,13 +87,13 @@ def run_job(job: Job) -> list[Row]:
 
 
 def train_scored(
-    config: FitConfig, bags: Bags, split: Split, *, score: NDArray[np.int64], epochs: Sequence[int]
+    config: Settings, bags: Bags, split: Split, *, score: NDArray[np.int64], epochs: Sequence[int]
 ) -> Scored:
     """Train on a split's training bags and score bags after some epochs."""
     trainer = make_trainer(config, bags, split)
     scored = bags.subset(score)
     reader = trainer.reader(scored) if len(score) else None
-    per_epoch = -(-len(split.train) // (config.num_positive + config.num_negative))
+    per_epoch = -(-len(split.train) // (config.training.num_positive + config.training.num_negative))
     reached, scores = [], []
     try:
         while not trainer.finished:
@@ -111,9 +110,9 @@ def train_scored(
     return Scored(tuple(reached), np.array(scores).reshape(len(reached), len(score)), train, trainer.epoch * per_epoch)
 
 
-def make_trainer(config: FitConfig, bags: Bags, split: Split) -> Trainer:
+def make_trainer(config: Settings, bags: Bags, split: Split) -> Trainer:
     """Return the trainer of a split."""
-    return Trainer(dataclasses.replace(config, seed=split.seed), bags.subset(split.train))
+    return Trainer(config.replace(seed=split.seed), bags.subset(split.train))
 
 
 def score_epochs(epochs: int, every: int) -> list[int]:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from midam.settings import usual_chunk
-from midam.train.config import FitConfig
+from midam.settings import Settings, usual_chunk
 from studies.regime.bags import Counts, witnesses
 from studies.regime.budget import affordable_steps
 
@@ -14,7 +13,7 @@ class EstimatorRule:
     """An estimator and, for vrsp, its rule for gamma0."""
 
     name: str  # As the page calls it
-    # Settings of `FitConfig`
+    # Settings of `Settings`
     estimator: str
     state_rate: float = 1.0
     schedule: Literal["constant", "warmup"] = "constant"
@@ -32,7 +31,7 @@ METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
 class Cell:
     """One comparison: bags, and the budget of T steps of B instances a bag."""
 
-    pooling: str  # Setting of `FitConfig`
+    pooling: str  # Setting of `Settings`
     # Instances of a bag, nines of a positive one
     size: int
     witnesses: int
@@ -50,7 +49,7 @@ class Cell:
 class Design:
     """What is run."""
 
-    poolings: tuple[str, ...]  # Settings of `FitConfig`
+    poolings: tuple[str, ...]  # Settings of `Settings`
     # Bag sizes n and witness rates; rates that ask for the same number of witnesses are one
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
@@ -78,9 +77,9 @@ class Design:
         """Return the distinct numbers of witnesses of a bag size."""
         return sorted({witnesses(size, rate) for rate in self.rates})
 
-    def config(self, cell: Cell, method: EstimatorRule, lr: float) -> FitConfig:
+    def config(self, cell: Cell, method: EstimatorRule, lr: float) -> Settings:
         """Return the settings of a training; those of a sampling estimator are for exactly T steps."""
-        return FitConfig(
+        return Settings(
             pooling=cell.pooling,
             estimator=method.estimator,
             objective="minmax-auc",

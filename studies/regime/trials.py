@@ -14,7 +14,7 @@ from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from midam.train.step import train_step
 from midam.train.training import Training, build_training
@@ -87,7 +87,7 @@ def _train(training: CellTraining) -> list[Row]:
     return rows
 
 
-def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> tuple[NDArray[np.float64], float, float]:
+def train_steps(config: Settings, bags: Bags, trial: Trial, *, steps: int) -> tuple[NDArray[np.float64], float, float]:
     """Train for exactly `steps` steps, which need not be whole epochs.
 
     Returns
@@ -104,14 +104,14 @@ def train_steps(config: FitConfig, bags: Bags, trial: Trial, *, steps: int) -> t
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        member = build_training(replace(config, seed=trial.seed), train)
+        member = build_training(config.replace(seed=trial.seed), train)
         member.model.train()
         losses = [
             train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)[0]
             for batch in _batches(config, member, steps=steps)
         ]
         finite = all(bool(torch.isfinite(p).all()) for p in member.model.parameters())
-        scores = predict(member.model, score, chunk_size=config.chunk_size) if finite else np.nan
+        scores = predict(member.model, score, chunk_size=config.run.chunk_size) if finite else np.nan
     finally:
         torch.set_num_threads(threads)
     loss = float(torch.stack(losses[-max(1, steps // 10) :]).mean())
@@ -145,15 +145,15 @@ def choose(rows: Sequence[Row], lrs: Sequence[float]) -> dict[int, Row]:
     return chosen
 
 
-def _batches(config: FitConfig, member: Training, *, steps: int) -> Iterator[Any]:
+def _batches(config: Settings, member: Training, *, steps: int) -> Iterator[Any]:
     """Batches of `steps` steps, over as many epochs as it takes; the rates fall as those of an epoch would."""
-    schedule = replace(config, epochs=steps)
+    schedule = config.replace(epochs=steps)
     step = 0
     while True:
         for batch in member.batches():
             if step == steps:
                 return
-            member.set_rates(schedule.decays(step))
+            member.set_rates(schedule.training.decays(step))
             step += 1
             yield batch
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
@@ -37,7 +37,7 @@ class CurvePlan:
     splits: int
     epochs: int
 
-    def config(self, arm: Arm, lr: float) -> FitConfig:
+    def config(self, arm: Arm, lr: float) -> Settings:
         """Return the settings of a training."""
         return paper_config(arm.method, lr=lr, margin=self.margin, epochs=self.epochs, num_instances=arm.instances)
 
@@ -55,7 +55,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class _Training:
-    config: FitConfig
+    config: Settings
     bags: Bags
     splits: Sequence[Split]
 
@@ -139,8 +139,8 @@ def _names(plan: CurvePlan, arm: Arm, lr: float, name: str, bags: Bags) -> list[
     named = trial_name(
         "curves",
         set=name,
-        method=f"{config.pooling} x {config.estimator} x {config.objective}",
-        instances=config.num_instances,
+        method=f"{config.method.pooling} x {config.method.estimator} x {config.method.objective}",
+        instances=config.training.num_instances,
         lr=lr,
         margin=drop_margin(config),
         settings=settings_hash(config, bags=bags),

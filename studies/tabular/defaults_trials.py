@@ -11,7 +11,7 @@ from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig, member_seed
+from midam.settings import Settings, member_seed
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
 
@@ -64,7 +64,7 @@ class Fit:
 
     data: str
     bags: Bags
-    config: FitConfig | None
+    config: Settings | None
     repeat: int
     member: int = 0
 
@@ -75,8 +75,8 @@ class Fit:
             set=self.data,
             instances=self.bags.num_instances,
             settings=TREES if self.config is None else settings_hash(self.config),
-            lr=None if self.config is None else self.config.primal()[1],
-            margin=None if self.config is None else self.config.margin,
+            lr=None if self.config is None else self.config.training.lr,
+            margin=None if self.config is None else self.config.method.margin,
             repeat=self.repeat,
             member=self.member,
         )
@@ -94,12 +94,12 @@ def settings_of(candidate: str, *, judged: bool = False) -> dict[str, Any]:
     return {**BASE, **CANDIDATES[candidate], **(DECIDED if judged else {})}
 
 
-def config_of(candidate: str, *, epochs: int | None, judged: bool = False) -> FitConfig | None:
+def config_of(candidate: str, *, epochs: int | None, judged: bool = False) -> Settings | None:
     """Return the settings of a training of a candidate, None for the trees."""
     if candidate == TREES:
         return None
     values = settings_of(candidate, judged=judged) | ({} if epochs is None else {"epochs": epochs})
-    return FitConfig(**values, members=1).for_instances((1,))
+    return Settings(**values, members=1).resolve((1,))
 
 
 def train_fit(fit: Fit) -> list[Row]:

@@ -20,7 +20,7 @@ from midam.compare.summary import format_interval
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.engine import Store, TrialProgress, settings_hash, write_packed
 from studies.options import StudyOptions
 from studies.page import table, write_page
@@ -47,7 +47,7 @@ class CvPlan:
     # Of the cross-validation
     repeats: int
     folds: int
-    settings: FitConfig  # Settings of the methods trained here; a name replaces pooling, estimator and objective
+    settings: Settings  # Settings of the methods trained here; a name replaces pooling, estimator and objective
 
 
 def cv_plan(options: StudyOptions) -> CvPlan:
@@ -60,8 +60,8 @@ def cv_plan(options: StudyOptions) -> CvPlan:
     return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=_settings(members=1))
 
 
-def _settings(**values: Any) -> FitConfig:
-    return FitConfig(**values, accelerator="cpu").for_instances((1,))
+def _settings(**values: Any) -> Settings:
+    return Settings(**values, accelerator="cpu").resolve((1,))
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags]) -> None:
@@ -96,8 +96,8 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     plan.methods,
                     folds,
                     settings=plan.settings,
-                    lrs=[plan.settings.primal()[1]],
-                    margins=[plan.settings.margin],
+                    lrs=[plan.settings.resolve(bags.instance_shape).training.lr],
+                    margins=[plan.settings.method.margin],
                     select="last",
                     out=folder,
                     jobs=options.jobs,
@@ -160,10 +160,11 @@ def _publish(trials: Sequence[pd.DataFrame], options: StudyOptions) -> list[str]
 
 def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequence[str]) -> list[str]:
     absent = [name for name in PEERS if not any(name in set(frame["method"]) for frame in found.values())]
+    training = plan.settings.resolve((1,)).training
     return [
         f"Folds (published with the set or drawn; repeats): {', '.join(origins)}. Every method trained here has the "
-        f"library's default settings (learning rate {plan.settings.primal()[1]:g}, margin {plan.settings.margin:g}, "
-        f"{plan.settings.epochs} epochs) but for pooling, estimator and objective, which its name gives, and one "
+        f"library's default settings (learning rate {training.lr:g}, margin {plan.settings.method.margin:g}, "
+        f"{training.epochs} epochs) but for pooling, estimator and objective, which its name gives, and one "
         "scorer: what averaging several gains is on the page of the defaults. The last epoch is tested; nothing is "
         "chosen. The baselines choose inside the training part only; other libraries run with their own loss, "
         "optimizer and settings. Intervals have the correction of "
@@ -187,7 +188,7 @@ def _folds(plan: CvPlan, name: str, bags: Bags) -> tuple[Bags, list[Fold], bool]
 
 def _folder(plan: CvPlan, name: str, bags: Bags, cache: Path) -> Path:
     digest = settings_hash(plan.settings, bags=bags)
-    return cache / "table2-cv" / f"{name}-{plan.repeats}x{plan.folds}-lr{plan.settings.primal()[1]:g}-{digest}"
+    return cache / "table2-cv" / f"{name}-{plan.repeats}x{plan.folds}-lr{plan.settings.training.lr:g}-{digest}"
 
 
 def _auroc_table(found: Mapping[str, pd.DataFrame]) -> list[str]:

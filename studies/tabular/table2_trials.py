@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import drop_margin, paper_config, train_splits
@@ -28,7 +28,7 @@ class Plan:
     folds: int
     epochs: int
 
-    def config(self, method: str, lr: float) -> FitConfig:
+    def config(self, method: str, lr: float) -> Settings:
         """Return the settings of a training."""
         return paper_config(method, lr=lr, margin=self.margin, epochs=self.epochs)
 
@@ -37,7 +37,7 @@ class Plan:
 class Training:
     """What is trained together: a method at a learning rate, on some splits of a set."""
 
-    config: FitConfig
+    config: Settings
     bags: Bags
     splits: Sequence[Split]
 
@@ -148,6 +148,8 @@ def _train(training: Training) -> list[Row]:
     return train_splits(training.config, training.bags, training.splits)
 
 
-def _name(name: str, method: str, config: FitConfig, bags: Bags) -> Row:
+def _name(name: str, method: str, config: Settings, bags: Bags) -> Row:
     settings = settings_hash(config, bags=bags)
-    return trial_name("table2", set=name, method=method, lr=config.lr, margin=drop_margin(config), settings=settings)
+    return trial_name(
+        "table2", set=name, method=method, lr=config.training.lr, margin=drop_margin(config), settings=settings
+    )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
+from midam.settings import Settings
 from midam.train.build import build_method, build_optimizer
-from midam.train.config import from_dict
 from midam.train.step import train_step
 
 NUM_FEATURES = 32
@@ -81,7 +81,7 @@ def _noise(size: int) -> Bags:
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
     # The noise is standardized as it is; a training standardizes features in memory once, and not at each visit.
     values = {"estimator": estimator, "num_instances": NUM_INSTANCES, "standardize": False}
-    config = from_dict(values).for_instances(bags.instance_shape)
+    config = Settings.from_flat(values).resolve(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     optimizer = build_optimizer(config, method.model, method.objective)
     batches = _endless(bags, whole=method.estimator.whole)

@@ -4,7 +4,7 @@ With step sizes beta1, gamma0, eta, eta' that fall with eps^2, and T ~ eps^-4 st
 state, |s_i^t - f_1(w^t; X_i)|^2, averaged over the steps, is O(eps^2).
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from midam.errors import DataNotFoundError
 from midam.evaluate.stream import stream_bags
 from midam.nn.scorer import BagOutput
 from midam.nn.standardizer import Standardizer
+from midam.settings import Settings
 from midam.train.build import MethodParts, build_method, build_optimizer
-from midam.train.config import FitConfig
 from midam.train.step import train_step
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
@@ -99,11 +99,12 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
         |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
     """
     torch.set_num_threads(1)
-    config, bags = make_config(cell), _standardized(bags)
+    bags = _standardized(bags)
+    config = make_config(cell).resolve(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     optimizer = build_optimizer(config, method.model, method.objective)
     labels = bags.require_labels()
-    sampler = BagSampler(labels, bags.sizes, num_instances=config.num_instances, seed=config.seed)
+    sampler = BagSampler(labels, bags.sizes, num_instances=config.training.num_instances, seed=config.run.seed)
     reader, targets = InstanceReader(bags), torch.from_numpy(labels).float()
     whole = WholeBatch(reader, torch.arange(len(bags)), targets)
     measured, step = measured_steps(cell), 0
@@ -111,11 +112,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     while step < cell.steps:
         for batch in sampled_batches(reader, sampler, targets):
             step += 1
-            exact = (
-                stream_bags(method.model, whole, chunk_size=config.chunk_of(bags.instance_shape))
-                if step in measured
-                else None
-            )
+            exact = stream_bags(method.model, whole, chunk_size=config.run.chunk_size) if step in measured else None
             train_step(method.model, method.estimator, method.objective, optimizer, batch)
             if exact is not None:
                 found.append(errors(method, exact))
@@ -125,10 +122,9 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     return asdict(cell) | {"step": sorted(measured), "error": error, "size": size, "score": score}
 
 
-def make_config(cell: Cell) -> FitConfig:
+def make_config(cell: Cell) -> Settings:
     """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardized bags."""
-    return replace(
-        paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale),
+    return paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale).replace(
         seed=cell.seed,
         decay_at=[],
         state_rate=_STATE_RATE * cell.scale,
@@ -140,8 +136,8 @@ def make_config(cell: Cell) -> FitConfig:
 
 def _standardized(bags: Bags) -> Bags:
     """The bags as a training holds them in memory: standardized once, by themselves."""
-    usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR)
-    standardizer = Standardizer(bags.instance_shape, clip=usual.clip_of(bags.instance_shape), scaling=usual.scaling)
+    usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR).resolve(bags.instance_shape).model
+    standardizer = Standardizer(bags.instance_shape, clip=usual.clip, scaling=usual.scaling)
     x = torch.from_numpy(np.asarray(bags.instances))
     return bags.replace(instances=standardizer.fit(x)(x).numpy(), digests=None)
 

@@ -10,7 +10,7 @@ import numpy as np
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.report.figures import new_figure
-from midam.train.config import FitConfig, from_dict
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import method_names, method_settings
 from studies.drawing import save_figure
@@ -66,13 +66,13 @@ class MilPlan:
     bags: int  # Bags of each class, in training and in each other part
     epochs: int  # Epochs
 
-    def config(self, method: str) -> FitConfig:
+    def config(self, method: str) -> Settings:
         """Return the settings, the same for all methods.
 
         They were chosen with max and smoothed-max in test 1, on other seeds, by the AUROC of training bags and of new
         bags drawn like them.
         """
-        return from_dict({**_SETTINGS, **method_settings(method), "epochs": self.epochs})
+        return Settings.from_flat({**_SETTINGS, **method_settings(method), "epochs": self.epochs})
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ def _body(wanted: MilPlan, outcomes: Outcomes, path: Path) -> list[str]:
         *_BAGS,
         "",
         f"{wanted.bags} bags of each class to train on, as many of each to test on. Settings, the same for all: "
-        f"{config.epochs} epochs, Adam at {config.lr:g}, hidden layers of {' and '.join(map(str, config.hidden))}, B = "
-        f"{config.num_instances}, margin {config.margin:g}. They were chosen with max and smoothed-max in "
-        "test 1, on other seeds, by the AUROC of training bags and of new bags drawn like them; test bags chose "
+        f"{config.training.epochs} epochs, Adam at {config.training.lr:g}, hidden layers of "
+        f"{' and '.join(map(str, config.model.hidden))}, B = {config.training.num_instances}, margin "
+        f"{config.method.margin:g}. They were chosen with max and smoothed-max in test 1, on other seeds, by the AUROC of training bags and of new bags drawn like them; test bags chose "
         "nothing. The last epoch is reported.",
         "",
         *_near(wanted, outcomes),

@@ -1,7 +1,5 @@
 """Parts of anybody's, under new names: they train, are checkpointed, resume bit for bit, and run in lockstep."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -14,10 +12,10 @@ from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.nn import Pooling, ScorePooling
 from midam.nn.scorer import BagOutput
+from midam.settings import Settings
 from midam.train import lockstep
 from midam.train.augment import Augmentation
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
-from midam.train.config import FitConfig, from_dict, to_dict
 from midam.train.gradients import Estimator, encoded_sample
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import method_settings
@@ -159,7 +157,7 @@ def make_bags(number=24, *, width=5):
 
 
 def make_config(**settings):
-    return FitConfig(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, "members": 1} | settings)
+    return Settings(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, "members": 1} | settings)
 
 
 @pytest.fixture
@@ -186,12 +184,12 @@ def flat(state):
 @part
 def test_a_part_of_anybodys_trains_is_saved_and_resumes(kind, made, arguments, named, tmp_path):
     bags = make_bags()
-    config = from_dict(to_dict(make_config(**{kind: named}, **arguments)))
+    config = Settings.from_flat(make_config(**{kind: named}, **arguments).flat())
     whole = train(Trainer(config, bags), 4)
     first = train(Trainer(config, bags), 2)
-    save_checkpoint(tmp_path / "c.pt", {"trainer": first.state_dict(), "config": to_dict(config)})
+    save_checkpoint(tmp_path / "c.pt", {"trainer": first.state_dict(), "config": config.flat()})
     content = load_checkpoint(tmp_path / "c.pt")
-    resumed = Trainer(from_dict(content["config"]), bags)
+    resumed = Trainer(Settings.from_flat(content["config"]), bags)
     resumed.load_state_dict(content["trainer"])
     train(resumed, 4)
     pairs = list(zip(flat(resumed.state_dict()), flat(whole.state_dict()), strict=True))
@@ -218,7 +216,7 @@ def test_what_cannot_be_stacked_is_trained_one_after_the_other():
     bags, config = make_bags(), make_config(pooling=f"{HERE}.Stubborn")
     trials = [Trial(np.arange(22), np.array([22, 23]), seed) for seed in range(2)]
     for trial, found in zip(trials, train_trials(config, bags, trials), strict=True):
-        trainer = train(Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train)), 4)
+        trainer = train(Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)), 4)
         np.testing.assert_array_equal(found.scores[0], predict(trainer.model, bags.subset(trial.score)))
 
 
@@ -271,7 +269,7 @@ KINDS = [registry.POOLINGS, registry.ESTIMATORS, registry.OBJECTIVES, registry.D
 
 @pytest.mark.parametrize("known", KINDS, ids=lambda known: known.kind)
 def test_no_class_has_a_default_that_differs_from_the_setting(known):
-    settings = vars(FitConfig())
+    settings = vars(Settings())
     # An attention network has a "hidden" of its own; a temperature that nobody sets is the pooling's.
     others = {("pooling", "hidden"), ("pooling", "temperature")}
     for name in known.names():

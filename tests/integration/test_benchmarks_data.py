@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from midam.data.on_disk import RowFile
 from midam.data.store import open_store
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.regime.bags import Counts, split_images
 
 MIB = 1 << 20
@@ -132,7 +132,7 @@ def test_timed_training_goes_on_from_mark_to_mark(tmp_path: Path, start: str) ->
     plan = large_bags_training.Plan(Counts(train=16, val=0, test=2), size=100, repeats=1, marks=(1.0,))
     bags = large_bags_training.make_store(tmp_path, plan, 0)
     train = bags.subset(bags.where_split("train"))
-    config = FitConfig(members=1, standardize=False, state_start=start, accelerator="cpu")
+    config = Settings(members=1, standardize=False, state_start=start, accelerator="cpu")
     training = large_bags_training.TimedTraining(config, train)
     training.train_until(1e-9)  # Too short for a step; the pass over all bags is not stopped.
     assert training.steps == 0

@@ -10,7 +10,7 @@ from tests.integration.commands import finish, start, stop_after, table
 from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
-from midam.train.config import FitConfig
+from midam.settings import Settings
 
 METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]
 TOTAL = 3 * 2 * 3
@@ -20,7 +20,7 @@ FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md
 def uninterrupted(data, **options):
     bags = read_bags(data)
     folds = repeated_folds(bags, repeats=2, folds=3)
-    settings = FitConfig(epochs=3)
+    settings = Settings(epochs=3)
     return run_comparison(
         bags, METHODS, folds, settings=settings, lrs=[0.1, 0.01], margins=[1.0], measure_memory=False, **options
     )

@@ -16,7 +16,7 @@ from midam.data.bags import Bags
 from midam.data.on_disk import RowFile
 from midam.evaluate.predict import predict
 from midam.runs.instance_files import write_instance_scores
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.trainer import Trainer
 
 size, folder = int(sys.argv[1]), Path(sys.argv[2])
@@ -46,12 +46,12 @@ everything = Bags(rows, starts=np.arange(bags) * size, sizes=[size] * bags, labe
 common = dict(epochs=1, num_positive=2, num_negative=2, chunk_size=256, members=1, standardize=False)
 
 def train(**settings):
-    Trainer(FitConfig(**common, **settings), everything, everything.subset([0, 1])).train_epoch()
+    Trainer(Settings(**common, **settings), everything, everything.subset([0, 1])).train_epoch()
 
 start, found = anonymous(), {}
 found["vrsp"] = peak_of(lambda: train(state_start="exact"))
 found["exact-point"] = peak_of(lambda: train(estimator="exact-point"))
-model = Trainer(FitConfig(**common), everything).model
+model = Trainer(Settings(**common), everything).model
 found["score"] = peak_of(lambda: predict(model, everything, chunk_size=256))
 try:
     import h5py

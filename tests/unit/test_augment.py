@@ -9,8 +9,8 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.registry import AUGMENTATIONS
+from midam.settings import Settings
 from midam.train.augment import Augment
-from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
 
@@ -34,7 +34,7 @@ def images(number=12, *, shape=PATCH):
 
 def settings(**changes):
     base = {"encoder": "resnet20", "epochs": 2, "num_positive": 2, "num_negative": 2, "num_instances": 2, "members": 1}
-    return FitConfig(**{**base, **changes})
+    return Settings(**{**base, **changes})
 
 
 def weights(trainer):
@@ -164,10 +164,10 @@ def test_what_cannot_be_augmented_says_why(names, shape, text) -> None:
 
 def test_an_unknown_name_is_found_with_the_settings_and_features_before_training() -> None:
     with pytest.raises(ConfigError, match="did you mean 'crop'"):
-        FitConfig(augment=["cropp"])
+        Settings(augment=["cropp"])
     bags = Bags.from_list([np.ones((2, 3)), np.zeros((2, 3))], [0, 1])
     with pytest.raises(ConfigError, match=r"to augment, got \[3\]"):
-        Trainer(FitConfig(augment=["flip"], num_positive=1, num_negative=1), bags)
+        Trainer(Settings(augment=["flip"], num_positive=1, num_negative=1), bags)
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact"])

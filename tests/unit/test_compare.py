@@ -23,10 +23,10 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 
-QUICK = FitConfig(epochs=2)
+QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "libauc", "torchmil")  # of images, and of other libraries
 
 
@@ -206,7 +206,7 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     (fold,) = repeated_folds(bags, repeats=1, folds=2)[:1]
     _, groups = plan(bags, methods, [fold], selection)
     tasks = groups[0].tasks
-    assert [task.config.lr for task in tasks] == [0.5, 1e-6]
+    assert [task.config.training.lr for task in tasks] == [0.5, 1e-6]
     inner, val = tasks[0].parts[0]
     outcomes = [run_task(bags, task)[0][0] for task in tasks]
     for task, outcome in zip(tasks, outcomes, strict=True):
@@ -254,7 +254,7 @@ def test_the_usual_learning_rates_go_by_the_optimizer():
             run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, **options, **more)
             for more in ({}, {"lrs": lrs})
         )
-        assert found.trials["lr"].isin([*lrs, settings.for_instances(bags.instance_shape).lr]).all()
+        assert found.trials["lr"].isin([*lrs, settings.resolve(bags.instance_shape).training.lr]).all()
         assert found.trials["auroc"].equals(named.trials["auroc"])
 
 

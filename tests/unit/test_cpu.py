@@ -6,13 +6,13 @@ import torch
 
 from midam.data.bags import Bags
 from midam.nn.stack import StackedScorer
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.cpu import denormals_flushed
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush denormals")
-CONFIG = FitConfig(epochs=2, members=1, num_positive=4, num_negative=4, num_instances=2)
+CONFIG = Settings(epochs=2, members=1, num_positive=4, num_negative=4, num_instances=2)
 
 
 def flushing() -> bool:

@@ -23,7 +23,6 @@ from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.train.build import build_encoder, build_ensemble, build_method
-from midam.train.config import FitConfig
 from midam.train.trainer import Trainer
 from midam.train.training_scorer import Checkpointed
 
@@ -101,7 +100,7 @@ def images(number=12, *, seed=0, shape=SHAPE):
 
 def settings(**changes):
     base = {"epochs": 2, "num_positive": 3, "num_negative": 3, "num_instances": 2, "lr": 0.05}
-    return FitConfig(**{**base, **changes})
+    return Settings(**{**base, **changes})
 
 
 def train(config, bags):
@@ -227,7 +226,7 @@ def test_resnet20_3d_trains_on_a_volume_as_the_only_instance() -> None:
 def test_batch_normalization_is_warned_of(estimator) -> None:
     with pytest.warns(UserWarning, match=rf"batch normalization \(at 'stem.1', 19 in all\).*{estimator}") as seen:
         build_method(
-            FitConfig(encoder="resnet20", norm="batch", estimator=estimator), instance_shape=(1, 8, 8), num_bags=4
+            Settings(encoder="resnet20", norm="batch", estimator=estimator), instance_shape=(1, 8, 8), num_bags=4
         )
     assert len(seen) == 1
 
@@ -242,7 +241,7 @@ def test_a_network_of_the_user_trains_and_its_width_is_found(own) -> None:
 
 def test_a_function_may_make_the_network_and_lazy_layers_find_their_input(own) -> None:
     encoder = build_encoder(
-        FitConfig(encoder=f"{own}.linear", encoder_args={"width": 4}), instance_shape=(2, 3), pretrained=True
+        Settings(encoder=f"{own}.linear", encoder_args={"width": 4}), instance_shape=(2, 3), pretrained=True
     )
     assert encoder.out_features == 4
     assert encoder(torch.zeros(5, 2, 3)).shape == (5, 4)
@@ -292,13 +291,13 @@ def test_the_trial_run_changes_nothing() -> None:
 )
 def test_what_cannot_be_an_encoder_says_why(own, changes, text) -> None:
     with pytest.raises(ConfigError, match=text):
-        build_method(FitConfig(**changes), instance_shape=SHAPE, num_bags=4)
+        build_method(Settings(**changes), instance_shape=SHAPE, num_bags=4)
 
 
 def test_weights_come_from_a_file_and_an_ensemble_to_be_filled_needs_none(own, tmp_path) -> None:
     config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2}, encoder_weights=str(tmp_path / "w.pt"))
     torch.manual_seed(9)
-    net = make_module(config.encoder, {}, config.encoder_args)
+    net = make_module(config.model.encoder, {}, config.model.encoder_args)
     for content in (net.state_dict(), {"state_dict": net.state_dict(), "epoch": 3}):
         torch.save(content, tmp_path / "w.pt")
         model = build_method(config, instance_shape=SHAPE, num_bags=4).model
@@ -389,7 +388,7 @@ def test_a_frozen_part_may_have_statistics_alone(own) -> None:
 def test_a_network_may_compute_in_half_precision(own) -> None:
     config = settings(encoder=f"{own}.Half", encoder_args={"channels": 2}, epochs=1)
     for estimator in ("vrsp", "exact"):
-        trainer = train(FitConfig(**{**vars(config), "estimator": estimator}), images())
+        trainer = train(Settings(**{**vars(config), "estimator": estimator}), images())
         assert np.isfinite(predict(trainer.model, images())).all()
 
 
@@ -404,25 +403,23 @@ def test_a_network_may_compute_in_half_precision(own) -> None:
     ],
 )
 def test_the_encoder_fits_the_instances_unless_it_is_named(shape, name, members, start, threads) -> None:
-    found = FitConfig().for_instances(shape)
-    assert (found.encoder, found.num_members()) == (name, members)
-    assert (found.first_center(), found.cpu_threads()) == (start, threads)
-    assert found.primal() == (("sgd", 0.05) if name == "mlp" else ("adam", 0.0003))
-    assert found.for_instances((192,)) == found
-    own, named = (build_method(c, instance_shape=shape, num_bags=4).model for c in (FitConfig(), found))
+    found = Settings().resolve(shape)
+    assert (found.model.encoder, found.training.members) == (name, members)
+    assert (found.method.center_start, found.run.threads) == (start, threads)
+    assert primal(found) == (("sgd", 0.05) if name == "mlp" else ("adam", 0.0003))
+    assert found.resolve((192,)) == found
+    own, named = (build_method(c, instance_shape=shape, num_bags=4).model for c in (Settings(), found))
     assert torch.equal(weights(own), weights(named))
-    assert len(build_ensemble(FitConfig(), instance_shape=shape).members) == members
-    kept = FitConfig(encoder="mlp").for_instances(shape)
-    assert (kept.encoder, *kept.primal()) == ("mlp", "sgd", 0.05)
+    assert len(build_ensemble(Settings(), instance_shape=shape).members) == members
+    kept = Settings(encoder="mlp").resolve(shape)
+    assert (kept.model.encoder, *primal(kept)) == ("mlp", "sgd", 0.05)
     for optimizer, rates in (("sgd", (0.05, 0.01)), ("adam", (0.001, 0.0003))):
-        assert FitConfig(optimizer=optimizer).for_instances(shape).primal() == (optimizer, rates[name != "mlp"])
-    assert FitConfig(lr=0.2).for_instances(shape).lr == 0.2
+        assert primal(Settings(optimizer=optimizer).resolve(shape)) == (optimizer, rates[name != "mlp"])
+    assert Settings(lr=0.2).resolve(shape).training.lr == 0.2
 
 
-def test_settings_of_unknown_instances_are_not_guessed() -> None:
-    for name in ("primal", "num_members", "first_center", "cpu_threads"):
-        with pytest.raises(ConfigError, match="for_instances"):
-            getattr(FitConfig(), name)()
+def primal(settings):
+    return settings.training.optimizer, settings.training.lr
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
@@ -458,7 +455,7 @@ def test_freezing_leaves_the_gradient_of_the_rest() -> None:
 def test_a_wholly_frozen_encoder_runs_without_a_graph_and_the_head_trains(own) -> None:
     config = settings(encoder=f"{own}.Tiny", encoder_args={"channels": 2, "dropout": 0.9}, freeze=["*"], epochs=1)
     for estimator in ("vrsp", "exact"):
-        trainer = Trainer(FitConfig(**{**vars(config), "estimator": estimator, "chunk_size": 4}), images())
+        trainer = Trainer(Settings(**{**vars(config), "estimator": estimator, "chunk_size": 4}), images())
         model = trainer.members[0].model
         encoder, head = weights(model.encoder), weights(model.pooling)
         trainer.train_epoch()
@@ -471,7 +468,7 @@ def test_a_wholly_frozen_encoder_runs_without_a_graph_and_the_head_trains(own) -
 
 def test_freezing_random_weights_is_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"freeze=\['stem'\] keeps the random weights of resnet20"):
-        build_encoder(FitConfig(encoder="resnet20", freeze=["stem"]), instance_shape=(1, 8, 8))
+        build_encoder(Settings(encoder="resnet20", freeze=["stem"]), instance_shape=(1, 8, 8))
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact", "exact-point"])

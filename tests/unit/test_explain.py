@@ -27,8 +27,8 @@ from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
@@ -36,7 +36,7 @@ SIZES = np.array([47, 1, 7])
 
 def make_model(pooling, members=1, shape=(4,), **settings):
     configs = [
-        FitConfig(pooling=pooling, estimator="exact", standardize=False, seed=seed, **settings)
+        Settings(pooling=pooling, estimator="exact", standardize=False, seed=seed, **settings)
         for seed in range(members)
     ]
     return BagEnsemble([build_method(config, instance_shape=shape, num_bags=1).model for config in configs])

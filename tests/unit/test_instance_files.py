@@ -13,8 +13,8 @@ from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.instance_files import file_name, write_instance_scores
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 
 h5py = pytest.importorskip("h5py")
 
@@ -23,7 +23,7 @@ IDS = ["slide/1", "slide 2", ".x", "ü" * 90]
 
 
 def make_model(pooling, members=1):
-    configs = [FitConfig(pooling=pooling, estimator="exact", standardize=False, seed=s) for s in range(members)]
+    configs = [Settings(pooling=pooling, estimator="exact", standardize=False, seed=s) for s in range(members)]
     return BagEnsemble([build_method(config, instance_shape=(4,), num_bags=1).model for config in configs])
 
 

@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.nn.encoders import MLP
 from midam.nn.stack import StackedScorer
+from midam.settings import Settings, member_seed
 from midam.train.build import build_method
-from midam.train.config import FitConfig, member_seed
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
 
@@ -43,7 +43,7 @@ def make_bags(number=30, *, seed=0, width=5, largest=9):
 
 def make_config(pooling="attention", estimator="vrsp", objective="minmax-auc", **settings):
     settings = {"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, "members": 1, **settings}
-    return FitConfig(pooling=pooling, estimator=estimator, objective=objective, **settings)
+    return Settings(pooling=pooling, estimator=estimator, objective=objective, **settings)
 
 
 def make_trials(bags, *, count=3, seed=0, held=10):
@@ -55,7 +55,7 @@ def make_trials(bags, *, count=3, seed=0, held=10):
 
 
 def alone(config, bags, trial):
-    trainer = Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train))
+    trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scores = []
     while not trainer.finished:
         trainer.train_epoch()
@@ -110,7 +110,7 @@ def test_max_pooling_under_dropout_scores_the_instances_that_it_found(largest, m
     train_trials(config, bags, trials)
     assert rows.count(2 * 8) == 0
     rows.clear()
-    train_trials(dataclasses.replace(config, dropout=0.0), bags, trials)
+    train_trials(config.replace(dropout=0.0), bags, trials)
     # 2 trials of 8 bags, in each of 3 steps of 4 epochs.
     assert rows.count(2 * 8) == 12
 
@@ -152,7 +152,7 @@ def test_members_are_averaged():
     trial = make_trials(bags, count=1)[0]
     (found,) = train_trials(config, bags, [trial], every_epoch=True)
     own = [dataclasses.replace(trial, seed=member_seed(trial.seed, m)) for m in range(3)]
-    single = dataclasses.replace(config, members=1)
+    single = config.replace(members=1)
     expected = np.mean([alone(single, bags, t)[0] for t in own], axis=0)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-5, atol=1e-6)
 

@@ -12,8 +12,8 @@ from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.settings import member_seed
 from midam.train.build import build_ensemble
-from midam.train.config import member_seed
 from midam.train.trainer import Trainer
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]

@@ -3,8 +3,8 @@ import torch
 
 from midam.errors import ConfigError
 from midam.nn.encoders.resnet import ResNet20
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 from midam.train.exact import Exact, ExactPoint
 from midam.train.gradients import MiniBatch, VarianceReduced
 from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
@@ -12,7 +12,7 @@ from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 
 def build(**settings):
     shape = settings.pop("shape", (6,))
-    return build_method(FitConfig(**settings), instance_shape=shape, num_bags=5)
+    return build_method(Settings(**settings), instance_shape=shape, num_bags=5)
 
 
 def test_settings_reach_the_parts():
@@ -89,7 +89,7 @@ def test_what_makes_no_sense_is_refused(settings, text):
     ],
 )
 def test_where_the_centers_start(settings, shape, start):
-    config = FitConfig(**settings)
+    config = Settings(**settings)
     objective = build_method(config, instance_shape=shape, num_bags=4).objective
     for center in (objective.positive_center, objective.negative_center):
         assert center.item() == pytest.approx(start)

@@ -3,8 +3,8 @@
 import pytest
 
 from midam.errors import ConfigError
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 from midam.train.method_names import method_names, method_settings
 
 PAPER = [
@@ -37,7 +37,7 @@ def test_a_name_is_three_settings(name, pooling, estimator, objective):
 
 @pytest.mark.parametrize("name", method_names())
 def test_every_name_can_be_built(name):
-    method = build_method(FitConfig(**method_settings(name)), instance_shape=(3,), num_bags=2)
+    method = build_method(Settings(**method_settings(name)), instance_shape=(3,), num_bags=2)
     assert method.model.pooling.name == method_settings(name)["pooling"]
 
 

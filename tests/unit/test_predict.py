@@ -10,14 +10,14 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.evaluate.predict import bag_groups, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 
 POOLINGS = ["attention", "gated-attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and"]
 
 
 def make_model(pooling="attention", width=4, **settings):
-    config = FitConfig(pooling=pooling, estimator="exact", standardize=False, **settings)
+    config = Settings(pooling=pooling, estimator="exact", standardize=False, **settings)
     return build_method(config, instance_shape=(width,), num_bags=1).model
 
 

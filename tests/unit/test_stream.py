@@ -5,8 +5,8 @@ import torch
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.stream import stream_bags, stream_instances, stream_members, stream_total
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 
 POOLINGS = [
     "attention",
@@ -23,7 +23,7 @@ SIZES = [1, 13, 2, 7, 30]
 
 
 def make_model(pooling):
-    settings = FitConfig(pooling=pooling, estimator="exact", hidden=[6], standardize=False)
+    settings = Settings(pooling=pooling, estimator="exact", hidden=[6], standardize=False)
     return build_method(settings, instance_shape=(4,), num_bags=5).model.double().eval()
 
 

@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.data.on_disk import RowFile
 from midam.errors import ConfigError
+from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.standardize import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
@@ -38,7 +38,7 @@ def disk(memory, tmp_path):
 
 def make_config(**settings):
     small = {"epochs": 3, "num_positive": 4, "num_negative": 4, "num_instances": 4, "chunk_size": 64, "lr": 0.01}
-    return FitConfig(**{**small, **settings})
+    return Settings(**{**small, **settings})
 
 
 def train(trainer, epochs=None):
@@ -160,7 +160,9 @@ def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
     for epoch in range(5):
         before = plain_state(trainer, disk) if epoch in (2, 4) else None
         for member in trainer.members:
-            member.config.lr, member.config.state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+            member.config.training.lr, member.config.method.state_rate = (
+                (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+            )
         trainer.train_epoch()
         plain.train_epoch()
         if before is not None:
@@ -185,7 +187,7 @@ def test_a_resume_between_refreshes_continues_bit_for_bit(disk, stop):
 @pytest.mark.parametrize("settings", [{"state_start": "exact"}, {"state_refresh": 3}])
 def test_only_a_tracked_state_starts_warm(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
-        build_method(FitConfig(estimator="minibatch", **settings), instance_shape=(3,), num_bags=4)
+        build_method(Settings(estimator="minibatch", **settings), instance_shape=(3,), num_bags=4)
 
 
 @pytest.mark.filterwarnings("ignore:batch normalization")

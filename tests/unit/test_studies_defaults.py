@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study
@@ -52,7 +52,7 @@ def test_synthetic_sets_repeat_and_differ_between_the_classes():
 def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
     text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
     chosen = re.findall(r"^Chosen with all sets: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
-    usual = vars(FitConfig().for_instances((166,))) | {"clip": FitConfig().clip_of((166,))}
+    usual = vars(Settings().resolve((166,))) | {"clip": Settings().model.clip}
     wanted = settings_of(chosen, judged=True)
     assert {name: usual[name] for name in wanted} == wanted
 
@@ -82,6 +82,10 @@ def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monk
 
 
 def test_the_default_is_a_candidate():
-    defaults = FitConfig()
-    changed = {"scaling": defaults.scaling, "clip": defaults.clip_of((1,)), "num_instances": defaults.num_instances}
+    defaults = Settings()
+    changed = {
+        "scaling": defaults.model.scaling,
+        "clip": defaults.model.clip,
+        "num_instances": defaults.training.num_instances,
+    }
     assert changed in CANDIDATES.values()

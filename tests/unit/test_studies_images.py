@@ -12,7 +12,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.__main__ import main
 from studies.engine import VERSIONS
 from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3
@@ -344,7 +344,8 @@ def test_the_studies_take_what_the_page_says_was_chosen():
     rows = re.findall(r"^\| (breast|colon|adrenal) \| (\w+) ([\d.]+) \|$", text, flags=re.MULTILINE)
     assert {name: (way, float(lr)) for name, way, lr in rows} == CHOSEN
     way, lr = re.findall(r"Choice of all sets: \*\*(\w+) ([\d.]+)\*\*", text)[0]
-    assert FitConfig().for_instances((3, 32, 32)).primal() == (way, float(lr))
+    chosen = Settings().resolve((3, 32, 32)).training
+    assert (chosen.optimizer, chosen.lr) == (way, float(lr))
 
 
 def test_the_choice_of_a_set_knows_the_others_alone():

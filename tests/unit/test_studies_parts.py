@@ -10,7 +10,7 @@ from midam.compare.engine import Group
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
 from midam.errors import CheckpointError, ConfigError
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from studies.engine import Store, complete, settings_hash
 from studies.options import StudyOptions
 from studies.paper_tables import METHODS, SETS, TABLE2
@@ -150,7 +150,7 @@ def test_the_papers_settings_do_not_follow_the_defaults():
     config = paper_config("midam-att", lr=0.1, margin=0.1)
     wanted = {"lr": 0.1, "margin": 0.1, "state_rate": 0.9, "dual_lr": 1.0, "num_instances": 4, "weight_decay": 1e-4}
     assert {name: getattr(config, name) for name in wanted} == wanted
-    assert (config.decays(49), config.decays(50), config.decays(75)) == (0, 1, 2)
+    assert (config.training.decays(49), config.training.decays(50), config.training.decays(75)) == (0, 1, 2)
 
 
 def test_the_best_epoch_is_the_last_of_equals_and_test_bags_do_not_matter():
@@ -214,9 +214,9 @@ def test_the_store_names_a_damaged_line(tmp_path):
 
 def test_the_hash_knows_settings_and_bags():
     one, two = small_bags(), small_bags(seed=1)
-    assert settings_hash(FitConfig(), bags=one) != settings_hash(FitConfig(), bags=two)
-    assert settings_hash(FitConfig(epochs=3)) != settings_hash(FitConfig(epochs=4))
-    assert settings_hash(FitConfig(lr=0.3, seed=7)) == settings_hash(FitConfig())
+    assert settings_hash(Settings(), bags=one) != settings_hash(Settings(), bags=two)
+    assert settings_hash(Settings(epochs=3)) != settings_hash(Settings(epochs=4))
+    assert settings_hash(Settings(lr=0.3, seed=7)) == settings_hash(Settings())
 
 
 def test_an_unknown_study_names_the_nearest():

@@ -63,7 +63,7 @@ def test_the_steps_that_a_budget_buys_by_hand(estimator, size, instances, steps,
 def test_the_cost_of_a_step_is_what_the_library_encodes(method, chunk_size):
     bags = nine_bags(20, sets=[(2, 0)], counts=SMALL)
     config = DESIGN.config(CELL, method, 0.1)
-    config.chunk_size = chunk_size
+    config.run.chunk_size = chunk_size
     train = bags.subset(SMALL.positions("train"))
     member = build_training(config, train)
     spent = []
@@ -126,7 +126,7 @@ def test_more_witnesses_than_instances_are_refused():
 def test_whole_epochs_make_the_steps_of_a_design(design):
     for cell in design.cells():
         config = design.config(cell, MINIBATCH, design.lrs[0])
-        assert config.epochs * design.counts.train == cell.steps * design.bags
+        assert config.training.epochs * design.counts.train == cell.steps * design.bags
     assert len(set(design.cells())) == len(design.cells())
 
 
@@ -134,10 +134,10 @@ def test_whole_epochs_make_the_steps_of_a_design(design):
 def test_training_by_steps_equals_the_trainer(method):
     bags = nine_bags(20, sets=[(2, 0)], counts=SMALL)
     config = DESIGN.config(CELL, method, 0.1)
-    config.decay_at = []
+    config.training.decay_at = []
     trial = Trial(SMALL.positions("train"), SMALL.positions("test"), 1)
     expected = train_trials(config, bags, [trial])[0].scores[-1]
-    scores, loss, seconds = train_steps(config, bags, trial, steps=config.epochs * 2)
+    scores, loss, seconds = train_steps(config, bags, trial, steps=config.training.epochs * 2)
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     assert np.isfinite(loss)
     assert seconds > 0

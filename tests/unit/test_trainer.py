@@ -9,8 +9,8 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
+from midam.settings import Settings
 from midam.train.average import reported_weights
-from midam.train.config import FitConfig
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import build_training
@@ -28,7 +28,7 @@ def make_bags(number=24, *, seed=0, width=5, shift=2.0, ids=None):
 
 
 def make_config(**settings):
-    return FitConfig(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, **settings})
+    return Settings(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, **settings})
 
 
 def train(trainer):
@@ -319,7 +319,7 @@ def test_a_loop_of_your_own_trains_the_very_method(settings):
     bags, config = make_bags(), make_config(members=1, epochs=2, **settings)
     trainer = Trainer(config, bags)
     training = build_training(config, bags)
-    for epoch in range(config.epochs):
+    for epoch in range(config.training.epochs):
         trainer.train_epoch()
         with training.epoch(epoch) as batches:
             for batch in batches:
@@ -349,7 +349,7 @@ def test_the_reported_auroc_is_that_of_the_scores_that_the_loss_saw(pooling, obj
     result = training.train_epoch(0)
     scores, labels = (torch.cat(column).double().numpy() for column in zip(*seen))
     assert result.auroc == [auroc(labels, scores)]
-    trial = Trial(np.arange(len(bags)), np.arange(2), seed=config.seed)
+    trial = Trial(np.arange(len(bags)), np.arange(2), seed=config.run.seed)
     expected = Trainer(config, bags).train_epoch()["train_auroc"]
     assert expected == result.auroc[0]
     # Two of them, so that they are stacked.

@@ -21,7 +21,6 @@ from midam.compare.summary import Comparison, format_interval, format_number
 from midam.errors import ConfigError
 from midam.registry import BASELINES
 from midam.report.terminal import LiveProgress, stdout_console
-from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.settings import Settings
 from midam.train.method_names import method_names
@@ -100,7 +99,7 @@ def run(options: Namespace, console: Console) -> int:
             bags,
             methods,
             made,
-            settings=as_config(settings),
+            settings=settings,
             lrs=lrs,
             margins=margins,
             select=options.select,

@@ -42,7 +42,7 @@ def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
 
 
 def _first_fold(task: Task) -> Task:
-    few = None if task.config is None else dataclasses.replace(task.config, epochs=min(task.config.epochs, _EPOCHS))
+    few = None if task.config is None else task.config.replace(epochs=min(task.config.training.epochs, _EPOCHS))
     return dataclasses.replace(task, config=few, folds=task.folds[:1], parts=task.parts[:1])
 
 

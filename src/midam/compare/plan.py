@@ -1,7 +1,7 @@
 """What a comparison consists of: groups of tasks whose outcomes make trials, and folds that cannot be used."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from midam.compare.tasks import Outcome, Task
 from midam.compare.trials import NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TRAIN, trial_name, trial_result
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.train.config import FitConfig, from_dict, to_dict
+from midam.settings import Settings
 
 # Candidates where none are given, by optimizer: the paper's, and around the default for deep encoders.
 LEARNING_RATES = {"sgd": (0.1, 0.01, 0.001), "adam": (0.001, 0.0003, 0.0001)}
@@ -23,7 +23,7 @@ _NOTHING: Positions = np.array([], dtype=np.int64)
 class Selection:
     """How learning rate, margin and epoch are chosen: candidates in the order that decides between equals."""
 
-    base: FitConfig
+    base: Settings
     lrs: list[float]
     margins: list[float]
     select: str
@@ -32,30 +32,30 @@ class Selection:
         """Whether a method needs a validation part."""
         return method.tuned and (self.select == "best" or len(self.configs(method)) > 1)
 
-    def configs(self, method: ComparedMethod) -> list[FitConfig]:
+    def configs(self, method: ComparedMethod) -> list[Settings]:
         """Candidates of a method trained here: the grid, or the settings as they are."""
-        values = {**to_dict(self.base), **method.settings}
+        values = {**self.base.flat(), **method.settings}
         if values["pooling"] != "smoothed-max":
             values["temperature"] = None
         if not method.tuned:
-            return [from_dict(values)]
+            return [Settings.from_flat(values)]
         # Cross-entropy knows no margin.
-        margins = self.margins if values["objective"] != "bce" else [self.base.margin]
-        return [from_dict({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
+        margins = self.margins if values["objective"] != "bce" else [self.base.method.margin]
+        return [Settings.from_flat({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
 
 
-def make_selection(base: FitConfig, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
+def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
     """Check the candidates; learning rates that are not given go by the optimizer."""
     if select not in ("best", "last"):
         raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
-    lrs = LEARNING_RATES[base.primal()[0]] if lrs is None else lrs
+    lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs
     for name, values in (("lr", lrs), ("margin", margins)):
         if not len(values):
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
         for value in values:
-            from_dict({**to_dict(base), name: value})
+            Settings.from_flat({**base.flat(), name: value})
     # The weights of the last epoch are asked for; the comparison selects.
-    last = replace(base, select="last", patience=None)
+    last = base.replace(select="last", patience=None)
     return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
 
 
@@ -67,7 +67,7 @@ def plan(
     groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
         inside = [fold for fold in folds if fold.repeat == repeat]
-        share = selection.base.val_fraction
+        share = selection.base.run.val_fraction
         parts = {f.fold: validation_part(bags, f.train, fraction=share, seed=repeat) for f in inside}
         for method in methods:
             usable = []

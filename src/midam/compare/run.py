@@ -20,8 +20,7 @@ from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import write_text
-from midam.train.config import FitConfig, to_dict
-from midam.train.settings import read_yaml, yaml_text
+from midam.settings import Settings, read_yaml, yaml_text
 
 OnProgress = Callable[[float, int], None]
 
@@ -31,7 +30,7 @@ def run_comparison(
     methods: Sequence[str],
     folds: Sequence[Fold],
     *,
-    settings: FitConfig | None = None,
+    settings: Settings | None = None,
     lrs: Sequence[float] | None = None,
     margins: Sequence[float] = (0.1, 0.5, 1.0),
     select: Literal["best", "last"] = "best",
@@ -57,7 +56,7 @@ def run_comparison(
         At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
     folds : sequence of Fold
         From `repeated_folds`, or ``(repeat, fold, train, test)`` of your own. The repeat is the seed.
-    settings : FitConfig, optional
+    settings : Settings, optional
         All other settings of the methods trained here.
     lrs, margins : sequence of float
         Candidates; the first of equals is taken. Margins concern the AUC objectives alone. Default of the learning
@@ -96,9 +95,9 @@ def run_comparison(
     check_backend(backend, jobs=jobs)
     both_classes(bags)
     checked = check_folds(bags, folds)
-    base = (settings or FitConfig()).for_instances(bags.instance_shape)
+    base = (settings or Settings()).resolve(bags.instance_shape)
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
-    if any(selection.validates(method) for method in compared) and selection.base.val_fraction == 0:
+    if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
     barred, groups = plan(bags, compared, checked, selection)
     if not groups:
@@ -207,5 +206,5 @@ def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str
         "lrs": selection.lrs,
         "margins": selection.margins,
         "select": selection.select,
-        "settings": to_dict(selection.base),
+        "settings": selection.base.flat(),
     }

@@ -19,7 +19,7 @@ from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial, TrialResult, train_trials
 
@@ -36,7 +36,7 @@ class Task:
     """
 
     method: ComparedMethod
-    config: FitConfig | None
+    config: Settings | None
     folds: Sequence[Fold]
     parts: Sequence[tuple[Positions, Positions]]
     every_epoch: bool = False
@@ -63,7 +63,7 @@ def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
     return outcomes, [str(warning.message) for warning in caught]
 
 
-def _train(bags: Bags, task: Task, config: FitConfig) -> list[Outcome]:
+def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
     trials = [
         Trial(train, np.concatenate([val, fold.test]), fold.repeat)
         for fold, (train, val) in zip(task.folds, task.parts, strict=True)
@@ -77,12 +77,12 @@ def _train(bags: Bags, task: Task, config: FitConfig) -> list[Outcome]:
 
 
 def _pick(
-    labels: NDArray[np.int64], result: TrialResult, *, val: Positions, test: Positions, config: FitConfig
+    labels: NDArray[np.int64], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
     """Test the epoch with the best validation AUROC, the later one of equals; without validation the last."""
     usable = np.flatnonzero(np.isfinite(result.scores).all(axis=1))
-    rows, margin = len(result.scores), None if config.objective == "bce" else config.margin
-    columns = {"seconds": result.seconds, "lr": config.lr, "margin": margin}
+    rows, margin = len(result.scores), None if config.method.objective == "bce" else config.method.margin
+    columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}
     if not len(usable) or (not len(val) and usable[-1] != rows - 1):
         return Outcome({**columns, "status": DIVERGED})
     best, validation = int(usable[-1]), (0.0, 0.0)
@@ -91,7 +91,7 @@ def _pick(
         best = int(usable[len(areas) - 1 - int(np.argmax(areas[::-1]))])
         validation = max(areas), float(np.mean(areas))
     tested = _tested(labels[test], result.scores[best, len(val) :])
-    return Outcome({**columns, **tested, "epoch": config.epochs - rows + best + 1}, validation)
+    return Outcome({**columns, **tested, "epoch": config.training.epochs - rows + best + 1}, validation)
 
 
 def _run_baseline(bags: Bags, task: Task) -> Outcome:

@@ -18,7 +18,6 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
-from midam.runs.border import as_config
 from midam.runs.data import read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
@@ -103,7 +102,7 @@ def load_run(path: str | Path) -> LoadedRun:
         content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
     shape = tuple(content["data"]["instance_shape"])
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
-    model = build_ensemble(as_config(settings), instance_shape=shape)
+    model = build_ensemble(settings, instance_shape=shape)
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:

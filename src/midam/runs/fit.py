@@ -21,7 +21,7 @@ from midam.files import write_text
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
 from midam.runs.results import write_results
-from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
+from midam.settings import Settings, read_yaml, yaml_text
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
@@ -140,6 +140,7 @@ class _Training:
     def of(cls, data: str, settings: Settings, folder: RunFolder) -> Self:
         """Read and split the data, and make the trainer."""
         parts = split_data(read_data(data, settings), settings)
+        settings = settings.resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
         return cls(data, folder, parts, trainer, describe_origin(parts))
@@ -209,7 +210,7 @@ class _Training:
         )
 
 
-def _fabric(settings: ResolvedSettings, folder: RunFolder) -> Fabric:
+def _fabric(settings: Settings, folder: RunFolder) -> Fabric:
     if settings.run.logger != "tensorboard":
         return make_fabric(settings)
     try:

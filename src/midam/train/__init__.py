@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from midam.train.augment import Augment, Augmentation
-    from midam.train.config import FitConfig
     from midam.train.exact import Exact, ExactPoint
     from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
     from midam.train.lockstep import Trial, TrialResult, train_trials
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "augment": ("Augment", "Augmentation"),
-    "config": ("FitConfig",),
     "exact": ("Exact", "ExactPoint"),
     "gradients": ("Estimator", "MiniBatch", "VarianceReduced"),
     "lockstep": ("Trial", "TrialResult", "train_trials"),

@@ -9,7 +9,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from midam.errors import ConfigError
 from midam.nn.encoders import batch_norms
-from midam.train.config import FitConfig
+from midam.settings import Settings
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -23,21 +23,22 @@ class WeightAverage(Generic[Model]):
         If the model normalizes by the statistics of the batch, which those of no mean of weights are.
     """
 
-    def __init__(self, config: FitConfig, model: Model) -> None:
+    def __init__(self, config: Settings, model: Model) -> None:
         self._config, self._model = config, model
         self._mean: AveragedModel | None = None
-        if config.average_from is None:
+        if config.training.average_from is None:
             return
         if batch_norms(model):
             raise ConfigError(
-                f"Expected no average_from with batch normalization, got {config.average_from:g}: the mean of the "
-                "weights would be scored with the statistics of others; take group normalization, or leave it out."
+                f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the mean "
+                "of the weights would be scored with the statistics of others; take group normalization, or leave it "
+                "out."
             )
         self._mean = AveragedModel(model)
 
     def update(self, epoch: int) -> None:
         """Let the weights after epoch `epoch` (from 0) enter the mean, where the settings say so."""
-        if self._mean is not None and self._config.averages(epoch):
+        if self._mean is not None and self._config.training.averages(epoch):
             self._mean.update_parameters(self._model)
 
     @property

@@ -24,8 +24,8 @@ from midam.errors import DivergedError
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
+from midam.settings import Settings, member_seed
 from midam.train.average import WeightAverage
-from midam.train.config import FitConfig, member_seed
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
 from midam.train.trainer import Trainer, make_fabric
@@ -78,13 +78,13 @@ class TrialResult:
 
 
 def train_trials(
-    config: FitConfig, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool = False
+    config: Settings, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool = False
 ) -> list[TrialResult]:
-    """Train one scorer a trial (or `config.num_members()`), all with the settings of `config`.
+    """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
     Parameters
     ----------
-    config : FitConfig
+    config : Settings
         Settings; the seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained.
     bags : Bags
         Labelled; each trial names its own.
@@ -108,16 +108,16 @@ def train_trials(
     Where whole bags are large, where the estimator streams or the encoder is more than a small network, there is
     nothing to gain, and the trials are trained one after the other.
     """
-    config = dataclasses.replace(config.for_instances(bags.instance_shape), select="last", patience=None)
+    config = config.resolve(bags.instance_shape).replace(select="last", patience=None)
     if not _stackable(config, bags):
         return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
-    count = config.num_members()
+    count = config.training.members
     own = [(trial, member_seed(trial.seed, member)) for trial in trials for member in range(count)]
-    single = dataclasses.replace(config, members=1)
+    single = config.replace(members=1)
     done: dict[int, TrialResult] = {}
-    with cpu_threads(config.cpu_threads()):
+    with cpu_threads(config.run.threads):
         # Where they are standardized, each training holds the instances in its own way.
-        fits = _MAX_VALUES // int(np.prod(bags.instances.shape)) if config.standardize else _AT_ONCE
+        fits = _MAX_VALUES // int(np.prod(bags.instances.shape)) if config.model.standardize else _AT_ONCE
         at_once = max(1, min(_AT_ONCE, fits))
         for group in _groups(single, bags, [trial for trial, _ in own], at_once=at_once):
             started = time.perf_counter()
@@ -133,33 +133,36 @@ def train_trials(
     return [_mean([done[at + m] for m in range(count)]) for at in range(0, len(own), count)]
 
 
-def _stackable(config: FitConfig, bags: Bags) -> bool:
-    if config.freeze or config.checkpointing or config.augment or config.compile:
+def _stackable(config: Settings, bags: Bags) -> bool:
+    if config.model.freeze or config.run.checkpointing or config.training.augment or config.run.compile:
         return False
     # A memory-mapped set is not made for copies in memory.
-    if config.precision != "32-true" or on_disk(bags.instances):
+    if config.run.precision != "32-true" or on_disk(bags.instances):
         return False
-    if config.state_start != "first-visit" or config.state_refresh is not None:
+    if config.method.state_start != "first-visit" or config.method.state_refresh is not None:
         return False
-    estimator = ESTIMATORS.find(config.estimator)
+    estimator = ESTIMATORS.find(config.method.estimator)
     if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:
         return False
-    return bool(estimator.stackable and getattr(ENCODERS.find(config.encoder), "stackable", False))
+    return bool(estimator.stackable and getattr(ENCODERS.find(config.model.encoder), "stackable", False))
 
 
-def _groups(config: FitConfig, bags: Bags, trials: Sequence[Trial], *, at_once: int) -> list[list[int]]:
+def _groups(config: Settings, bags: Bags, trials: Sequence[Trial], *, at_once: int) -> list[list[int]]:
     """Trials of one number of steps and one layout of a batch."""
     labels = bags.require_labels()
     alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
     for i, trial in enumerate(trials):
         positives = int(labels[trial.train].sum())
-        counts = min(config.num_positive, positives), min(config.num_negative, len(trial.train) - positives)
+        counts = (
+            min(config.training.num_positive, positives),
+            min(config.training.num_negative, len(trial.train) - positives),
+        )
         steps = -(-len(trial.train) // max(1, sum(counts)))
-        alike[*counts, steps, min(config.num_instances, int(bags.sizes[trial.train].max()))].append(i)
+        alike[*counts, steps, min(config.training.num_instances, int(bags.sizes[trial.train].max()))].append(i)
     return [part.tolist() for group in alike.values() for part in np.array_split(group, -(-len(group) // at_once))]
 
 
-def _together(config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> "_Lockstep | None":
+def _together(config: Settings, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> "_Lockstep | None":
     """The trainings in lockstep, or None where they cannot be: of anybody's parts nobody knows what `vmap` can run."""
     try:
         return _Lockstep(config, bags, seeded)
@@ -170,7 +173,7 @@ def _together(config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]
 class _Lockstep:
     """M trainings whose steps are taken together: trials, each with the seed of its weights and draws."""
 
-    def __init__(self, config: FitConfig, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> None:
+    def __init__(self, config: Settings, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> None:
         self._config = config
         self._trials = [trial for trial, _ in seeded]
         self._device = make_fabric(config).device
@@ -195,12 +198,12 @@ class _Lockstep:
         """Train all epochs."""
         results, scores = [], []
         lost = np.zeros(len(self._trials), dtype=bool)
-        for epoch in range(self._config.epochs):
+        for epoch in range(self._config.training.epochs):
             result = self._training.train_epoch(epoch)
             results.append(result)
             self._average.update(epoch)
             lost |= ~result.finite
-            if every_epoch or epoch == self._config.epochs - 1:
+            if every_epoch or epoch == self._config.training.epochs - 1:
                 found = self._scores(self._average.reported)
                 scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         return [
@@ -214,15 +217,15 @@ class _Lockstep:
         ]
 
     def _member(self, bags: Bags, trial: Trial, seed: int) -> Member:
-        train, own = bags.subset(trial.train), dataclasses.replace(self._config, seed=seed)
+        train, own = bags.subset(trial.train), self._config.replace(seed=seed)
         (member,) = build_members(own, train, device=self._device, standardized=True)
-        if self._config.standardize:
+        if self._config.model.standardize:
             fit_standardizers([member.model.standardizer], train, seed=trial.seed)
         return member
 
     def _table(self, bags: Bags, members: Sequence[Member]) -> tuple[Tensor, int]:
         """All instances as each member standardizes them, one after the other, or as they are, and how often."""
-        wanted = members if self._config.standardize else members[:1]
+        wanted = members if self._config.model.standardize else members[:1]
         readers = [
             InstanceReader(bags, device=self._device, resident=True, transform=member.model.standardizer)
             for member in wanted
@@ -231,7 +234,7 @@ class _Lockstep:
         used = (table != 0).any(dim=0)
         # A feature that does not vary is 0 once it is standardized: of sparse ones, such as fingerprints of molecules,
         # many do not.
-        if self._config.standardize and table.ndim == 2 and used.any() and not used.all():
+        if self._config.model.standardize and table.ndim == 2 and used.any() and not used.all():
             columns = used.nonzero().squeeze(1)
             table = table.index_select(1, columns)
             for member in members:
@@ -276,9 +279,9 @@ def _cuts(sizes: Tensor, rows: int) -> list[int]:
     return [*ends, sizes.shape[1]]
 
 
-def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) -> TrialResult:
+def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> TrialResult:
     started = time.perf_counter()
-    trainer = Trainer(dataclasses.replace(config, seed=trial.seed), bags.subset(trial.train))
+    trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scored = bags.subset(trial.score)
     reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []
@@ -290,9 +293,9 @@ def _alone(config: FitConfig, bags: Bags, trial: Trial, *, every_epoch: bool) ->
             break
         if every_epoch or trainer.finished:
             scores.append(trainer.scores(scored, reader))
-    wanted = config.epochs if every_epoch else 1
+    wanted = config.training.epochs if every_epoch else 1
     rows = trainer.history
-    lost = [float("nan")] * (config.epochs - len(rows))
+    lost = [float("nan")] * (config.training.epochs - len(rows))
     return TrialResult(
         np.stack([*scores, *[failed] * (wanted - len(scores))]),
         np.array([row["loss"] for row in rows] + lost),

@@ -48,7 +48,7 @@ def method_settings(name: str) -> dict[str, str]:
     Returns
     -------
     dict of str
-        ``pooling``, ``estimator`` and ``objective``, as `FitConfig` takes them.
+        ``pooling``, ``estimator`` and ``objective``, as `Settings` takes them.
 
     Raises
     ------

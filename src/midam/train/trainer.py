@@ -17,8 +17,8 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, without_standardizer
+from midam.settings import Settings
 from midam.train.average import WeightAverage
-from midam.train.config import FitConfig
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
 from midam.train.training import (
@@ -41,7 +41,7 @@ class Trainer:
 
     Parameters
     ----------
-    config : FitConfig
+    config : Settings
         Settings.
     train : Bags
         Labelled, both classes present.
@@ -70,9 +70,7 @@ class Trainer:
         Seconds spent on training since the trainer was made, without validation.
     """
 
-    def __init__(
-        self, config: FitConfig, train: Bags, val: Bags | None = None, *, fabric: Fabric | None = None
-    ) -> None:
+    def __init__(self, config: Settings, train: Bags, val: Bags | None = None, *, fabric: Fabric | None = None) -> None:
         both_classes(train)
         if val is not None and val.instance_shape != train.instance_shape:
             raise BagDataError(
@@ -80,7 +78,7 @@ class Trainer:
                 f"(in {val.source}); use the same features."
             )
         _warn_without_validation(config, val)
-        config = config.for_instances(train.instance_shape)
+        config = config.resolve(train.instance_shape)
         self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
@@ -88,10 +86,10 @@ class Trainer:
         standardizers = [member.model.standardizer for member in members]
         self.model = BagEnsemble([member.model for member in members])
         self._average = WeightAverage(config, self.model)
-        refuse_half_volumes(members[0].model.encoder, config.precision, device)
+        refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
-        if config.standardize:
-            fit_standardizers(standardizers, train, seed=config.seed)
+        if config.model.standardize:
+            fit_standardizers(standardizers, train, seed=config.run.seed)
         check_warm_start(config, members[0].model)
         self._standardizer = standardizers[0]
         self._reader = self._open(train)
@@ -115,7 +113,7 @@ class Trainer:
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
         """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
         model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
-        return predict(model, bags, chunk_size=self.config.chunk_size, reader=reader)
+        return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader)
 
     @property
     def waited_s(self) -> float:
@@ -125,9 +123,11 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """All epochs done, or patience exhausted."""
-        if self.epoch >= self.config.epochs:
+        if self.epoch >= self.config.training.epochs:
             return True
-        return self.config.patience is not None and self._epochs_without_gain() >= self.config.patience
+        return (
+            self.config.training.patience is not None and self._epochs_without_gain() >= self.config.training.patience
+        )
 
     def train_epoch(self) -> dict[str, Any]:
         """Train one epoch and score the validation bags; returns the new row of `history`.
@@ -137,12 +137,12 @@ class Trainer:
         DivergedError
             If the loss of a member is no longer finite.
         """
-        rates = self.members[0].rates(self.config.decays(self.epoch))
+        rates = self.members[0].rates(self.config.training.decays(self.epoch))
         self.model.train()
         started = time.perf_counter()
         if warm_start_due(self.config, self.epoch):
-            with self.fabric.autocast(), cpu_threads(self.config.cpu_threads()):
-                chunk = self.config.chunk_of(self._train.instance_shape)
+            with self.fabric.autocast(), cpu_threads(self.config.run.threads):
+                chunk = self.config.run.chunk_size
                 warm_start(self.members, self._reader, chunk_size=chunk)
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
         self._average.update(self.epoch)
@@ -208,7 +208,7 @@ class Trainer:
     def _validate(self) -> float | None:
         if self._val is None or self._val_reader is None:
             return None
-        if self.epoch % self.config.val_every and self.epoch < self.config.epochs:
+        if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
             return None
         labels = self._val.require_labels()
         if labels.min() == labels.max():
@@ -231,7 +231,7 @@ class Trainer:
             self.best_epoch = row["epoch"]
 
 
-def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
+def make_fabric(config: Settings, *, loggers: Any = None) -> Fabric:
     """One device, as the settings say.
 
     Raises
@@ -239,16 +239,16 @@ def make_fabric(config: FitConfig, *, loggers: Any = None) -> Fabric:
     ConfigError
         If there is no such device here.
     """
-    if config.accelerator == "cuda" and not torch.cuda.is_available():
+    if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     # It tells of the precision at each training, of which a study has hundreds.
     logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
-    return Fabric(accelerator=config.accelerator, devices=1, precision=config.precision, loggers=loggers)
+    return Fabric(accelerator=config.run.accelerator, devices=1, precision=config.run.precision, loggers=loggers)
 
 
-def _warn_without_validation(config: FitConfig, val: Bags | None) -> None:
-    unused = [f"select={config.select!r}"] if config.select == "best" else []
-    unused += [f"patience={config.patience}"] if config.patience is not None else []
+def _warn_without_validation(config: Settings, val: Bags | None) -> None:
+    unused = [f"select={config.training.select!r}"] if config.training.select == "best" else []
+    unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
     if unused and (val is None or len(np.unique(val.require_labels())) < 2):
         warnings.warn(
             f"{' and '.join(unused)} cannot be followed without validation bags of both classes: all epochs are "

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
+from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.settings.method import MethodSettings
 from midam.train.build import build_draw, build_estimator, build_method, build_optimizer
-from midam.train.config import FitConfig, member_seed
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
 from midam.train.objectives import Objective, StackedObjective
@@ -29,6 +30,7 @@ from midam.train.training_scorer import channels_last, training_scorer
 
 # A lockstep batch is never cut into chunks.
 _NO_CHUNKS = 2**62
+DEFAULT_DRAW = MethodSettings().draw
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 
@@ -38,7 +40,7 @@ class Member:
 
     Attributes
     ----------
-    config : FitConfig
+    config : Settings
         Its settings: the seed is its own.
     model, estimator, objective, sampler
         The parts, on the device.
@@ -47,7 +49,7 @@ class Member:
         standardized instances, or with augmentation and the like, see `midam.train.training_scorer`.
     """
 
-    config: FitConfig
+    config: ResolvedSettings
     model: BagScorer
     trained: BagScorer
     estimator: Estimator
@@ -120,8 +122,11 @@ class Training:
 
     def rates(self, falls: int) -> dict[str, float]:
         """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
-        own = {name: getattr(self.config, name) * 0.5**falls for name in (*self.estimator.rates, *self.objective.rates)}
-        return {"lr": self.config.primal()[1] * 0.1**falls, **own}
+        own = {
+            name: getattr(self.config.method, name) * 0.5**falls
+            for name in (*self.estimator.rates, *self.objective.rates)
+        }
+        return {"lr": self.config.training.lr * 0.1**falls, **own}
 
     def set_rates(self, falls: int) -> None:
         """Set the rates after so many falls."""
@@ -139,12 +144,12 @@ class Training:
 
         Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
         """
-        self.set_rates(self.config.decays(epoch))
+        self.set_rates(self.config.training.decays(epoch))
         self.trained.train()
         device = self._reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with noise, cpu_threads(self.config.cpu_threads()), denormals_flushed():
-            _seed_noise(device, _mix_seed(self.config.seed, epoch))
+        with noise, cpu_threads(self.config.run.threads), denormals_flushed():
+            _seed_noise(device, _mix_seed(self.config.run.seed, epoch))
             with closing(self.batches()) as batches:
                 yield batches
 
@@ -206,12 +211,12 @@ class Training:
         return np.array([all(bool(torch.isfinite(p).all()) for p in self.model.parameters())])
 
 
-def build_training(config: FitConfig, train: Bags, *, device: torch.device | str = "cpu") -> Training:
+def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
     """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
 
     Parameters
     ----------
-    config : FitConfig
+    config : Settings
         Settings; ``config.members`` is not looked at.
     train : Bags
         Labeled, both classes present.
@@ -221,30 +226,31 @@ def build_training(config: FitConfig, train: Bags, *, device: torch.device | str
     Examples
     --------
     >>> from midam.data.sets import catalog
-    >>> training = build_training(FitConfig(), catalog.load("digits"))
+    >>> from midam.settings import Settings
+    >>> training = build_training(Settings(), catalog.load("digits"))
     >>> with training.epoch(0) as batches:
     ...     output = training.estimator(training.trained, next(batches))
     >>> output.score.shape
     torch.Size([16])
     """
-    config = replace(config.for_instances(train.instance_shape), members=1)
+    config = config.resolve(train.instance_shape).replace(members=1)
     once = standardized_once(config, train)
     (member,) = build_members(config, train, device=torch.device(device), standardized=once)
-    if config.standardize:
-        fit_standardizers([member.model.standardizer], train, seed=config.seed)
+    if config.model.standardize:
+        fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
     reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
     return Training([member], reader, labels_of(train, reader))
 
 
 def open_reader(
-    config: FitConfig, bags: Bags, *, standardizer: nn.Module | None, device: torch.device
+    config: ResolvedSettings, bags: Bags, *, standardizer: nn.Module | None, device: torch.device
 ) -> InstanceReader:
     """Open bags as the settings say, standardized once where that is done in memory."""
     return InstanceReader(
         bags,
         device=device,
-        resident=config.resident,
-        workers=config.workers,
+        resident=config.run.resident,
+        workers=config.run.workers,
         transform=standardizer if standardized_once(config, bags) else None,
     )
 
@@ -254,12 +260,12 @@ def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
     return torch.from_numpy(bags.require_labels()).to(device=reader.device, dtype=torch.float32)
 
 
-def build_members(config: FitConfig, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
-    """Build the members, each from its `midam.train.config.member_seed`; standardizers are not fitted.
+def build_members(config: Settings, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
+    """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
 
     Parameters
     ----------
-    config : FitConfig
+    config : Settings
         Settings.
     train : Bags
         Labeled, both classes present.
@@ -269,32 +275,32 @@ def build_members(config: FitConfig, train: Bags, *, device: torch.device, stand
         The reader of the training bags will give standardized instances.
     """
     members: list[Member] = []
-    config = config.for_instances(train.instance_shape)
-    for number in range(config.num_members()):
-        own = replace(config, seed=member_seed(config.seed, number))
+    config = config.resolve(train.instance_shape)
+    for number in range(config.training.members):
+        own = config.replace(seed=member_seed(config.run.seed, number))
         members.append(_build_member(own, train, device=device, standardized=standardized))
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
-        config = replace(config, num_positive=sampler.num_positive, num_negative=sampler.num_negative)
+        config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
     members[0].model.pooling.check_sizes(int(train.sizes.max()))
     return members
 
 
-def _build_member(config: FitConfig, train: Bags, *, device: torch.device, standardized: bool) -> Member:
+def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device, standardized: bool) -> Member:
     method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
     model, estimator = method.model.to(device), method.estimator.to(device)
-    if estimator.whole and config.draw != FitConfig.draw:
+    if estimator.whole and config.method.draw != DEFAULT_DRAW:
         raise ConfigError(
-            f"Expected the draw {FitConfig.draw!r} with the estimator {estimator.name!r}, got {config.draw!r}; it "
+            f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, got {config.method.draw!r}; it "
             "takes whole bags."
         )
     sampler = BagSampler(
         train.require_labels(),
         train.sizes,
-        num_positive=config.num_positive,
-        num_negative=config.num_negative,
-        num_instances=None if estimator.whole else config.num_instances,
-        seed=config.seed,
+        num_positive=config.training.num_positive,
+        num_negative=config.training.num_negative,
+        num_instances=None if estimator.whole else config.training.num_instances,
+        seed=config.run.seed,
         draw=build_draw(config, num_bags=len(train)),
     )
     channels_last(model, instance_shape=train.instance_shape)
@@ -302,9 +308,9 @@ def _build_member(config: FitConfig, train: Bags, *, device: torch.device, stand
     return Member(config, model, trained, estimator, method.objective.to(device), sampler)
 
 
-def standardized_once(config: FitConfig, bags: Bags) -> bool:
+def standardized_once(config: Settings, bags: Bags) -> bool:
     """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes."""
-    return config.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
+    return config.model.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
 
 
 def _seed_noise(device: torch.device, seed: int) -> None:

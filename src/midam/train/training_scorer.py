@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from midam.errors import ConfigError
 from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagScorer
+from midam.settings import Settings
 from midam.train.augment import Augment
-from midam.train.config import FitConfig
 
 _PARTS = 8
 
@@ -55,7 +55,7 @@ class Checkpointed(nn.Module):
 
 
 def training_scorer(
-    model: BagScorer, config: FitConfig, *, instance_shape: tuple[int, ...], standardized: bool = False
+    model: BagScorer, config: Settings, *, instance_shape: tuple[int, ...], standardized: bool = False
 ) -> BagScorer:
     """What a step runs in place of `model`, with the very parameters of it; `model` itself where nothing is asked for.
 
@@ -63,7 +63,7 @@ def training_scorer(
     ----------
     model : BagScorer
         On its device, in training mode.
-    config : FitConfig
+    config : Settings
         Settings: augment, checkpointing, compile.
     instance_shape : tuple of int
         Shape of one instance.
@@ -76,12 +76,12 @@ def training_scorer(
         If the instances cannot be augmented so, or the encoder not be checkpointed.
     """
     encoder, standardizer = model.encoder, None if standardized else model.standardizer
-    if config.compile:
+    if config.run.compile:
         encoder = cast(nn.Module, torch.compile(encoder))
-    if config.checkpointing:
+    if config.run.checkpointing:
         encoder = Checkpointed(encoder)
-    if config.augment:
-        augment = Augment(config.augment, instance_shape=instance_shape)
+    if config.training.augment:
+        augment = Augment(config.training.augment, instance_shape=instance_shape)
         standardizer = augment if standardizer is None else nn.Sequential(standardizer, augment)
     if encoder is model.encoder and standardizer is model.standardizer:
         return model

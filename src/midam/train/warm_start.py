@@ -9,12 +9,12 @@ from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.predict import bag_groups, evaluation
 from midam.evaluate.stream import stream_members
 from midam.nn.scorer import BagScorer
-from midam.train.config import FitConfig
+from midam.settings import Settings
 from midam.train.exact import refuse_batch_statistics
 from midam.train.training import Training
 
 
-def check_warm_start(config: FitConfig, model: BagScorer) -> None:
+def check_warm_start(config: Settings, model: BagScorer) -> None:
     """Refuse a scorer whose statistic cannot be streamed, where the settings ask for that.
 
     Raises
@@ -22,22 +22,22 @@ def check_warm_start(config: FitConfig, model: BagScorer) -> None:
     ConfigError
         If the scorer normalizes by the statistics of a batch.
     """
-    if config.state_start == "exact" or config.state_refresh is not None:
+    if config.method.state_start == "exact" or config.method.state_refresh is not None:
         refuse_batch_statistics(model, "state_start 'exact' and state_refresh")
 
 
-def warm_start_due(config: FitConfig, epoch: int) -> bool:
+def warm_start_due(config: Settings, epoch: int) -> bool:
     """Whether epoch `epoch` (from 0) begins with a warm start.
 
     Examples
     --------
-    >>> config = FitConfig(state_start="exact", state_refresh=2)
+    >>> config = Settings(state_start="exact", state_refresh=2)
     >>> [warm_start_due(config, epoch) for epoch in range(5)]
     [True, False, True, False, True]
     """
     if epoch == 0:
-        return config.state_start == "exact"
-    return config.state_refresh is not None and epoch % config.state_refresh == 0
+        return config.method.state_start == "exact"
+    return config.method.state_refresh is not None and epoch % config.method.state_refresh == 0
 
 
 def warm_start(members: Sequence[Training], reader: InstanceReader, *, chunk_size: int) -> None:
