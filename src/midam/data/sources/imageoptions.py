@@ -34,7 +34,7 @@ class ImageOptions:
         Axis along which a volume is sliced. NIfTI and DICOM: 0 sagittal, 1 coronal, 2 axial slices; default: axial ones
         of NIfTI, those that were acquired of DICOM. Arrays: the axis itself, default 0.
     spacing : float, optional
-        Millimetres between pixels, to which slices (or whole volumes) are resampled.
+        Millimeters between pixels, to which slices (or whole volumes) are resampled.
     window : (float, float), optional
         Intensities that become 0 and 1; what lies outside is cut off. Default: intensities as they are.
     drop_empty : bool, default True
