@@ -23,8 +23,8 @@ from midam.data.store.format import (
     Description,
     RowFacts,
     table_bytes,
-    write_file,
 )
+from midam.files import write_bytes, write_text
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 MIB = 1 << 20
@@ -58,10 +58,10 @@ def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
             "digests": np.array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)]),
         }
     )
-    write_file(folder / TABLE, table)
+    write_bytes(folder / TABLE, table)
     about = {"file": TABLE, "count": bags, "bytes": len(table), "sha256": hashlib.sha256(table).hexdigest()}
-    description = Description(facts, None, about, None, "zeros")
-    write_file(folder / DESCRIPTION, description.to_json().encode())
+    description = Description(facts, None, about, None, "zeros", None)
+    write_text(folder / DESCRIPTION, description.to_json())
     return folder
 
 

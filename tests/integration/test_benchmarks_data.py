@@ -2,6 +2,7 @@
 
 import os
 import time
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -44,15 +45,15 @@ def test_forgotten_files_leave_the_page_cache(tmp_path: Path) -> None:
 def test_rows_on_the_disk_are_asked_for_before_they_are_read(tmp_path: Path) -> None:
     rows = RowFile.of_array(tmp_path / "rows", np.arange(2**22, dtype=np.float32).reshape(-1, 1024), reads="pread")
     positions = np.arange(0, len(rows), 2)
-    handle = os.open(rows.path, os.O_RDONLY)
-    os.fsync(handle)
+    file = FileIO(rows.path)
+    os.fsync(file.fileno())
     forget(rows.paths)
-    rows._announce(handle, positions)
+    rows._announce(file, positions)
     deadline = time.monotonic() + 20
     while resident_share(rows.paths) < 0.5 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert resident_share(rows.paths) >= 0.5
-    os.close(handle)
+    file.close()
     for reads in ("pread", "mmap"):
         forget(rows.paths)
         found = RowFile(rows.path, shape=rows.shape, dtype=rows.dtype, reads=reads).gather(positions)

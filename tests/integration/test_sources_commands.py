@@ -78,7 +78,7 @@ def test_predict_and_evaluate_elsewhere_and_at_home(study, tmp_path):
     assert json.loads((tmp_path / "new.json").read_text())["new"]["bags"] == 12
     code, text = run(tmp_path, "evaluate", study / "run", new)
     assert code == 2
-    assert "labelled bags" in text
+    assert "labeled bags" in text
     # The run's own folder needs no table: it knows it. The same slides as tensors are known by their content.
     for data, options in ((study / "h5_files", []), (study / "pt_files", ["--labels", study / "labels.csv"])):
         code, text = run(tmp_path, "evaluate", study / "run", data, *options, "--out", tmp_path / "own.json")

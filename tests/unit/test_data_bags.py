@@ -170,7 +170,7 @@ def test_finite_scan_crosses_chunks_and_skips_foreign_rows(monkeypatch):
 
 
 def test_labels_where_they_are_needed():
-    with pytest.raises(BagDataError, match="labelled bags"):
+    with pytest.raises(BagDataError, match="labeled bags"):
         make(labels=None).require_labels()
     both_classes(make())
     with pytest.raises(OneClassError, match="3 positive and 0 negative"):

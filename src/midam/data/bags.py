@@ -240,7 +240,7 @@ class Bags:
         return self.instances[start : start + int(self.sizes[index])]
 
     def __repr__(self) -> str:
-        positives = "unlabelled" if self.labels is None else f"{int(self.labels.sum())} positive"
+        positives = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         return f"Bags({len(self)} bags, {positives}, {self.num_instances} instances {self.instance_shape})"
 
     @property
@@ -326,7 +326,7 @@ class Bags:
     def require_labels(self) -> NDArray[np.int64]:
         """Return the labels, int64 [N]; bags without labels are refused."""
         if self.labels is None:
-            raise BagDataError(f"Expected labelled bags, got bags without labels (in {self.source}); add the labels.")
+            raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
     def check(self, *, finite: bool = True) -> None:

@@ -49,7 +49,7 @@ class Rows(ABC):
         return
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
-        """Copy the instances at `positions` of any shape, long runs of neighbours in one read each.
+        """Copy the instances at `positions` of any shape, long runs of neighbors in one read each.
 
         A mask [M] selects as it does of an array. Shape of the copy: ``positions.shape + shape[1:]``.
         """

@@ -215,7 +215,7 @@ def row_chunks(
     bytes_per_row = max(int(instances.itemsize * np.prod(instances.shape[1:], dtype=np.int64)), 1)
     step = max(_CHUNK_BYTES // bytes_per_row, 1)
     ends = starts + sizes
-    # Neighbouring bags are read in one go: a bag opens a run where it does not follow its predecessor.
+    # Neighboring bags are read in one go: a bag opens a run where it does not follow its predecessor.
     opens = np.flatnonzero(np.append(True, starts[1:] != ends[:-1]))
     closes = np.append(opens[1:], len(starts)) - 1
     for first, last in zip(starts[opens].tolist(), ends[closes].tolist(), strict=True):

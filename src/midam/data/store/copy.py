@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 _COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
-_BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighbouring small bags are one piece of work
+_BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -170,7 +170,7 @@ class _StoppedError(Exception):
 
 
 def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
-    """Bags that are left, neighbouring small ones together."""
+    """Bags that are left, neighboring small ones together."""
     row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
     block: list[int] = []
     size = 0

@@ -169,7 +169,7 @@ def _doubt(files: Sequence[Any], distance: float) -> str:
     stated distance is met.
     """
     stated, thickness = _number(files[0], "SpacingBetweenSlices"), _number(files[0], "SliceThickness")
-    # Some devices state the room between slices rather than the distance of their centres; a gap is then below this.
+    # Some devices state the room between slices rather than the distance of their centers; a gap is then below this.
     if distance > _GAP * max(stated, thickness) > 0:
         name = "SpacingBetweenSlices" if stated >= thickness else "SliceThickness"
         return f"slices may be missing, they lie {distance:.2f} mm apart with a {name} of {max(stated, thickness):g} mm"
