@@ -33,15 +33,7 @@ class BagEnsemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
-        """Scores of whole bags [K] in [0, 1], under plain autograd.
-
-        Parameters
-        ----------
-        x : Tensor [M, ...]
-            Instances of all bags, one bag after the other.
-        sizes : Tensor [K], int64
-            Number of instances of each bag, >= 1; sums to M.
-        """
+        """Scores of whole bags [K] in [0, 1], under plain autograd; arguments as of `BagScorer`."""
         return torch.stack([member(x, sizes).score for member in self.members]).mean(dim=0)
 
 

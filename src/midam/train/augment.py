@@ -184,13 +184,7 @@ class Augment(nn.Module):
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names of augmentations that are not known, or that come twice.
-
-    Raises
-    ------
-    ConfigError
-        With the nearest name.
-    """
+    """Refuse names of augmentations that are not known, or that come twice."""
     for name in names:
         AUGMENTATIONS.check(name)
     if len(set(names)) < len(names):

@@ -155,19 +155,9 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
 
 
 def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
-    """Build the primal optimizer of a model and the parameters of its objective.
-
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    model : nn.Module
-        What is trained, on its device.
-    objective : nn.Module
-        With the centers a and b, where it has them.
-    """
-    groups = parameter_groups(model, objective, weight_decay=config.training.weight_decay)
+    """Build the primal optimizer of a model on its device and of the parameters of its objective."""
     chosen = config.training
+    groups = parameter_groups(model, objective, weight_decay=chosen.weight_decay)
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 

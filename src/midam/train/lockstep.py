@@ -39,17 +39,7 @@ _MAX_MEAN_SIZE = 128
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One training and what it is asked to score.
-
-    Attributes
-    ----------
-    train : int64 array
-        Positions of the training bags.
-    score : int64 array
-        Positions of the bags to score.
-    seed : int
-        Of weights and sampling.
-    """
+    """One training: positions of the bags to train on and to score, and the seed of weights and sampling."""
 
     train: NDArray[np.int64]
     score: NDArray[np.int64]

@@ -16,16 +16,12 @@ from midam.nn.scorer import BagScorer
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn instances of K bags and the exact point they belong to.
+    """Drawn instances of K bags and the exact point l [K], r [K, V] they belong to.
 
     Attributes
     ----------
-    l, r : Tensor [K], Tensor [K, V]
-        Statistic of the whole bags, no graph.
-    positions : Tensor [K, B], int64, CPU
-        Flat positions of the drawn instances.
-    mask : Tensor [K, B], bool, CPU
-        True for slots that hold an instance.
+    positions, mask : Tensor [K, B], CPU
+        Flat positions of the drawn instances, and which slots hold one.
     proportional : Tensor [K], bool, CPU
         True for bags whose slots were drawn with replacement in proportion to exp(z): each then weighs 1/B. The others
         hold distinct instances, uniformly drawn or all of them.

@@ -1,4 +1,4 @@
-"""Fitting the standardizers to the training instances, in memory that does not know how many there are."""
+"""Fitting the standardizers to the training instances, in bounded memory."""
 
 from collections.abc import Sequence
 
@@ -46,14 +46,7 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
 
 
 def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `count` distinct whole numbers below `total`, uniformly, ascending, in memory of order `count`.
-
-    Parameters
-    ----------
-    total, count : int
-        0 <= count <= total.
-    rng : numpy.random.Generator
-        Source of the draws.
+    """Draw `count` distinct whole numbers below `total`, uniformly, ascending, in O(count) memory.
 
     Examples
     --------

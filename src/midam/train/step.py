@@ -48,10 +48,7 @@ def train_step(
 
     No device synchronization for sampled batches.
 
-    Parameters
-    ----------
-    fabric : lightning_fabric.Fabric, optional
-        Runs the backward pass (precision, scaling); default: ``loss.backward()``.
+    A `fabric` runs the backward pass (precision, scaling); default: ``loss.backward()``.
 
     Returns
     -------

@@ -21,15 +21,7 @@ class Checkpointed(nn.Module):
     The result is that of the encoder, part by part, with the same dropout in both passes. About a third more work, and
     an eighth of the memory that the activations take.
 
-    Parameters
-    ----------
-    encoder : nn.Module
-        Of instances [M, ...]; it must treat each on its own.
-
-    Raises
-    ------
-    ConfigError
-        For batch normalization in batch statistics, which would be those of a part.
+    The encoder must treat each instance on its own: batch normalization in batch statistics is refused.
 
     Examples
     --------
@@ -97,13 +89,7 @@ def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:
 
 
 def refuse_half_volumes(encoder: nn.Module, precision: str, device: torch.device) -> None:
-    """Refuse 3-D convolutions in bfloat16 on the CPU: over two slices, their gradients are not finite.
-
-    Raises
-    ------
-    ConfigError
-        For an encoder with such convolutions.
-    """
+    """Refuse 3-D convolutions in bfloat16 on the CPU: over two slices, their gradients are not finite."""
     if precision != "32-true" and device.type == "cpu" and any(isinstance(m, nn.Conv3d) for m in encoder.modules()):
         raise ConfigError(
             f"Expected the precision 32-true for 3-D convolutions on the CPU, got {precision!r}; torch's gradients are "

@@ -15,13 +15,7 @@ from midam.train.training import Training
 
 
 def check_warm_start(config: Settings, model: BagScorer) -> None:
-    """Refuse a scorer whose statistic cannot be streamed, where the settings ask for that.
-
-    Raises
-    ------
-    ConfigError
-        If the scorer normalizes by the statistics of a batch.
-    """
+    """Refuse a scorer that normalizes by the statistics of a batch, where the settings ask for a warm start."""
     if config.method.state_start == "exact" or config.method.state_refresh is not None:
         refuse_batch_statistics(model, "state_start 'exact' and state_refresh")
 
