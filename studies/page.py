@@ -71,6 +71,20 @@ def figure_path(options: StudyOptions, name: str, part: str = "") -> Path:
     return options.out / f"{name}{'-' if part else ''}{part}.png"
 
 
+def section(title: str, *parts: str | Sequence[str]) -> list[str]:
+    """Return a heading and paragraphs or lines, each with an empty line behind it.
+
+    Examples
+    --------
+    >>> section("Time", "None.", ["- a", "- b"])
+    ['## Time', '', 'None.', '', '- a', '- b', '']
+    """
+    lines = [f"## {title}", ""]
+    for part in parts:
+        lines += [part, ""] if isinstance(part, str) else [*part, ""]
+    return lines
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return a Markdown table; the first column is set left, the others right.
 

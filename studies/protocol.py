@@ -114,6 +114,14 @@ def epoch_aurocs(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> NDAr
     return np.array([auroc(labels, row) if np.isfinite(row).all() else np.nan for row in scores])
 
 
+def part_aurocs(
+    labels: NDArray[np.int64], parts: Sequence[NDArray[np.int64]], scores: NDArray[np.float64]
+) -> list[NDArray[np.float64]]:
+    """Return the AUROC of each epoch of each part of the bags, whose scores [E, N] stand side by side."""
+    cuts = np.cumsum([len(part) for part in parts])[:-1]
+    return [epoch_aurocs(labels[own], found) for own, found in zip(parts, np.split(scores, cuts, axis=1))]
+
+
 def drop_margin(config: Settings) -> float | None:
     """Return the margin, or None for cross-entropy."""
     return None if config.method.objective == "bce" else config.method.margin

@@ -12,7 +12,7 @@ from studies.images.design import COLOR_BASELINES, EXACT, METHODS, VOXEL_BASELIN
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from studies.images.sets import ImageSet
 from studies.images.trials import Job
-from studies.page import duration, table
+from studies.page import duration, section, table
 from studies.paper_tables import label, printed
 
 BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
@@ -79,7 +79,7 @@ def _paths(design: Design, results: Results) -> list[str]:
             lost = sum(row["test_last"] is None for _, row in rows)
             cells.append(f"ran{f', {lost} diverged' if lost else ''}, no result" if rows else "-")
         lines.append(cells)
-    return ["## Rows that ran", "", *table(["method", *design.recipes], lines), ""]
+    return section("Rows that ran", table(["method", *design.recipes], lines))
 
 
 def _means(design: Design, results: Results) -> list[str]:
@@ -92,16 +92,13 @@ def _means(design: Design, results: Results) -> list[str]:
             ours = _mean_sd(results, name, method)
             cells.append(f"{ours}; {'-' if theirs is None else f'{theirs[0]:.3f} ({theirs[1]:.3f})'}")
         lines.append([method if method in BASELINES else label(method), *cells])
-    return [
-        "## Beside the paper",
-        "",
+    return section(
+        "Beside the paper",
         "Mean (standard deviation) of the test AUROC over trials, then the paper's, which tests on a random tenth of "
         "the images and knows no groups: tiles of one source, and images of one tissue array, then stand on both "
         "sides. 'not run': left out at this size.",
-        "",
-        *table(["method", *(f"{name}: ours; paper" for name in names)], lines),
-        "",
-    ]
+        table(["method", *(f"{name}: ours; paper" for name in names)], lines),
+    )
 
 
 def _mean_sd(results: Results, name: str, method: str) -> str:
@@ -132,16 +129,13 @@ def _intervals(design: Design, results: Results) -> list[str]:
             cells += [str(found.grouped), "-" if last is None else f"{last.grouped.mean:.3f}", _chosen(rows)]
             lines.append([f"{name}, {method if method in BASELINES else label(method)}", *cells])
     head = ["set, method", "trials", "groups tested", "epochs", "mean [95% by group]", "last epoch", "lr; margin"]
-    return [
-        "## Intervals",
-        "",
+    return section(
+        "Intervals",
         "The interval is a bootstrap of the groups of the test bags (patients, source tiles, tissue arrays; single "
         "bags where a set knows none); it leaves out how much hangs on the training bags. 'lr; margin': what was "
         "chosen, and in how many trials.",
-        "",
-        *table(head, lines),
-        "",
-    ]
+        table(head, lines),
+    )
 
 
 def _epochs(results: Results, name: str, method: str) -> str:
@@ -171,18 +165,15 @@ def _differences(design: Design, results: Results) -> list[str]:
                 trained = "; ".join(text for text in epochs if text != "-")
                 cells = [str(found.trials), trained, signed(found), bounds(found.corrected), resolved(found)]
                 lines.append([f"{name}, {label(first)} minus {other}", *cells])
-    return [
-        "## Paired differences",
-        "",
+    return section(
+        "Paired differences",
         "Mean over trials of the difference of test AUROC on the same bags. 'By group': the bootstrap of groups, the "
         "same ones for both methods. 'Epochs': of the first; the second, where they differ, which is then part of the "
         "difference. 'Corrected': Nadeau and Bengio's corrected t over trials, which knows that "
         "trials share training bags; '-' where they share their test bags. 'Resolved': whether the interval by group "
         "excludes 0.",
-        "",
-        *table(["set, difference", "trials", "epochs", "mean [95% by group]", "corrected 95%", "resolved"], lines),
-        "",
-    ]
+        table(["set, difference", "trials", "epochs", "mean [95% by group]", "corrected 95%", "resolved"], lines),
+    )
 
 
 def _verdict(design: Design, results: Results) -> list[str]:
@@ -199,14 +190,12 @@ def _verdict(design: Design, results: Results) -> list[str]:
             f" The corrected interval over trials, which is the wider question, is {bounds(found.corrected)}: its "
             f"lower bound is {'above' if found.corrected[0] > 0 else 'not above'} 0."
         )
-    return [
-        "## Colon: MIDAM against color alone",
-        "",
+    return section(
+        "Colon: MIDAM against color alone",
         f"Target: {label(JUDGED)}, named beforehand, minus the better of the two color baselines (the one with the "
         f"higher mean test AUROC, {baseline}): the lower bound of the paired 95% interval by group above 0. Found: "
         f"{signed(found)}. **Target {met}.**{corrected}",
-        "",
-    ]
+    )
 
 
 def _settings(design: Design) -> list[str]:
@@ -275,11 +264,8 @@ def _cost(jobs: Sequence[Job], finished: Sequence[tuple[Job, Row]], *, expected:
     taken: dict[Key, float] = defaultdict(float)
     for job, row in finished:
         taken[job.name, job.method] += row["seconds"]
-    return [
-        "## Cost",
-        "",
+    return section(
+        "Cost",
         "Time is of one process; 'expected' was measured on a few batches before the study. " + assumption(costs),
-        "",
-        *cost_table(costs, jobs, expected=expected, taken=taken),
-        "",
-    ]
+        cost_table(costs, jobs, expected=expected, taken=taken),
+    )

@@ -12,7 +12,7 @@ from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, epoch_aurocs, paper_config
+from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, paper_config, part_aurocs
 from studies.splits import Split, paper_splits
 
 _PARTS = ("train", "val", "test")
@@ -155,10 +155,7 @@ def _train(training: _Training) -> list[Row]:
     results = train_trials(training.config, training.bags, trials, every_epoch=True)
     rows = []
     for own, result in zip(parts, results):
-        row: Row = {"seconds": result.seconds}
-        cuts = np.cumsum([len(part) for part in own])[:-1]
-        for part, positions, scores in zip(_PARTS, own, np.split(result.scores, cuts, axis=1)):
-            values = epoch_aurocs(labels[positions], scores)
-            row[part] = [round(float(v), 5) if np.isfinite(v) else None for v in values]
-        rows.append(row)
+        areas = zip(_PARTS, part_aurocs(labels, own, result.scores))
+        curves = {part: [round(float(v), 5) if np.isfinite(v) else None for v in values] for part, values in areas}
+        rows.append({"seconds": result.seconds, **curves})
     return rows

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from midam.compare.statistics import corrected_interval
 from midam.data.bags import Bags
-from studies.page import table
+from studies.page import section, table
 from studies.tabular.defaults_trials import FOLDS, TREES, Areas
 
 MEMBERS = (1, 3)
@@ -33,22 +33,17 @@ def judged_section(
     rows.append(["mean", "", *means, _interval(np.mean(gaps, axis=0)), of_default])
     head = ["set", "chosen without it", *(f"{m} member{'s' if m > 1 else ''}" for m in MEMBERS), "ExtraTrees"]
     within = "is" if reached >= trees_mean - 0.01 else "is not"
-    return [
-        "## Each set under the choice made without it",
-        "",
+    return section(
+        "Each set under the choice made without it",
         f"Stratified {FOLDS}-fold, {len(repeats)} repeat{'s' if len(repeats) > 1 else ''}. ExtraTrees: 500 trees on "
         "the mean, minimum, maximum and deviation of each feature over the bag, the same folds. The difference is of "
         "the largest number of members, with the Nadeau-Bengio corrected 95% interval; that of the mean pairs the "
         "folds of the sets, which are independent. The last column is the choice made with all sets, with as many "
         "members.",
-        "",
-        *table([*head, "difference", "default"], rows),
-        "",
+        table([*head, "difference", "default"], rows),
         f"The mean over the sets {within} within 0.01 of ExtraTrees: {reached:.3f} against {trees_mean:.3f}.",
-        "",
         f"Chosen with all sets: **{chosen[None]}**.",
-        "",
-    ]
+    )
 
 
 def candidates_section(

@@ -13,7 +13,7 @@ from midam.data.bags import Bags
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import COLORS, plot_points, save_figure
 from studies.engine import Store
-from studies.page import table
+from studies.page import section, table
 from studies.paper_tables import SETS, label, printed
 from studies.split_statistics import Estimate, mean_interval, paired_interval, predictive_interval, split_means
 from studies.splits import FOLDS
@@ -82,19 +82,16 @@ def paper_section(rows: Sequence[Row], *, margin: float) -> list[str]:
         lines.append([label(method), *cells])
     counts = sorted({len(_first(row.best)) for row in rows})
     some = f" (here: {', '.join(map(str, counts))} trials)"
-    return [
-        f"## The paper's protocol, margin {margin:g}",
-        "",
+    return section(
+        f"The paper's protocol, margin {margin:g}",
         "Mean (standard deviation) of the test AUROC over 15 trials: 3 stratified random 0.9/0.1 splits, 5 folds each"
         f"{'' if counts == [_PAPER_TRIALS] else some}. First at the epoch with the best validation AUROC, then at the "
         "last epoch, then the paper's. A trial takes the learning rate with the highest validation AUROC at the epoch "
         "that is reported: the paper reports 'a model with "
         "the largest validation AUC', which we read as a choice within each trial. Cross-entropy has no margin and is "
         "shown once.",
-        "",
-        *table(["method", *(f"{name}: best; last; paper" for name in names)], lines),
-        "",
-    ]
+        table(["method", *(f"{name}: best; last; paper" for name in names)], lines),
+    )
 
 
 def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float, Sequence[Row]]) -> list[str]:
@@ -109,9 +106,8 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
     count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
     widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
     head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean", "why"]
-    return [
-        f"## Over {count} splits, margin {margin:g}",
-        "",
+    return section(
+        f"Over {count} splits, margin {margin:g}",
         "Mean over splits with its 95% interval (t; the split, not the trial, is what was drawn), and the interval in "
         "which the mean of 3 new splits falls with 95%. The paper's mean, of 3 splits too, lies inside that interval, "
         f"above or below: {inside} of {compared} lie inside. The median width of these intervals is "
@@ -119,10 +115,8 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
         "of the training bags at the last epoch and the standard deviation of a 3-split mean, and with which other "
         "choice the paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the "
         "highest mean validation AUROC), another margin.",
-        "",
-        *table(head, lines),
-        "",
-    ]
+        table(head, lines),
+    )
 
 
 def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
@@ -152,17 +146,14 @@ def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
     if not lines:
         return []
     head = ["set, difference", "splits", "mean [95%]", "corrected [95%]", "paper", "verdict, by the corrected interval"]
-    return [
-        f"## What stochastic pooling adds to DAM, margin {margin:g}",
-        "",
+    return section(
+        f"What stochastic pooling adds to DAM, margin {margin:g}",
         "Test AUROC of MIDAM minus that of DAM on whole bags with the same pooling, paired by split. The first "
         "interval is that of the mean over splits. The corrected one (Nadeau and Bengio, 2003) knows that the splits "
         "share training bags; none knows how many rows the table has. The paper's column is the difference of its two "
         "means.",
-        "",
-        *table(head, lines),
-        "",
-    ]
+        table(head, lines),
+    )
 
 
 def draw_rows(path: Path, rows: Sequence[Row]) -> bool:

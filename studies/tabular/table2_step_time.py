@@ -10,7 +10,7 @@ from midam.compare.libauc import LibAUCAttention, libauc_folder
 from midam.data.bags import Bags
 from midam.train.lockstep import Trial
 from studies.engine import Store, settings_hash
-from studies.page import duration, table
+from studies.page import duration, section, table
 from studies.protocol import EPOCHS, paper_config, steps
 from studies.splits import paper_splits
 from studies.tabular.table2_trials import Plan, select_rows
@@ -56,20 +56,16 @@ def time_section(plans: Mapping[float, Plan], sets: Mapping[str, Bags], *, store
     if not lines:
         return []
     head = ["set", "MIDAM (att), ms a step", "LibAUC's, ms a step", "trainings", "steps", "ours", "LibAUC's loop"]
-    return [
-        "## Time",
-        "",
+    return section(
+        "Time",
         "LibAUC 2.0.1's own loop (attention, 4 instances a bag) was timed over one trial on each set. The last two "
         "columns are the time of all trainings above, added up over processes, with the scoring of validation and test "
         "bags after each epoch; and the same number of steps at LibAUC's time a step, without scoring. Its loop draws "
         "4 instances of a bag; most of our methods see whole bags.",
-        "",
-        *table(head, lines),
-        "",
+        table(head, lines),
         f"In all: {duration(ours_total)} here, {duration(theirs_total)} with LibAUC's loop, "
         f"{np.divide(theirs_total, ours_total):.1f} times as long.",
-        "",
-    ]
+    )
 
 
 def _all_rows(plans: Mapping[float, Plan], name: str, bags: Bags, store: Store) -> list[Row]:

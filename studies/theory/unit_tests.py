@@ -17,7 +17,7 @@ from studies.drawing import save_figure
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
-from studies.protocol import epoch_aurocs, number
+from studies.protocol import number, part_aurocs
 from studies.registry import as_study
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
 
@@ -146,11 +146,8 @@ def _train(training: _Training) -> list[Row]:
     trials = [Trial(own[0], np.concatenate(own), seed) for seed, own in zip(plan.seeds, parts)]
     rows = []
     for own, result in zip(parts, train_trials(plan.config(training.method), bags, trials)):
-        row: Row = {"seconds": result.seconds}
-        cuts = np.cumsum([len(part) for part in own])[:-1]
-        for part, positions, scores in zip(PARTS, own, np.split(result.scores, cuts, axis=1)):
-            row[part] = number(float(epoch_aurocs(labels[positions], scores)[-1]))
-        rows.append(row)
+        areas = zip(PARTS, part_aurocs(labels, own, result.scores))
+        rows.append({"seconds": result.seconds, **{part: number(float(values[-1])) for part, values in areas}})
     return rows
 
 
