@@ -1,16 +1,7 @@
-"""The runs that `digests.py` compares: their inputs, made from fixed seeds, and their command lines."""
+"""The runs that `digests.py` compares: their command lines on the files of `digest_inputs`."""
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
-
-import h5py
-import nibabel
-import numpy as np
-import pandas as pd
-import torch
-from numpy.typing import NDArray
-from PIL import Image
 
 Commands = list[list[str]]
 
@@ -21,119 +12,6 @@ OBJECTIVES = ("minmax-auc", "pairwise", "bce")
 SMALL = ("--num-positive", "4", "--num-negative", "4", "--num-instances", "2")
 # A command of this name is stopped as soon as its first epoch is done.
 STOPPED = "stopped-fit"
-
-_NETWORK = """from torch import nn
-
-class Small(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.stem = nn.Linear(6, width)
-        self.body = nn.Sequential(nn.Dropout(0.1), nn.ReLU(), nn.Linear(width, 5), nn.LayerNorm(5))
-
-    def forward(self, x):
-        return self.body(self.stem(x))
-"""
-
-
-def make_inputs(folder: Path) -> None:
-    """Write every input of `CASES` into a new folder; the same bytes each time."""
-    folder.mkdir()
-    (folder / "digest_network.py").write_text(_NETWORK)
-    torch.save(_weights(), folder / "weights.pt")
-    frame = _table(np.random.default_rng(0), bags=40)
-    frame.drop(columns=["patient", "part", "x", "y", "site"]).to_csv(folder / "bags.csv", index=False)
-    frame.to_csv(folder / "study.csv", index=False)
-    frame.to_csv(folder / "study.tsv", index=False, sep="\t")
-    frame.to_parquet(folder / "study.parquet", index=False)
-    other = _table(np.random.default_rng(1), bags=12)
-    other.drop(columns=["patient", "part", "x", "y", "site"]).to_csv(folder / "other.csv", index=False)
-    codes, ids = pd.factorize(frame["bag"])
-    x = frame.filter(regex="^f").to_numpy(np.float32)
-    np.savez(folder / "bags.npz", X=x, bag=codes, y=_labels(len(ids)), ids=np.asarray(ids, dtype=str))
-    _write_patches(folder / "patches.npz")
-    _write_slides(folder)
-    _write_images(folder)
-    _write_scans(folder)
-
-
-def _weights() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"stem.weight": (8, 6), "stem.bias": (8,), "body.2.weight": (5, 8), "body.2.bias": (5,)}
-    shapes |= {"body.3.weight": (5,), "body.3.bias": (5,)}
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
-
-
-def _labels(bags: int) -> NDArray[np.int64]:
-    return np.arange(bags) % 2
-
-
-def _table(rng: np.random.Generator, *, bags: int) -> pd.DataFrame:
-    parts = []
-    for bag in range(bags):
-        n = int(rng.integers(3, 9))
-        x = rng.normal(size=(n, 6))
-        x[0] += 1.5 * (bag % 2)
-        x[:, 4:] *= rng.random((n, 2)) < 0.4  # two features that pile up on zero
-        part = pd.DataFrame(x.round(5), columns=[f"f{i}" for i in range(6)])
-        split = ("train", "train", "train", "val", "test")[bag // 2 % 5]
-        part.insert(0, "site", "here")
-        for column, value in {"part": split, "patient": f"p{bag // 2}", "label": bag % 2, "bag": f"b{bag:02d}"}.items():
-            part.insert(0, column, value)
-        part[["x", "y"]] = rng.integers(0, 99, (n, 2))
-        parts.append(part)
-    return pd.concat(parts)
-
-
-def _write_patches(path: Path) -> None:
-    rng = np.random.default_rng(2)
-    sizes = rng.integers(2, 5, 24)
-    x = rng.integers(0, 256, (sizes.sum(), 3, 8, 8)).astype(np.uint8)
-    x[np.cumsum(sizes)[1::2] - 1, :, 2:6, 2:6] = 255
-    np.savez(path, X=x, bag=np.repeat(np.arange(24), sizes), y=_labels(24))
-
-
-def _write_slides(folder: Path) -> None:
-    rng = np.random.default_rng(3)
-    for name in ("h5_files", "pt_files", "csv_files", "npy_files"):
-        (folder / name).mkdir()
-    lines = ["case_id,slide_id,label"]
-    for slide in range(30):
-        x = rng.normal(size=(int(rng.integers(4, 12)), 6)).astype(np.float32)
-        x[0] += 2.0 * (slide % 2)
-        name = f"s{slide:02d}"
-        with h5py.File(folder / "h5_files" / f"{name}.h5", "w", track_order=False) as file:
-            file.create_dataset("features", data=x, track_times=False)
-            file.create_dataset("coords", data=rng.integers(0, 9999, (len(x), 2)), track_times=False)
-        torch.save(torch.from_numpy(x), folder / "pt_files" / f"{name}.pt")
-        np.savetxt(folder / "csv_files" / f"{name}.csv", x, delimiter=",", fmt="%.6f")
-        np.save(folder / "npy_files" / f"{name}.npy", x)
-        lines.append(f"c{slide % 24},{name},{'yes' if slide % 2 else 'no'}")
-    (folder / "slides.csv").write_text("\n".join(lines) + "\n")
-
-
-def _write_images(folder: Path) -> None:
-    rng = np.random.default_rng(4)
-    (folder / "images").mkdir()
-    lines = ["file,label"]
-    for image in range(20):
-        pixels = rng.integers(0, 200, (18, 26, 3)).astype(np.uint8)
-        pixels[:8, 8:16, 0] += np.uint8(50 * (image % 2))
-        Image.fromarray(pixels).save(folder / "images" / f"i{image:02d}.png")
-        lines.append(f"i{image:02d}.png,{image % 2}")
-    (folder / "images.csv").write_text("\n".join(lines) + "\n")
-
-
-def _write_scans(folder: Path) -> None:
-    rng = np.random.default_rng(5)
-    (folder / "scans").mkdir()
-    lines = ["file,label"]
-    for scan in range(16):
-        voxels = rng.normal(size=(9, 10, 4)).astype(np.float32)
-        voxels[2:5, 2:5, 1] += 2.0 * (scan % 2)
-        image = nibabel.Nifti1Image(voxels, np.diag([-1.5, 1.0, 3.0, 1.0]))
-        nibabel.save(image, folder / "scans" / f"v{scan:02d}.nii")
-        lines.append(f"v{scan:02d}.nii,{scan % 2}")
-    (folder / "scans.csv").write_text("\n".join(lines) + "\n")
 
 
 def _fit(data: str, *options: str, epochs: int = 3, out: str = "run") -> list[str]:
@@ -239,6 +117,15 @@ def _commands() -> Iterator[tuple[str, Commands]]:
     pictures = ["data", "import", "../inputs/images", "--labels", "../inputs/images.csv", "--patch-size", "8"]
     rows = ["data", "import", "../inputs/study.csv", *_STUDY, "--split", "part", "--out", "study.store"]
     yield "import", [slides, [*pictures, "--out", "images.store"], rows]
+    labels = {name: ["--labels", f"../inputs/{name}.csv"] for name in ("scans", "series", "pyramids", "slides")}
+    for name, options in {
+        "scans": ["--axis", "0", "--spacing", "1.3", "--slice-size", "8"],
+        "series": ["--window", "[0,500]"],
+        "pyramids": ["--patch-size", "32", "--stride", "48", "--magnification", "10", "--tissue", "0.3"],
+    }.items():
+        yield f"import-{name}", [["data", "import", f"../inputs/{name}", *labels[name], *options, "--out", "out.store"]]
+    zarr = ["data", "import", "../inputs/zarr_files", *labels["slides"], "--positive", "yes"]
+    yield "import-zarr", [[*zarr, "--out", "out.store"]]
     trials = ["--cv", "1x3", "--epochs", "3", "--lrs", "0.1,0.01", "--margins", "0.5,1.0"]
     trials += ["--jobs", "1", "--out", "trials"]
     yield "compare", [["compare", "../inputs/bags.csv", "--methods", ",".join(_COMPARED), *trials]]

@@ -26,8 +26,9 @@ from queue import Queue
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.digest_cases import CASES, STOPPED, Commands, make_inputs
+from benchmarks.digest_cases import CASES, STOPPED, Commands
 from benchmarks.digest_files import Column, difference, read_artefacts
+from benchmarks.digest_inputs import make_inputs
 
 # Words of the options and files that are spelled otherwise in later versions; `--rename` adds to them.
 RENAMED = {"generalised-mean": "generalized-mean", "colour": "color"}

@@ -26,12 +26,17 @@ def uninterrupted(data, **options):
     )
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return uninterrupted(table(tmp_path_factory.mktemp("expected") / "t.csv"))
+
+
 def results(trials):
     columns = ["method", "repeat", "fold", "auroc", "auprc", "lr", "margin", "epoch", "seed", "status"]
     return trials[columns].sort_values(["method", "repeat", "fold"]).reset_index(drop=True)
 
 
-def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(tmp_path):
+def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, tmp_path):
     data, out = table(tmp_path / "t.csv"), tmp_path / "out"
     command = ["compare", str(data), "--methods", ",".join(METHODS), "--cv", "2x3", "--epochs", "3", "--jobs", "1"]
     command += ["--lrs", "0.1,0.01", "--margins", "1.0", "--out", str(out)]
@@ -51,7 +56,6 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(tmp_path):
     assert finish(start(*command, log=log)) == 0
     assert trials.read_text().startswith(second)
     found = pd.read_csv(trials)
-    expected = uninterrupted(data)
     assert len(found) == TOTAL
     pd.testing.assert_frame_equal(results(found), results(expected.trials), check_exact=True, check_dtype=False)
     assert found.groupby("method")["peak_mib"].count().eq(1).all()
@@ -65,10 +69,9 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_tasks_at_the_same_time_find_the_same(backend, tmp_path):
-    data = table(tmp_path / "t.csv")
-    alone, together = uninterrupted(data), uninterrupted(data, jobs=2, backend=backend)
-    pd.testing.assert_frame_equal(results(alone.trials), results(together.trials), check_exact=True)
+def test_tasks_at_the_same_time_find_the_same(backend, expected, tmp_path):
+    together = uninterrupted(table(tmp_path / "t.csv"), jobs=2, backend=backend)
+    pd.testing.assert_frame_equal(results(expected.trials), results(together.trials), check_exact=True)
 
 
 BAD = {
