@@ -11,7 +11,7 @@ from benchmarks.peers import libauc_folder
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
 from midam.compare.baselines import bag_statistics
-from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
@@ -362,32 +362,6 @@ def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
         run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     assert len(run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out").trials) == 4
-
-
-def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
-    names = [{"set": "a", "split": s} for s in range(3)]
-    groups = [Group(names[:2], [10]), Group(names[2:], [20])]
-    with TrialStore(tmp_path / "t.jsonl") as store:
-        store.keep(names[:1], [{"found": 0}])
-        assert store.missing(groups) == groups
-        compute(
-            store.missing(groups),
-            tenfold,
-            keep=lambda group, results: store.keep(group.names, results[0]),
-            backend="threading",
-        )
-        assert store.missing(groups) == []
-        assert [own["found"] for own in store.find(names)] == [0, 101, 200]
-        assert store.select({"set": "a", "split": 2}) == [{"set": "a", "split": 2, "found": 200}]
-    with TrialStore(tmp_path / "t.jsonl") as again:
-        assert len(again.rows) == 3
-    with TrialStore(tmp_path / "empty.jsonl"):
-        pass
-    assert {path.name for path in tmp_path.iterdir()} == {"t.jsonl"}
-
-
-def tenfold(task):
-    return [{"found": 10 * task + i} for i in range(3 - task // 10)]
 
 
 def test_a_baseline_from_elsewhere_is_named_by_its_class_path(tmp_path, monkeypatch):

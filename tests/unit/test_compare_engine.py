@@ -1,0 +1,29 @@
+"""The engine of trials: what is missing is computed, and kept once."""
+
+from midam.compare.engine import Group, TrialStore, compute
+
+
+def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
+    names = [{"set": "a", "split": s} for s in range(3)]
+    groups = [Group(names[:2], [10]), Group(names[2:], [20])]
+    with TrialStore(tmp_path / "t.jsonl") as store:
+        store.keep(names[:1], [{"found": 0}])
+        assert store.missing(groups) == groups
+        compute(
+            store.missing(groups),
+            tenfold,
+            keep=lambda group, results: store.keep(group.names, results[0]),
+            backend="threading",
+        )
+        assert store.missing(groups) == []
+        assert [own["found"] for own in store.find(names)] == [0, 101, 200]
+        assert store.select({"set": "a", "split": 2}) == [{"set": "a", "split": 2, "found": 200}]
+    with TrialStore(tmp_path / "t.jsonl") as again:
+        assert len(again.rows) == 3
+    with TrialStore(tmp_path / "empty.jsonl"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"t.jsonl"}
+
+
+def tenfold(task):
+    return [{"found": 10 * task + i} for i in range(3 - task // 10)]
