@@ -1,6 +1,5 @@
 """Folds, statistics, trials, baselines and selection of a comparison."""
 
-import dataclasses
 import json
 import math
 
@@ -249,7 +248,7 @@ def test_the_usual_learning_rates_go_by_the_optimizer():
     folds = repeated_folds(bags, repeats=1, folds=2)
     options = {"margins": [1.0], "select": "last", "measure_memory": False}
     for optimizer, lrs in LEARNING_RATES.items():
-        settings = dataclasses.replace(QUICK, optimizer=optimizer, lr=None)
+        settings = QUICK.replace(optimizer=optimizer, lr=None)
         found, named = (
             run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, **options, **more)
             for more in ({}, {"lrs": lrs})
@@ -400,7 +399,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     options = {"settings": QUICK, "lrs": [0.05], "measure_memory": False, "out": tmp_path / "out"}
     first = run_comparison(bags, ["midam", "instance-logistic-max"], folds, **options)
     kept = (tmp_path / "out" / "trials.csv").read_text()
-    for changes in ({"settings": dataclasses.replace(QUICK, epochs=3)}, {"lrs": [0.1]}, {"select": "last"}):
+    for changes in ({"settings": QUICK.replace(epochs=3)}, {"lrs": [0.1]}, {"select": "last"}):
         with pytest.raises(ConfigError, match="choose another folder"):
             run_comparison(bags, ["midam", "instance-logistic-max"], folds, **{**options, **changes})
     with pytest.raises(ConfigError, match="fingerprint"):

@@ -281,8 +281,8 @@ def test_the_trial_run_changes_nothing() -> None:
         ({"encoder": "own_network.Pair"}, r"one row of numbers.*got tuple"),
         ({"encoder": "own_network.Sum"}, r"one row of numbers.*got torch.float32 \[\]"),
         ({"encoder": "resnet20", "encoder_args": {"a": 1}}, "encoder 'resnet20' in encoder_args, got 'a'; known are"),
-        ({"encoder": "resnet20", "hidden": [3]}, r"no hidden with the encoder 'resnet20', got \[3\]"),
-        ({"encoder": "own_network.Sum", "norm": "batch"}, "no norm with the encoder 'own_network.Sum'"),
+        ({"encoder": "resnet20", "hidden": [3]}, r"no `hidden` with the encoder 'resnet20', got \[3\]"),
+        ({"encoder": "own_network.Sum", "norm": "batch"}, "no `norm` with the encoder 'own_network.Sum'"),
         ({"encoder": "resnet20-3d"}, r"channels, depth, height, width\].*got \[2, 8, 8\].*--volume"),
         ({"encoder": "resnet20", "freeze": ["stemm"]}, "freeze, got 'stemm'; did you mean 'stem'"),
         ({"encoder": "resnet20", "freeze": ["zzz"]}, "freeze, got 'zzz'; known are blocks"),
@@ -396,8 +396,8 @@ def test_a_network_may_compute_in_half_precision(own) -> None:
     ("shape", "name", "members", "start", "threads"),
     [
         ((192,), "mlp", 3, 0.0, 1),
-        ((3, 8, 8), "resnet20", 1, 0.5, None),
-        ((1, 4, 8, 8), "resnet20-3d", 1, 0.5, None),
+        ((3, 8, 8), "resnet20", 1, 0.5, 0),
+        ((1, 4, 8, 8), "resnet20-3d", 1, 0.5, 0),
         ((5, 192), "mlp", 3, 0.0, 1),
         ((1, 1, 192), "mlp", 3, 0.0, 1),
     ],
@@ -428,7 +428,7 @@ def test_a_run_notes_the_encoder_that_fits_its_instances(tmp_path) -> None:
     np.savez(tmp_path / "d.npz", X=bags.instances, bag=np.repeat(np.arange(20), bags.sizes), y=bags.labels)
     fit_run(str(tmp_path / "d.npz"), Settings(epochs=1, num_instances=2), run)
     assert read_run_config(run)[0].model.encoder == "resnet20"
-    assert load_run(run).settings.model.encoder == "resnet20"
+    assert load_run(run.root).settings.model.encoder == "resnet20"
 
 
 def test_a_part_is_whole_names_only() -> None:
@@ -533,15 +533,15 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few validation bags
         fit_run(str(tmp_path / "d.npz"), config, folder)
-    run = load_run(folder)
+    run = load_run(folder.root)
     assert run.model.members[0].encoder.out_features == 5
     assert torch.equal(weights(run.model), torch.cat([w.flatten() for w in saved_weights(folder)]))
     assert np.isfinite(predict(run.model, bags)).all()
     (tmp_path / "own_network.py").unlink()
     sys.modules.pop(own)
     importlib.invalidate_caches()
-    with pytest.raises(ConfigError, match=r"imported as encoder, got 'own_network.Tiny'.*PYTHONPATH"):
-        load_run(folder)
+    with pytest.raises(ConfigError, match=r"got 'own_network.Tiny'.*PYTHONPATH"):
+        load_run(folder.root)
 
 
 # torch itself still uses what it calls deprecated.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from midam.errors import ConfigError
-from midam.nn.pooling import SmoothedMaxPooling
+from midam.nn.pooling import MeanPooling, SmoothedMaxPooling
 from midam.registry import ENCODERS, POOLINGS
 from midam.settings import (
     CutSettings,
@@ -208,8 +208,9 @@ def test_a_class_is_given_what_its_constructor_names():
     Settings(pooling=f"{Fixed.__module__}.Fixed", pooling_args={"temperature": 0.5})
 
 
-class Warm:
+class Warm(MeanPooling):
     def __init__(self, in_features, *, temperature=1.0):
+        super().__init__(in_features)
         self.temperature = temperature
 
 

@@ -13,13 +13,7 @@ from midam.settings import Settings
 ROOMS = ("method", "training", "model", "run")
 # What goes by the shape of the instances; a class can't know it.
 BY_SHAPE = ("encoder", "optimizer", "lr", "members", "center_start", "clip", "chunk_size", "threads")
-PACKAGES = (
-    *("midam.nn.attention", "midam.nn.custom", "midam.nn.encoders", "midam.nn.ensemble", "midam.nn.pooling"),
-    *("midam.nn.resnet", "midam.nn.scorer", "midam.nn.stacked", "midam.train.augment", "midam.train.average"),
-    *("midam.train.encoding", "midam.train.estimators", "midam.train.lockstep", "midam.train.member"),
-    *("midam.train.method", "midam.train.step", "midam.train.trainer", "midam.data.bags", "midam.data.batch"),
-    *("midam.data.sources", "midam.data.splits", "midam.data.store", "midam.classifier"),
-)
+PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.classifier")
 
 
 def modules(package: str) -> list[ModuleType]:

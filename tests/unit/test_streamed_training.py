@@ -160,9 +160,8 @@ def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
     for epoch in range(5):
         before = plain_state(trainer, disk) if epoch in (2, 4) else None
         for member in trainer.members:
-            member.config.training.lr, member.config.method.state_rate = (
-                (1e-12, 1e-6) if before is not None else (0.01, 0.5)
-            )
+            lr, state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
+            member.config = member.config.replace(lr=lr, state_rate=state_rate)
         trainer.train_epoch()
         plain.train_epoch()
         if before is not None:

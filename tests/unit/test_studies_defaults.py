@@ -52,7 +52,7 @@ def test_synthetic_sets_repeat_and_differ_between_the_classes():
 def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
     text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
     chosen = re.findall(r"^Chosen with all sets: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
-    usual = vars(Settings().resolve((166,))) | {"clip": Settings().model.clip}
+    usual = Settings().resolve((166,)).flat()
     wanted = settings_of(chosen, judged=True)
     assert {name: usual[name] for name in wanted} == wanted
 
@@ -82,7 +82,7 @@ def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monk
 
 
 def test_the_default_is_a_candidate():
-    defaults = Settings()
+    defaults = Settings().resolve((1,))
     changed = {
         "scaling": defaults.model.scaling,
         "clip": defaults.model.clip,

@@ -149,7 +149,7 @@ def test_splits_are_disjoint_stratified_and_cover_the_training_part():
 def test_the_papers_settings_do_not_follow_the_defaults():
     config = paper_config("midam-att", lr=0.1, margin=0.1)
     wanted = {"lr": 0.1, "margin": 0.1, "state_rate": 0.9, "dual_lr": 1.0, "num_instances": 4, "weight_decay": 1e-4}
-    assert {name: getattr(config, name) for name in wanted} == wanted
+    assert {name: config.flat()[name] for name in wanted} == wanted
     assert (config.training.decays(49), config.training.decays(50), config.training.decays(75)) == (0, 1, 2)
 
 

@@ -62,8 +62,7 @@ def test_the_steps_that_a_budget_buys_by_hand(estimator, size, instances, steps,
 @pytest.mark.parametrize("method", [MINIBATCH, CONSTANT[0], EXACT_POINT, EXACT], ids=lambda method: method.estimator)
 def test_the_cost_of_a_step_is_what_the_library_encodes(method, chunk_size):
     bags = nine_bags(20, sets=[(2, 0)], counts=SMALL)
-    config = DESIGN.config(CELL, method, 0.1)
-    config.run.chunk_size = chunk_size
+    config = DESIGN.config(CELL, method, 0.1).replace(chunk_size=chunk_size)
     train = bags.subset(SMALL.positions("train"))
     member = build_training(config, train)
     spent = []
@@ -134,7 +133,7 @@ def test_whole_epochs_make_the_steps_of_a_design(design):
 def test_training_by_steps_equals_the_trainer(method):
     bags = nine_bags(20, sets=[(2, 0)], counts=SMALL)
     config = DESIGN.config(CELL, method, 0.1)
-    config.training.decay_at = []
+    config = config.replace(decay_at=[])
     trial = Trial(SMALL.positions("train"), SMALL.positions("test"), 1)
     expected = train_trials(config, bags, [trial])[0].scores[-1]
     scores, loss, seconds = train_steps(config, bags, trial, steps=config.training.epochs * 2)

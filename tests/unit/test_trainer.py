@@ -279,7 +279,7 @@ def test_the_mean_of_the_weights_continues_bit_for_bit():
 def test_a_mean_of_weights_with_batch_statistics_is_refused():
     rng = np.random.default_rng(0)
     images = Bags.from_list([rng.normal(size=(3, 1, 8, 8)).astype(np.float32) for _ in range(8)], np.arange(8) % 2)
-    with pytest.raises(ConfigError, match="no average_from with batch normalization"):
+    with pytest.raises(ConfigError, match="no `average_from` with batch normalization"):
         Trainer(make_config(average_from=0.5, norm="batch", num_positive=2, num_negative=2), images)
 
 
