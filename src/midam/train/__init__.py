@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from midam.train.augment import Augment, Augmentation
     from midam.train.exact import Exact, ExactPoint
-    from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+    from midam.train.gradients import Estimator, MiniBatch, VarianceReduced, encoded_sample
     from midam.train.lockstep import Trial, TrialResult, train_trials
     from midam.train.method_names import method_names, method_settings
     from midam.train.objectives import BCE, MinMaxAUC, Objective, PairwiseAUC
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "augment": ("Augment", "Augmentation"),
     "exact": ("Exact", "ExactPoint"),
-    "gradients": ("Estimator", "MiniBatch", "VarianceReduced"),
+    "gradients": ("Estimator", "MiniBatch", "VarianceReduced", "encoded_sample"),
     "lockstep": ("Trial", "TrialResult", "train_trials"),
     "method_names": ("method_names", "method_settings"),
     "objectives": ("BCE", "MinMaxAUC", "Objective", "PairwiseAUC"),
