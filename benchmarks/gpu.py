@@ -8,9 +8,9 @@ through torch.compile.
 
 - `bare`: encoder and head on one fixed batch, sum, backward, optimizer, in each mode; a ratio is to the bare encoder of
   its own mode.
-- `midam`: gather, standardise, encode, pool, loss, backward, optimizer, dual step and commit of the tracked state. The
+- `midam`: gather, standardize, encode, pool, loss, backward, optimizer, dual step and commit of the tracked state. The
   draws of an epoch are made at once, in one step of eight: the median leaves them out.
-- `libauc`: LibAUC 2.0.1's loss, optimizer, network (batch normalisation) and loop over bags, float32; its bags lie on
+- `libauc`: LibAUC 2.0.1's loss, optimizer, network (batch normalization) and loop over bags, float32; its bags lie on
   the device.
 - `exact, n = ...`: the exact gradient of whole bags of n instances, float32; as many bags a step.
 

@@ -2,7 +2,7 @@
 
     python benchmarks/image_memory.py --write
 
-A step of ResNet20 (group normalisation, float32, one thread) with attention and the min-max objective, on images of 672
+A step of ResNet20 (group normalization, float32, one thread) with attention and the min-max objective, on images of 672
 patches of 32x32. Each figure comes from a process of its own, started with MALLOC_MMAP_THRESHOLD_=131072, and is its
 highest anonymous memory (RssAnon, looked at each 5 ms) above what it held when the images were loaded and the model was
 built.

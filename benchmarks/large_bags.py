@@ -18,7 +18,7 @@ Nothing was tuned; how long to train was seen on a repeat that is not in the fig
 
 The clock runs while a method trains: not while it is built, nor while test bags are scored. The methods take turns from
 one mark of the clock to the next, so that what else the machine does falls on all alike. A step that runs when a mark
-is reached is finished first, which favours `exact-point`, whose steps are long.
+is reached is finished first, which favors `exact-point`, whose steps are long.
 """
 
 import argparse

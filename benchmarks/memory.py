@@ -5,7 +5,7 @@
 Each figure comes from a process of its own. Its memory is counted above the bare import: what the process holds when
 everything is imported and nothing is built or opened. `anon_mib` is the highest anonymous memory (RssAnon, looked at
 each 2 ms from outside), `peak_mib` the highest resident memory (VmHWM, which the kernel keeps, set back at the import);
-both cover the building of the model and the fit of the standardiser.
+both cover the building of the model and the fit of the standardizer.
 
 Bags hold float16 instances of 1024 features: zeros in sparse files. One thread computes; the encoder is one layer of
 1024, the default. A training takes 16 bags a step. Small bags are scored again and again, 100 000 instances in all.

@@ -10,9 +10,9 @@ as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
   step. An epoch's draws are made at once; their share of a step is added.
 - `midam-compiled`: the same, network, estimator and objective through torch.compile (the optimizer is fused already).
 - `libauc`: LibAUC 2.0.1's loss, optimizer and network, in its loop over bags (`MIL_sampling`); its bags are chosen
-  beforehand, its features are standardised beforehand.
+  beforehand, its features are standardized beforehand.
 - `bare`: the network (encoder and the head that emits z and v) on one fixed batch, sum, backward, the same torch
-  optimizer; no sampling, no standardiser, no pooling, no objective.
+  optimizer; no sampling, no standardizer, no pooling, no objective.
 """
 
 import argparse
@@ -220,8 +220,8 @@ def page(lines: list[str], notes: list[str], *, command: str, counts: str) -> st
             f"threads: {torch.get_num_threads()}",
             f"- Median of {counts}; the members take one step each in turn.",
             "- All: SGD, momentum 0.1 (dampened), weight decay 1e-4, float32.",
-            "- resnet20-attention: midam and bare use group normalisation; LibAUC's ResNet20 keeps its own batch "
-            "normalisation, so that row compares systems, not the same network.",
+            "- resnet20-attention: midam and bare use group normalization; LibAUC's ResNet20 keeps its own batch "
+            "normalization, so that row compares systems, not the same network.",
             *(f"- {note}" for note in notes),
             "",
             *lines,

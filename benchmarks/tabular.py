@@ -3,7 +3,7 @@
 Both train on the same stratified folds (10 folds, repeats seeded 0, 1, ...) for the same number of steps: `midam`
 with one fixed configuration, its defaults; LibAUC 2.0.1 with its loss, its optimizer, its network and its tutorial's
 settings (attention, lr 0.01, margin 1, gamma 0.9, momentum 0.1, weight decay 1e-4, rates divided at epochs 50 and 75,
-standardised features). Both are tested with the weights of the last epoch. Differences are paired by fold; the bounds
+standardized features). Both are tested with the weights of the last epoch. Differences are paired by fold; the bounds
 are Nadeau and Bengio's (2003).
 
     python benchmarks/tabular.py --repeats 5 --write

@@ -44,7 +44,7 @@ NAMES = {
 
 
 class Rule(NamedTuple):
-    """A rule for gamma0, and how the figure shows it (colours of Okabe and Ito)."""
+    """A rule for gamma0, and how the figure shows it (colors of Okabe and Ito)."""
 
     name: str
     settings: dict[str, Any]
@@ -204,7 +204,7 @@ def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--set", default="musk2", help="name in the catalogue")
+    parser.add_argument("--set", default="musk2", help="name in the catalog")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write docs/results/tracking-rates.md and its figure")
     parser.add_argument("--figure", type=Path, help="write the figure here as well")

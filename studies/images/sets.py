@@ -29,7 +29,7 @@ class ImageSet:
 
 
 def load_set(name: str, design: Design, *, cache: Path) -> ImageSet:
-    """Return a set of the catalogue; it is cut and decoded once, into stores under `cache`."""
+    """Return a set of the catalog; it is cut and decoded once, into stores under `cache`."""
     folder = cache / "sets"
     places = [folder / f"{name}-{design.name}", folder / f"{name}-{design.name}-stacked"]
     if not all(is_store(place) for place in places):

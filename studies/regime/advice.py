@@ -39,22 +39,22 @@ def advice(results: Results) -> str:
     if added:
         sentences.append(f"All else equal, {' and '.join(added)} of test AUROC to vrsp, mean over cells.")
     winners = [results.winner(cell) for cell in results.cells]
-    unlearnt = sum(winner is None or not winner.learns for winner in winners)
+    unlearned = sum(winner is None or not winner.learns for winner in winners)
     next_best = results.best_rule([other for other in (*CONSTANT, *WARMUP) if other != rule])
     lead = results.mean_difference(rule, next_best, val=True)
     sentences.append(
         f"For vrsp take {rule_name(rule)}: of the rules tried it has the highest validation AUROC over all cells"
         f"{f' (over {rule_name(next_best)} {signed(lead)}, {_verdict(lead)})' if lead is not None else ''}."
     )
-    if unlearnt:
+    if unlearned:
         sentences.append(
-            f"In {unlearnt} of {len(winners)} cells no method is shown above chance by {len(results.design.repeats)} "
-            f"repeats; {_unlearnt(results)}"
+            f"In {unlearned} of {len(winners)} cells no method is shown above chance by {len(results.design.repeats)} "
+            f"repeats; {_unlearned(results)}"
         )
     return " ".join(sentences)
 
 
-def _unlearnt(results: Results) -> str:
+def _unlearned(results: Results) -> str:
     """What larger budgets did in these cells: more of them learn, or not."""
     cells = [(cell, results.winner(cell)) for cell in results.cells]
     shares = {

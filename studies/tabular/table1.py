@@ -12,7 +12,7 @@ from studies.registry import as_study
 
 _SHOWS = (
     "Positive and negative bags, mean bag size and features of each data set: as the paper prints them in its Table 1, "
-    "and as they are loaded here, images by the catalogue's own patch size. A set without figures of ours is not here."
+    "and as they are loaded here, images by the catalog's own patch size. A set without figures of ours is not here."
 )
 _DIFFERS = 0.006
 

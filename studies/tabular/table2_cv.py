@@ -84,9 +84,9 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
 
 def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
     """Compare the methods on each set; finished trials are kept below the cache folder."""
-    for name, catalogued in sets.items():
-        bags, folds, _ = _folds(plan, name, catalogued)
-        folder = _folder(plan, name, catalogued, options.cache)
+    for name, cataloged in sets.items():
+        bags, folds, _ = _folds(plan, name, cataloged)
+        folder = _folder(plan, name, cataloged, options.cache)
         before, started = _size(folder / "trials.csv"), time.perf_counter()
         console = options.console or Console(quiet=True)
         try:

@@ -61,7 +61,7 @@ class Cell:
     batch: int  # S+ = S-
     instances: int  # B, of 64 instances a bag
     seed: int  # Of the bags, the weights and the draws
-    lag: bool = True  # Linearise at s^{t-1}, as Algorithm 1 prints it
+    lag: bool = True  # Linearize at s^{t-1}, as Algorithm 1 prints it
     # gamma0 in proportion to B (N - 1) / (N - B), as in the proof; False: as for B = 4 at any B, since the
     # theorem's own words give gamma0 no B
     rate_with_instances: bool = True

@@ -44,7 +44,7 @@ _STEPS = 64
 class Cell:
     """One run."""
 
-    data: str  # Name of the set in the catalogue
+    data: str  # Name of the set in the catalog
     pooling: str  # "smoothed-max" or "attention"
     scale: float  # eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it
     seed: int  # Of the weights and the draws

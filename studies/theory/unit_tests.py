@@ -49,7 +49,7 @@ _BAGS = [
     "",
     "1. A positive bag also holds 1 to 3 instances of one of two concepts. The *poison*, an instance far from all "
     "others, lies in each negative training bag and in each positive test bag: a model that calls bags with poison "
-    "negative has learnt the wrong thing.",
+    "negative has learned the wrong thing.",
     "2. A positive bag holds pairs of two concepts, a negative one a single instance of one of them. Poison lies in "
     "each negative and in 10% of the positive training bags, and in each positive test bag.",
     "3. As in the second without poison; a negative test bag holds 35 to 39 instances of its one concept, where "

@@ -335,7 +335,7 @@ def test_files_and_manifest_in_one_folder_leave_room_for_results(tmp_path, monke
     assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "."]) == 2
 
 
-def test_the_folder_of_a_set_of_the_catalogue_is_kept(tmp_path, monkeypatch):
+def test_the_folder_of_a_set_of_the_catalog_is_kept(tmp_path, monkeypatch):
     (tmp_path / "tabular").mkdir()
     (tmp_path / "tabular" / "musk1.npz").write_bytes(b"")
     monkeypatch.setenv("MIDAM_DATA", str(tmp_path))

@@ -12,7 +12,7 @@ from midam.evaluate.calibrate import PlattCalibrator, calibration_line
 
 
 def fitted_by_bfgs(x, targets):
-    """Maximise the likelihood of ``sigmoid(slope x + intercept)`` with analytic gradients."""
+    """Maximize the likelihood of ``sigmoid(slope x + intercept)`` with analytic gradients."""
 
     def loss(line):
         z = line[0] * x + line[1]

@@ -87,7 +87,7 @@ def test_ignored_columns_are_no_features(table):
     assert bags.groups is None
 
 
-def test_unlabelled_tables_are_read_on_demand(table):
+def test_unlabeled_tables_are_read_on_demand(table):
     text = "bag,size\na,1\nb,2\n"
     with pytest.raises(BagDataError, match="column 'label'"):
         read_bags(table(text))

@@ -112,5 +112,5 @@ def test_the_picture_shows_both_classes(tmp_path):
     plot_sizes(tmp_path / "u.png", sizes=[1, 20, 300, 4000], labels=None, title="Bags")
     for name, present in (("s", ("0072B2", "D55E00")), ("u", ("6E6E6E",))):
         image = np.rint(255 * matplotlib.image.imread(tmp_path / f"{name}.png")[..., :3]).astype(int)
-        for colour in present:
-            assert (image == list(bytes.fromhex(colour))).all(axis=-1).sum() > 500
+        for color in present:
+            assert (image == list(bytes.fromhex(color))).all(axis=-1).sum() > 500

@@ -50,10 +50,10 @@ def test_cross_validation() -> None:
 
 def test_table_3() -> None:
     rows = {row[0]: row for row in section(page("table3"), "Paired differences")}
-    colour = rows["colon, MIDAM (att) minus rgb-trees"]
+    color = rows["colon, MIDAM (att) minus rgb-trees"]
     volumes = rows["adrenal, MIDAM (att) minus DAM (MB-att)"]
-    mean, low, high = (float(x) for x in INTERVAL.fullmatch(colour[3]).groups())
-    over = [float(x) for x in re.findall(r"[+-]\d\.\d{3}", colour[4])]
+    mean, low, high = (float(x) for x in INTERVAL.fullmatch(color[3]).groups())
+    over = [float(x) for x in re.findall(r"[+-]\d\.\d{3}", color[4])]
     said = f"by {mean:.3f} AUROC (95% interval by source image {low:.3f} to {high:.3f}; over trainings"
     assert f"{said} {over[0]:.3f} to {over[1]:.3f})" in README
     mean, low, high = (-float(x) for x in INTERVAL.fullmatch(volumes[3]).groups())

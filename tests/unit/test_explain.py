@@ -283,10 +283,10 @@ def test_the_rank_of_a_patch_stands_in_its_own_frame(width, height, side, tmp_pa
     numbers = list(drawn_numbers(tmp_path / "i.png", width=width, height=height, side=side, top=6))
     assert len(numbers) == 6
     for box, patch, led in numbers:
-        # The line of text is higher than its digits; a unit of slack is a third of a millimetre at most.
-        centre = (box[:2] + box[2:]) / 2
-        assert (patch[:2] < centre).all()
-        assert (centre < (patch[:2] + patch[2:]) / 2).all(), "top left"
+        # The line of text is higher than its digits; a unit of slack is a third of a millimeter at most.
+        center = (box[:2] + box[2:]) / 2
+        assert (patch[:2] < center).all()
+        assert (center < (patch[:2] + patch[2:]) / 2).all(), "top left"
         assert patch[0] <= box[0]
         assert box[2] <= patch[2]
         assert not led

@@ -13,11 +13,11 @@ from midam.report.figures import plot_curves, plot_roc
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
 
 
-def pixels(path, colour):
-    """Number of pixels of exactly this colour."""
+def pixels(path, color):
+    """Number of pixels of exactly this color."""
     image = np.rint(255 * matplotlib.image.imread(path)[..., :3]).astype(int)
     assert image.shape[0] > 400
-    return int((image == colour).all(axis=-1).sum())
+    return int((image == color).all(axis=-1).sum())
 
 
 @pytest.fixture

@@ -58,10 +58,10 @@ def test_placements_equal_the_win_matrix(ties):
 def test_many_bags_take_the_logit_delong_interval(ties):
     labels, scores = sample(1, 200, 240, ties=ties)
     area, variance = delong_oracle(labels, scores)
-    centre, half = np.log(area / (1 - area)), Z * np.sqrt(variance) / (area * (1 - area))
+    center, half = np.log(area / (1 - area)), Z * np.sqrt(variance) / (area * (1 - area))
     found = auroc_interval(labels, scores)
     assert found.method == "logit-delong"
-    expected = [1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1)]
+    expected = [1 / (1 + np.exp(-(center + side * half))) for side in (-1, 1)]
     np.testing.assert_allclose(found[:2], expected, rtol=1e-9)
 
 
@@ -69,12 +69,12 @@ def test_many_bags_take_the_logit_delong_interval(ties):
 def test_few_bags_take_the_hull_with_the_score_interval(positives, negatives, area):
     labels, scores = sample(2, positives, negatives, area=area)
     area, variance = delong_oracle(labels, scores)
-    centre, half = np.log(area / (1 - area)), Z * np.sqrt(variance) / (area * (1 - area))
+    center, half = np.log(area / (1 - area)), Z * np.sqrt(variance) / (area * (1 - area))
     score = score_oracle(area, positives, negatives)
     found = auroc_interval(labels, scores)
     assert found.method == "logit-delong + score"
-    np.testing.assert_allclose(found.low, min(1 / (1 + np.exp(half - centre)), score[0]), atol=1e-6)
-    np.testing.assert_allclose(found.high, max(1 / (1 + np.exp(-half - centre)), score[1]), atol=1e-6)
+    np.testing.assert_allclose(found.low, min(1 / (1 + np.exp(half - center)), score[0]), atol=1e-6)
+    np.testing.assert_allclose(found.high, max(1 / (1 + np.exp(-half - center)), score[1]), atol=1e-6)
 
 
 def test_perfect_and_reversed_scores_have_a_score_interval():

@@ -77,7 +77,7 @@ def test_operating_point_without_a_useful_threshold_calls_all_positive():
     assert operating_point([0, 1], [0.3, 0.3]) == 0.3
 
 
-def test_operating_point_between_neighbouring_floats_and_huge_scores():
+def test_operating_point_between_neighboring_floats_and_huge_scores():
     upper = np.nextafter(1.0, 2.0)
     threshold = operating_point([0, 1], [1.0, upper])
     assert 1.0 < threshold <= upper

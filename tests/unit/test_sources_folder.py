@@ -238,7 +238,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
         (CLAM.replace("A,TCGA.A-02,tumor", "A,TCGA.A-02,normal"), {"positive": "tumor", "bag_by": "patient"},
          "one label in a bag, got 1 and 0 .in .*slides, bag A, TCGA.A-02.h5"),
         (CLAM.replace("\nC,", "\n,"), {"positive": "tumor"}, "a case_id in each row, got none for c"),
-        (CLAM.replace("case_id", "centre"), {"positive": "tumor", "bag_by": "patient"}, "column of patients"),
+        (CLAM.replace("case_id", "center"), {"positive": "tumor", "bag_by": "patient"}, "column of patients"),
         ("case_id,slide_id,label\n", {}, "at least one row"),
         ("case_id,slide_id,label\nA,c,1,9\n", {}, "3 fields in each line as in the first, got 4"),
     ],
@@ -266,7 +266,7 @@ def test_labels_without_a_file_are_skipped_on_demand(folder, table):
         check(read_bags(folder, labels=table(text), positive="tumor", missing="skip"))
 
 
-def test_unlabelled_folders_are_read_on_demand(folder, table):
+def test_unlabeled_folders_are_read_on_demand(folder, table):
     with pytest.raises(ConfigError, match="`labels` with"):
         read_bags(folder)
     check(read_bags(folder, require_labels=False), labels=None, groups=None)

@@ -84,9 +84,9 @@ def test_jpeg_in_tiff_and_jpeg_are_decoded(tmp_path):
         assert np.abs(pixels.astype(int) - smooth.transpose(2, 0, 1)).max() <= 8
 
 
-def test_grey_deep_indexed_and_transparent_images(tmp_path):
-    grey, deep = noise(channels=1), noise(channels=1).astype(np.uint16) * 257
-    assert read_pixels(save(tmp_path / "grey.png", grey)).tolist() == [grey.tolist()]
+def test_gray_deep_indexed_and_transparent_images(tmp_path):
+    gray, deep = noise(channels=1), noise(channels=1).astype(np.uint16) * 257
+    assert read_pixels(save(tmp_path / "gray.png", gray)).tolist() == [gray.tolist()]
     for name in ("deep.png", "deep.tif"):
         found = read_pixels(save(tmp_path / name, deep))
         assert found.dtype == np.uint16
@@ -98,7 +98,7 @@ def test_grey_deep_indexed_and_transparent_images(tmp_path):
     np.testing.assert_array_equal(found[:, 10:], clear[10:, :, :3].transpose(2, 0, 1))
     Image.fromarray(noise()).convert("P").save(tmp_path / "indexed.png")
     assert read_pixels(tmp_path / "indexed.png").shape == (3, 20, 27)
-    Image.fromarray(grey > 99).save(tmp_path / "bits.png")
+    Image.fromarray(gray > 99).save(tmp_path / "bits.png")
     assert np.unique(read_pixels(tmp_path / "bits.png")).tolist() == [0, 255]
 
 
@@ -137,10 +137,10 @@ def test_only_patches_of_tissue_are_kept(tmp_path):
     with pytest.raises(BagDataError, match=r"none of 1 .*lower `tissue`"):
         probe(path, ImageOptions(patch_size=40, tissue=0.26))
     with pytest.raises(BagDataError, match="leave out `tissue`"):
-        probe(save(tmp_path / "grey.png", array[..., 0]), ImageOptions(patch_size=10, tissue=0.5))
+        probe(save(tmp_path / "gray.png", array[..., 0]), ImageOptions(patch_size=10, tissue=0.5))
 
 
-def test_tissue_is_saturated_colour():
+def test_tissue_is_saturated_color():
     assert saturation(np.array([[[0]], [[0]], [[0]]], dtype=np.uint8)).tolist() == [[0]]
     values = np.r_[np.full(50, 20), np.full(50, 220)].astype(np.uint8)
     # Otsu by its definition: the threshold with the largest variance between the classes.
@@ -263,7 +263,7 @@ def test_all_unusable_images_are_named_at_once(folder):
 @pytest.mark.parametrize(
     ("array", "words"), [(noise(channels=1), r"\(1, 8, 8\)"), (noise(channels=1).astype(np.uint16), r"\(1, 8, 8\)")]
 )
-def test_a_grey_image_among_coloured_ones_is_named(folder, array, words):
+def test_a_gray_image_among_colored_ones_is_named(folder, array, words):
     save(folder / "images" / "case.3.png", array)
     with pytest.raises(BagDataError, match=rf"\(3, 8, 8\).*{words}.*case.3.png.*convert the images"):
         read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
@@ -279,11 +279,11 @@ def test_the_kind_that_most_images_have_is_the_right_one(folder):
         read_bags(folder / "images", labels=folder / "labels.csv", images=EIGHT)
 
 
-def png_of_16_bits(path, array, colours):
+def png_of_16_bits(path, array, colors):
     """Pillow writes none: signature, header, data, end."""
     height, width = array.shape[:2]
     lines = b"".join(b"\0" + row.astype(">u2").tobytes() for row in array)
-    header = struct.pack(">IIBBBBB", width, height, 16, colours, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 16, colors, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
     parts = [
         struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data)) for tag, data in chunks
@@ -291,11 +291,11 @@ def png_of_16_bits(path, array, colours):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
 
 
-def test_colours_of_16_bits_are_refused_and_not_cut_to_8(folder):
+def test_colors_of_16_bits_are_refused_and_not_cut_to_8(folder):
     deep = noise().astype(np.uint16) * 257
     images = folder / "images"
     png_of_16_bits(images / "case.0.png", deep, 2)
-    png_of_16_bits(images / "case.1.png", deep[..., :2], 4)  # grey and transparency
+    png_of_16_bits(images / "case.1.png", deep[..., :2], 4)  # gray and transparency
     with pytest.raises(BagDataError) as caught:
         read_bags(images, labels=folder / "labels.csv", images=EIGHT)
     assert str(caught.value).count("Expected 8 bits of each color, got 16") == 2
@@ -307,8 +307,8 @@ def test_colours_of_16_bits_are_refused_and_not_cut_to_8(folder):
         tifffile.imwrite(folder / f"{name}.tif", array, photometric="rgb", **options)
         with pytest.raises(BagDataError, match=rf"got 16.*{name}.tif.*convert the image to 8 bits"):
             probe(folder / f"{name}.tif", EIGHT)
-    png_of_16_bits(folder / "grey.png", deep[..., 0], 0)
-    assert read_pixels(folder / "grey.png").tolist() == [deep[..., 0].tolist()]
+    png_of_16_bits(folder / "gray.png", deep[..., 0], 0)
+    assert read_pixels(folder / "gray.png").tolist() == [deep[..., 0].tolist()]
 
 
 def test_files_that_are_no_known_image_are_told_of(folder):

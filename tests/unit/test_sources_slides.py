@@ -28,9 +28,9 @@ def scene(side=512):
     return array
 
 
-def write_pyramid(path, array, *, levels=3, micrometres=0.5, tile=(64, 64), **options):
+def write_pyramid(path, array, *, levels=3, micrometers=0.5, tile=(64, 64), **options):
     """A TIFF of halved levels; tiled, it is one that OpenSlide knows."""
-    resolution = {} if micrometres is None else {"resolution": (1e4 / micrometres,) * 2, "resolutionunit": "CENTIMETER"}
+    resolution = {} if micrometers is None else {"resolution": (1e4 / micrometers,) * 2, "resolutionunit": "CENTIMETER"}
     with tifffile.TiffWriter(path) as file:
         for level in range(levels):
             part = array
@@ -112,7 +112,7 @@ def test_a_slide_without_the_magnification_says_what_it_has(pyramids, tmp_path):
     paths, array = pyramids
     with pytest.raises(BagDataError, match=r"40x, got a slide of 20x, 10x, 5x .*leave out `magnification`"):
         probe(paths["openslide"], ImageOptions(magnification=40))
-    silent = write_pyramid(tmp_path / "silent.tif", array, micrometres=None)
+    silent = write_pyramid(tmp_path / "silent.tif", array, micrometers=None)
     with pytest.raises(BagDataError, match=r"neither objective power .*silent.tif"):
         probe(silent, ImageOptions(magnification=20))
     assert probe(silent, ALL).attributes["coords"]["level0_magnification"] == "unknown"
@@ -120,7 +120,7 @@ def test_a_slide_without_the_magnification_says_what_it_has(pyramids, tmp_path):
 
 def test_slides_of_several_scanners_are_warned_of_unless_read_at_one_magnification(pyramids, tmp_path):
     paths, array = pyramids
-    other = write_pyramid(tmp_path / "fine.tif", array, micrometres=0.25)
+    other = write_pyramid(tmp_path / "fine.tif", array, micrometers=0.25)
     with pytest.warns(UserWarning, match=r"several magnifications \(20.0, 40.0\).*`magnification`"):
         probe_files([paths["openslide"], other], ALL)
     assert len(probe_files([paths["openslide"], other], ImageOptions(tissue=0, magnification=10))) == 2

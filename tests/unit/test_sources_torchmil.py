@@ -70,12 +70,12 @@ def test_bad_items_are_named(number, change, message):
 
 
 def test_items_without_instances_and_without_labels():
-    unlabelled = Items()
-    del unlabelled.items[1]["Y"]
-    assert from_torchmil(unlabelled).labels is None
-    del unlabelled.items[1]["X"]
+    unlabeled = Items()
+    del unlabeled.items[1]["Y"]
+    assert from_torchmil(unlabeled).labels is None
+    del unlabeled.items[1]["X"]
     with pytest.raises(BagDataError, match=r"key X, got y_inst .*bag 1"):
-        from_torchmil(unlabelled)
+        from_torchmil(unlabeled)
     with pytest.raises(BagDataError, match="at least one item"):
         from_torchmil([])
 

@@ -240,7 +240,7 @@ def test_distinct_numbers_are_uniform(count):
     assert chisquare(counts).pvalue > 1e-3
 
 
-def test_the_sample_of_the_standardiser_is_bounded_and_near(tmp_path, monkeypatch):
+def test_the_sample_of_the_standardizer_is_bounded_and_near(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.train.standardize._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
     rows = RowFile.of_array(tmp_path / "rows", array)

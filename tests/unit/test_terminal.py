@@ -121,7 +121,7 @@ def test_progress_through_bags_is_told_in_ten_lines_at_the_most(groups, lines):
     assert found[-1] == "scoring 40/40 bags"
 
 
-def test_the_catalogue_lists_each_set():
+def test_the_catalog_lists_each_set():
     console = plain()
     terminal.print_catalog(console, [catalog.describe(name) for name in catalog.names()])
     assert all(name in shown(console) for name in catalog.names())

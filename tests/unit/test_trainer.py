@@ -150,7 +150,7 @@ def test_dropout_differs_between_epochs_and_seeds():
     assert np.ptp(still) < 1e-6 < np.ptp(noisy)
 
 
-def test_the_standardiser_knows_training_instances_alone():
+def test_the_standardizer_knows_training_instances_alone():
     bags = make_bags(30)
     held = np.arange(30) >= 20
     poisoned = bags.instances.copy()
