@@ -1,6 +1,5 @@
 """What POSIX alone has is not needed: a run is trained, applied and explained without it."""
 
-import importlib.util
 import subprocess
 import sys
 
@@ -28,9 +27,6 @@ def test_what_is_blocked_cannot_be_had(tmp_path):
         run("import fcntl", tmp_path)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("midam.data.locked_lines") is not None, reason="stores still lock by fcntl"
-)
 def test_a_run_needs_nothing_of_posix(tmp_path):
     pytest.importorskip("h5py")
     table(tmp_path / "bags.csv")
