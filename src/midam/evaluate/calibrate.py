@@ -51,13 +51,7 @@ class PlattCalibrator:
     intercept_: float
 
     def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
-
-        Raises
-        ------
-        BagDataError
-            The arrays do not fit together, hold values that cannot be used, or one class alone.
-        """
+        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes."""
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
         targets = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
@@ -75,16 +69,10 @@ class PlattCalibrator:
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score.
-
-        Raises
-        ------
-        ConfigError
-            The calibrator is not fitted.
-        """
+        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
         self._check_fitted()
-        s = np.asarray(scores, dtype=np.float64)
-        probabilities: NDArray[np.float64] = expit(self.slope_ * ((s - self.center_) / self.scale_) + self.intercept_)
+        s = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
+        probabilities: NDArray[np.float64] = expit(self.slope_ * s + self.intercept_)
         return probabilities
 
     def to_dict(self) -> dict[str, float]:
@@ -94,18 +82,7 @@ class PlattCalibrator:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> Self:
-        """Build a fitted calibrator from `to_dict`.
-
-        Raises
-        ------
-        ConfigError
-            Other keys, or numbers out of range.
-
-        Examples
-        --------
-        >>> PlattCalibrator.from_dict({"center": 0, "scale": 1, "slope": 2, "intercept": 0}).predict([0.0])
-        array([0.5])
-        """
+        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
         if set(values) != set(_KEYS):
             raise ConfigError(f"Expected the keys {', '.join(_KEYS)}, got {', '.join(values)}; pass to_dict's result.")
         if not all(np.isfinite(values[key]) for key in _KEYS) or values["scale"] <= 0 or values["slope"] < 0:

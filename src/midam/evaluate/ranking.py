@@ -1,4 +1,4 @@
-"""Ranks of bag scores: the AUROC and its placement values and its bootstrap, shared by the metrics and the intervals.
+"""Ranks of bag scores: the AUROC, its placement values and its bootstrap, which metrics and intervals share.
 
 The AUROC is the probability that a positive bag scores higher than a negative one, ties counting one half. Both it and
 the DeLong variance follow from midranks in O(N log N).
@@ -20,31 +20,23 @@ _CHUNK_ENTRIES = 2_000_000
 def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
     """Labels [N] as int64 and scores [N] as float64.
 
-    Raises
-    ------
-    BagDataError
-        No bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
+    A `BagDataError` for no bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
     """
     y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
             f"Expected one label and one score a bag, got shapes {y.shape} and {s.shape}; pass two arrays of length N."
         )
-    strange = np.flatnonzero(~np.isin(y, (0, 1)))
-    if strange.size:
-        where = int(strange[0])
-        raise BagDataError(f"Expected labels 0 and 1, got {y[where]} (bag {where}); recode the labels.")
-    strange = np.flatnonzero(~np.isfinite(s))
-    if strange.size:
-        where = int(strange[0])
-        raise BagDataError(f"Expected finite scores, got {s[where]} (bag {where}); check the model's output.")
+    for bag in np.flatnonzero(~np.isin(y, (0, 1))):
+        raise BagDataError(f"Expected labels 0 and 1, got {y[bag]} (bag {bag}); recode the labels.")
+    for bag in np.flatnonzero(~np.isfinite(s)):
+        raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
     return y.astype(np.int64), s
 
 
 def check_two_classes(labels: Labels) -> tuple[int, int]:
     """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
-    positives = int(labels.sum())
-    negatives = int(labels.size - positives)
+    positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     if positives == 0 or negatives == 0:
         raise OneClassError(
             f"Expected bags of both classes, got {positives} positive and {negatives} negative; "
@@ -56,10 +48,7 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
 def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
     """Groups of the bags as numbers 0, 1, ... in sorted order; None where no groups are known.
 
-    Raises
-    ------
-    BagDataError
-        Not one group a bag, or a bag without a group.
+    A `BagDataError` if there is not one group a bag, or a bag has none.
     """
     if groups is None:
         return None
@@ -73,19 +62,12 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the ROC curve from midranks, ``P(h+ > h-) + P(h+ = h-) / 2``.
+    """Area under the ROC curve from midranks, ``P(h+ > h-) + P(h+ = h-) / 2``, in [0, 1] (Mann and Whitney 1947).
 
     Parameters
     ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-
-    Returns
-    -------
-    float
-        AUROC in [0, 1].
+    labels, scores : array_like, shape [N]
+        Bag labels, 0 or 1, and finite bag scores, larger means more positive.
 
     Raises
     ------
@@ -93,10 +75,6 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
         The arrays do not fit together, or hold values that cannot be used.
     OneClassError
         All bags have one label.
-
-    References
-    ----------
-    Mann and Whitney (1947), Annals of Mathematical Statistics 18:50.
 
     Examples
     --------

@@ -19,10 +19,10 @@ MAX_SIDE = 1600
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A small copy of an image, [rows, columns, 3], and its pixels for a pixel of level 0."""
+    """A small copy of an image."""
 
-    pixels: NDArray[np.uint8]
-    scale: float
+    pixels: NDArray[np.uint8]  # [rows, columns, 3]
+    scale: float  # its pixels for a pixel of level 0
 
 
 def read_backdrop(path: Path) -> Backdrop | None:

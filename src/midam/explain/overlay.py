@@ -27,11 +27,11 @@ _LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly diffe
 
 
 class Layer(NamedTuple):
-    """Values [n], one a patch, their name, and their scale of colors."""
+    """What a map shows."""
 
-    values: NDArray[Any]
+    values: NDArray[Any]  # [n], one a patch
     name: str
-    scale: Normalize
+    scale: Normalize  # of colors
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,11 @@ class PatchMap:
     @property
     def sides(self) -> NDArray[np.float64]:
         """Left, top, right and lower side of each patch, [n, 4], in pixels of the map."""
-        size = np.array([self.patches.width, self.patches.height])
-        return np.concatenate([self.patches.corners, self.patches.corners + size], axis=1) * self.scale
+        return self.patches.sides * self.scale
+
+    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Map of values, one a patch; NaN where there is no patch."""
+        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
 
     def height(self, width: float) -> float:
         """Height in inches of the maps side by side, so wide together, that leaves no gaps."""
@@ -86,10 +89,6 @@ class PatchMap:
         """Points on paper for a pixel of the map, about, where all panels have so many inches."""
         rows, columns = self.shape
         return 72 * min(_PANEL * width / self.count / columns, (height - _BELOW) / rows)
-
-    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Map of values, one a patch; NaN where there is no patch."""
-        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:

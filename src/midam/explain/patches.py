@@ -16,28 +16,23 @@ _SPACING_SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Patches:
-    """Patches of one image.
+    """Patches of one image, in pixels of level 0."""
 
-    Attributes
-    ----------
-    corners : float64 array [n, 2]
-        x and y of the upper left corners, in pixels of level 0.
-    width, height : float
-        Size of a patch, in the same pixels.
-    estimated : bool
-        Whether nothing states the size: it is then the smallest distance of two patches in a row.
-    """
-
-    corners: NDArray[np.float64]
+    corners: NDArray[np.float64]  # [n, 2], x and y of the upper left ones
     width: float
     height: float
-    estimated: bool
+    estimated: bool  # nothing states the size: it is the smallest distance of two patches in a row
+
+    @property
+    def sides(self) -> NDArray[np.float64]:
+        """Left, top, right and lower side of each, [n, 4]."""
+        return np.concatenate([self.corners, self.corners + np.array([self.width, self.height])], axis=1)
 
     @property
     def extent(self) -> tuple[float, float]:
         """Largest x and y that a patch covers."""
-        right, low = self.corners.max(axis=0)
-        return float(right + self.width), float(low + self.height)
+        right, low = self.sides[:, 2:].max(axis=0)
+        return float(right), float(low)
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
@@ -95,11 +90,10 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
     array([[1., 3.]])
     """
     rows, columns = shape
+    left, top, right, low = np.rint(patches.sides * scale).astype(np.int64).T
+    left, top = np.clip(left, 0, columns - 1), np.clip(top, 0, rows - 1)
     # A patch is at least one pixel of the map: rounding must not lose it.
-    left = np.clip(np.rint(patches.corners[:, 0] * scale), 0, columns - 1).astype(np.int64)
-    top = np.clip(np.rint(patches.corners[:, 1] * scale), 0, rows - 1).astype(np.int64)
-    right = np.clip(np.rint((patches.corners[:, 0] + patches.width) * scale), left + 1, columns).astype(np.int64)
-    low = np.clip(np.rint((patches.corners[:, 1] + patches.height) * scale), top + 1, rows).astype(np.int64)
+    right, low = np.clip(right, left + 1, columns), np.clip(low, top + 1, rows)
     # Each patch as its four corners, then summed up along both axes: no loop over patches or their pixels.
     sums, counts = np.zeros((rows + 1, columns + 1)), np.zeros((rows + 1, columns + 1))
     for y, x, sign in ((top, left, 1.0), (top, right, -1.0), (low, left, -1.0), (low, right, 1.0)):
@@ -113,12 +107,8 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
 def warn_of_estimate(patches: Patches, bag: str) -> None:
     """Say that nothing states the size of the patches."""
     if patches.estimated:
-        warnings.warn(
-            f"nothing states the size of the patches (bag {bag}): {patches.width:g} pixels, the smallest distance "
-            "between two, is taken",
-            UserWarning,
-            stacklevel=3,
-        )
+        taken = f"{patches.width:g} pixels, the smallest distance between two, is taken"
+        warnings.warn(f"nothing states the size of the patches (bag {bag}): {taken}", UserWarning, stacklevel=3)
 
 
 def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
