@@ -15,26 +15,15 @@ from midam.errors import ConfigError
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    explain = Parser(
-        prog="midam explain",
-        allow_abbrev=False,
-        description="Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map.",
-    )
+    text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
+    explain = Parser("explain", text)
     add_inputs(explain)
-    explain.add_argument(
-        "--bags",
-        type=str,
-        nargs="+",
-        default=[],
-        metavar="ID",
-        help="bags to explain; default: the highest and the lowest scored test bag (of other data: bag)",
-    )
+    usual = "bags to explain; default: the highest and the lowest scored test bag (of other data: bag)"
+    explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
     explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
-    explain.add_argument(
-        "--out", type=str | None, default=None, metavar="DIR", help="folder for the files; default: explain in the run"
-    )
+    explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
 

@@ -130,7 +130,8 @@ def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
 def _rounded(
     score: Tensor, attention: Tensor, weight: Tensor, members: tuple[InstanceScores, ...] = ()
 ) -> InstanceScores:
-    return InstanceScores(*(x.to(torch.float32).numpy().copy() for x in (score, attention, weight)), members)
+    columns = [x.to(torch.float32).numpy().copy() for x in (score, attention, weight)]
+    return InstanceScores(columns[0], columns[1], columns[2], members)
 
 
 @contextmanager

@@ -43,17 +43,11 @@ class BagDescription:
 
 
 def describe_bags(name: str, bags: Bags) -> BagDescription:
-    """Describe bags, and look for the traps that they hold.
+    """Describe bags, labeled or not, and look for the traps that they hold.
 
     Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
-    bags only where the bags know their digests, as those of a store do.
-
-    Parameters
-    ----------
-    name : str
-        A name of the catalogue, or the path of the data.
-    bags : Bags
-        The bags, labeled or not.
+    bags only where the bags know their digests, as those of a store do. `name` is of the catalogue, or the path of the
+    data.
 
     Examples
     --------
@@ -63,8 +57,7 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     few bags of a class: 1 negative; intervals will be wide
     few bags of a class: 2 positive; intervals will be wide
     """
-    notes: list[str] = []
-    warnings = [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    notes, warnings = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         warnings += _duplicate_warnings(bags)
@@ -126,12 +119,8 @@ def format_bytes(count: int) -> str:
     >>> format_bytes(512), format_bytes(1_500_000)
     ('512 B', '1.5 MB')
     """
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+    power = min(4, (len(str(count)) - 1) // 3)
+    return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B" if power else f"{count} B"
 
 
 def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
@@ -217,8 +206,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
     first = next(chunks)
-    constant = (first == first[0]).all(axis=0)
-    seen = len(first)
+    constant, seen = (first == first[0]).all(axis=0), len(first)
     for chunk in chunks:
         constant &= (chunk == first[0]).all(axis=0)
         seen += len(chunk)

@@ -15,15 +15,7 @@ from midam.settings import Settings
 
 @dataclass(frozen=True)
 class SplitBags:
-    """Bags and the split of each.
-
-    Attributes
-    ----------
-    bags : Bags
-        All of them, labeled.
-    splits : array of str [N]
-        "train", "val" or "test".
-    """
+    """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test"."""
 
     bags: Bags
     splits: NDArray[np.str_]
@@ -90,9 +82,6 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     for name in ("val", "test"):
         held = labels[splits == name]
         if len(held) and held.min() == held.max():
-            warnings.warn(
-                f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there",
-                UserWarning,
-                stacklevel=2,
-            )
+            message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
+            warnings.warn(message, UserWarning, stacklevel=2)
     return parts

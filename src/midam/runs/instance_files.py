@@ -48,10 +48,8 @@ def write_instance_scores(
     ----------
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
-    bags : Bags
-        With or without labels.
-    folder : Path
-        Made if missing. A file appears once it is whole.
+    bags, folder : Bags, Path
+        Bags with or without labels, and the folder, made if missing. A file appears once it is whole.
     chunk_size : int, optional
         Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
