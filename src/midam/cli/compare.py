@@ -130,14 +130,9 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     first = comparison.summary["method"].iloc[0]
     table = Table("method", "AUROC [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None)
     for row in comparison.summary.to_dict("records"):
-        table.add_row(
-            row["method"],
-            escape(format_interval(row, "auroc")),
-            escape(format_interval(row, "difference", sign=True)),
-            str(row["folds"]),
-            format_number(row["seconds"], digits=2),
-            format_number(row["peak_mib"], digits=0),
-        )
+        intervals = (format_interval(row, "auroc"), format_interval(row, "difference", sign=True))
+        cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))
+        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)
     for note in comparison.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")

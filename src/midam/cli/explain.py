@@ -66,19 +66,14 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     best = entry["top"][0]
     label = "" if entry["label"] is None else f" (label {entry['label']})"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")
-    console.print(
-        f"  top instance #{best['instance']}: {best['relative_weight']:.3g} x the uniform weight, score "
-        f"{best['score']:.4f}"
-    )
+    weight = f"{best['relative_weight']:.3g} x the uniform weight"
+    console.print(f"  top instance #{best['instance']}: {weight}, score {best['score']:.4f}")
     if entry.get("polygons", entry["instances"]) < entry["instances"]:
         console.print(f"  GeoJSON of the {entry['polygons']} top patches of {entry['instances']}")
     tested = entry["faithfulness"]
     if tested is not None:
         for name in ("deletion", "insertion"):
             part = tested[name]
-            low, high = part["random_area_range"]
-            console.print(
-                f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {part['random_area']:.3f} "
-                f"({low:.3f} to {high:.3f})"
-            )
+            chance = "{:.3f} ({:.3f} to {:.3f})".format(part["random_area"], *part["random_area_range"])
+            console.print(f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {chance}")
         console.print(f"  removing the top instances first {verdict_text(tested)}")

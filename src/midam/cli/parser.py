@@ -77,9 +77,8 @@ def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> N
         group = parser.add_argument_group(f"{room} settings", title)
         for setting in found:
             known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
-            group.add_argument(
-                f"--{setting.name}", type=setting.kind, default=setting.default, help=setting.text + known
-            )
+            text = setting.text + known
+            group.add_argument(f"--{setting.name}", type=setting.kind, default=setting.default, help=text)
 
 
 def names_option(token: str, key: str) -> bool:

@@ -21,7 +21,7 @@ _KEYS = ("center", "scale", "slope", "intercept")
 
 
 class PlattCalibrator:
-    """Probability ``sigmoid(slope (score - center) / scale + intercept)`` fitted on validation bags.
+    """Probability ``sigmoid(slope (score - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
 
     The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in place of 1 and 0, so that separable validation
     bags keep a finite slope. Scores that rank validation bags the wrong way, or not at all, carry no usable
@@ -34,21 +34,12 @@ class PlattCalibrator:
     slope_, intercept_ : float
         Line on the standardized score, in logits; the slope is never negative.
 
-    References
-    ----------
-    Platt (1999), Probabilistic outputs for support vector machines, Advances in Large Margin Classifiers.
-
     Examples
     --------
     >>> calibrator = PlattCalibrator().fit([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1])
     >>> calibrator.predict([-2.0, 0.0, 2.0]).round(2).tolist()
     [0.21, 0.5, 0.79]
     """
-
-    center_: float
-    scale_: float
-    slope_: float
-    intercept_: float
 
     def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
         """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes."""
@@ -98,15 +89,11 @@ class PlattCalibrator:
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:
-    """Logistic recalibration: slope and intercept of the labels [N] on the logit of the probabilities [N], in [0, 1].
+    """Logistic recalibration (Cox 1958): slope and intercept of the labels [N] on the logit of the probabilities [N].
 
     Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme. None where there is
-    no maximum likelihood: one class, or a probability that separates the classes. Probabilities are clipped to
-    [1e-12, 1 - 1e-12].
-
-    References
-    ----------
-    Cox (1958), Biometrika 45:562. Van Calster et al. (2019), BMC Medicine 17:230.
+    no maximum likelihood: one class, or a probability that separates the classes. Probabilities, in [0, 1], are clipped
+    to [1e-12, 1 - 1e-12].
 
     Examples
     --------

@@ -129,17 +129,13 @@ def paired_delong(
     """Difference of two AUROCs on the same independent bags, by DeLong's covariance.
 
     Where the variance of the difference is zero (a perfect score against a constant one), the interval combines the two
-    score intervals as if independent, and the p-value belongs to it. Below 20 bags a class the result is approximate.
-    Parameters and errors as of `auroc_interval`.
+    score intervals as if independent (Zou and Donner 2008, Statistics in Medicine 27:1693), and the p-value belongs to
+    it. Below 20 bags a class the result is approximate. Parameters, errors and references as of `auroc_interval`.
 
     Returns
     -------
     tuple of float
         AUROC of a minus AUROC of b, lower and upper bound (in [-1, 1]), two-sided p-value of equality.
-
-    References
-    ----------
-    DeLong et al. (1988), Biometrics 44:837. Zou and Donner (2008), Statistics in Medicine 27:1693.
 
     Examples
     --------

@@ -58,8 +58,7 @@ def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     values, place = np.unique(s, return_inverse=True)
-    of_pos = np.bincount(place.reshape(-1)[y == 1], minlength=values.size)
-    of_neg = np.bincount(place.reshape(-1)[y == 0], minlength=values.size)
+    of_pos, of_neg = (np.bincount(place.reshape(-1)[y == label], minlength=values.size) for label in (1, 0))
     # Bags at or above each distinct score. Integers keep equal J equal.
     true_pos = positives - np.cumsum(of_pos) + of_pos
     false_pos = negatives - np.cumsum(of_neg) + of_neg
@@ -101,11 +100,8 @@ def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
     """Mean squared error of probabilities in [0, 1]."""
     y, p = check_bags(labels, probabilities)
-    if p.min() < 0 or p.max() > 1:
-        strange = int(np.flatnonzero((p < 0) | (p > 1))[0])
-        raise BagDataError(
-            f"Expected probabilities in [0, 1], got {p[strange]} (bag {strange}); calibrate the scores first."
-        )
+    for bag in np.flatnonzero((p < 0) | (p > 1)):
+        raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
     return float(np.mean((p - y) ** 2))
 
 

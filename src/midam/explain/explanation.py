@@ -1,5 +1,6 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -124,8 +125,7 @@ def explain_bag(
         passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
         stack.enter_context(evaluation(model))
         if write_to is None:
-            for _ in passed.chunks():
-                pass
+            deque(passed.chunks(), maxlen=0)
         else:
             write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
         instances = gathered(passed, passed.seen)

@@ -62,20 +62,15 @@ def patches_of(bags: Bags, index: int) -> Patches | None:
     The size is `patch_size_level0`, else `patch_size` times `downsample`, of what the file says of itself; else that of
     the instances; else an estimate. Coordinates that a table gives as fractions are not taken for pixels.
     """
-    if not has_pixels(bags) or len(files_of(bags, index)) > 1:
-        return None
-    places = bags.places(index)
+    places = bags.places(index) if has_pixels(bags) and len(files_of(bags, index)) <= 1 else None
     if places is None:
         return None
     corners = places[:, :2].astype(np.float64)
-    stated = _stated_size(bags.described(index))
-    if stated is not None:
-        return Patches(corners, *stated, estimated=False)
-    if is_picture(bags.instance_shape):
-        height, width = bags.instance_shape[-2:]
-        return Patches(corners, float(width), float(height), estimated=False)
-    size = _spacing(corners)
-    return Patches(corners, size, size, estimated=True)
+    size = _stated_size(bags.described(index))
+    if size is None and is_picture(bags.instance_shape):
+        size = float(bags.instance_shape[-1]), float(bags.instance_shape[-2])
+    width, height = size or 2 * (_spacing(corners),)
+    return Patches(corners, width, height, estimated=size is None)
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:

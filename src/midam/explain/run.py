@@ -97,12 +97,10 @@ def explain_bags(
 
     Parameters
     ----------
-    run : LoadedRun
-        The model and what belongs to it.
-    bags, index : Bags, sequence of int
-        Bags, and the positions of those to explain.
-    folder : Path
-        Made if missing.
+    run, bags : LoadedRun, Bags
+        The model and what belongs to it; bags of which some are explained.
+    index, folder : sequence of int, Path
+        Positions of these, and where their files go; made if missing.
     options : ExplainOptions
         What is written.
     on_bag : callable, optional

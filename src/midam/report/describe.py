@@ -31,10 +31,8 @@ class BagDescription:
     ----------
     facts : dict
         Name and value, in the order in which they are shown.
-    warnings : list of str
-        What can spoil a result.
-    notes : list of str
-        What was not looked for, or in a sample only.
+    warnings, notes : list of str
+        What can spoil a result; what was not looked for, or in a sample only.
     """
 
     facts: dict[str, Any]
@@ -161,10 +159,9 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
     median = float(np.median(bags.sizes))
     small = np.flatnonzero(bags.sizes <= max(1.0, median / 100))
     if median >= 10 and len(small):
-        yield (
-            f"near-empty bags: {len(small)} of at most {int(bags.sizes[small].max())} instances, where the median is "
-            f"{median:g} ({_names(bags.ids[small])})"
-        )
+        most = int(bags.sizes[small].max())
+        where = f"where the median is {median:g} ({_names(bags.ids[small])})"
+        yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
     if bags.labels is None or len(np.unique(bags.labels)) < 2:
         return
     area = auroc(bags.labels, bags.sizes)

@@ -82,12 +82,9 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     folder = RunFolder(Path(path))
     if not folder.model.exists() and folder.last.exists():
-        warnings.warn(
-            f"{folder.root} did not finish: its last whole epoch is used, without calibration; "
-            f"finish it with `midam fit --resume {folder.root}`",
-            UserWarning,
-            stacklevel=2,
-        )
+        used = "its last whole epoch is used, without calibration; finish it with"
+        message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
+        warnings.warn(message, UserWarning, stacklevel=2)
         file = folder.last
         content = load_checkpoint(file, required=("trainer", *_SHARED))
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
@@ -133,10 +130,9 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     BagDataError
         If the instances have another shape, or the features other names or another order.
     """
-    own = str(Path(data).resolve()) == run.data["place"]
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
-    tables = (run.settings.data.labels, run.settings.data.slides)
-    own = own and all(Path(table).is_file() for table in tables if table is not None)
+    tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
+    own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
     changes |= cut or {}

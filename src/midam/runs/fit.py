@@ -42,10 +42,8 @@ def fit_run(
 
     Parameters
     ----------
-    data : str
-        Catalogue name or path.
-    settings : Settings
-        Settings.
+    data, settings : str, Settings
+        Catalogue name or path, and the settings.
     folder : RunFolder
         Free; created once the data and the settings have been checked.
     on_start : callable, optional

@@ -54,15 +54,9 @@ def write_results(
         "seconds": round(seconds, 3),
         "version": __version__,
     }
-    content = {
-        "version": __version__,
-        "config": settings,
-        "model": trainer.reported.state_dict(),
-        "calibrator": None if calibrator is None else calibrator.to_dict(),
-        "threshold": threshold,
-        **origin,
-    }
-    save_checkpoint(folder.model, content)
+    decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
+    content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
+    save_checkpoint(folder.model, {**content, **decision, **origin})
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
     write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
     write_json(folder.summary, summary)
