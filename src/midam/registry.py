@@ -76,10 +76,8 @@ class Registry:
             try:
                 return self._fitting(point.load(), name)
             except (ImportError, AttributeError) as error:
-                raise ConfigError(
-                    f"Expected the {self.kind} {name!r} in the package {point.module!r}, got {error}; mend or remove "
-                    "that package."
-                ) from None
+                what = f"the {self.kind} {name!r} in the package {point.module!r}"
+                raise ConfigError(f"Expected {what}, got {error}; mend or remove that package.") from None
         return self._fitting(import_path(self._rows.get(name, name), kind=self.kind), name)
 
     def _fitting(self, thing: Any, name: str) -> Any:
@@ -133,10 +131,8 @@ def import_path(path: str, *, kind: str) -> Any:
             "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
-        raise ConfigError(
-            f"Expected a class path as {kind}, got {path!r}; {module_name} has no {name!r}: "
-            f"{nearest(name, dir(module))}"
-        )
+        missing = f"{module_name} has no {name!r}: {nearest(name, dir(module))}"
+        raise ConfigError(f"Expected a class path as {kind}, got {path!r}; {missing}")
     return getattr(module, name)
 
 

@@ -69,11 +69,8 @@ def run(options: Namespace, console: Console) -> int:
         if options[name] is not None:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
     out, folder = Path(options.out), None if options.instances is None else Path(options.instances)
-    call = {
-        "run": trained.digest(),
-        "chunk_size": trained.settings.run.chunk_size,
-        "instances": None if folder is None else str(folder.resolve()),
-    }
+    call = {"run": trained.digest(), "chunk_size": trained.settings.run.chunk_size}
+    call["instances"] = None if folder is None else str(folder.resolve())
     with ScoreJournal(out.with_name(f"{out.name}.part"), call) as journal:
         if len(journal):
             console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")

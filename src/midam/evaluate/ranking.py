@@ -38,10 +38,8 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
     """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     if positives == 0 or negatives == 0:
-        raise OneClassError(
-            f"Expected bags of both classes, got {positives} positive and {negatives} negative; "
-            "evaluate on bags of both classes."
-        )
+        found = f"{positives} positive and {negatives} negative"
+        raise OneClassError(f"Expected bags of both classes, got {found}; evaluate on bags of both classes.")
     return positives, negatives
 
 
@@ -91,11 +89,6 @@ def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Share of the other class that each bag is ranked rightly against: of positive bags [P], of negative ones [N - P].
 
     The mean of each is the AUROC. Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
-
-    Examples
-    --------
-    >>> placements(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.4, 0.8]))
-    (array([0.75, 1.  ]), array([1.  , 0.75]))
     """
     pos, neg = scores[labels == 1], scores[labels == 0]
     ranks = rankdata(scores)
@@ -119,8 +112,7 @@ def resampled_aurocs(
     rows = max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
     generator = np.random.default_rng(seed)
     areas: list[NDArray[np.float64]] = []
-    done = 0
-    while done < resamples:
+    while sum(map(len, areas)) < resamples:
         weights = generator.multinomial(count, np.full(count, 1 / count), size=rows)[:, sorted_units].astype(float)
         pos = np.add.reduceat(weights * positive, ties, axis=1)
         neg = np.add.reduceat(weights * ~positive, ties, axis=1)
@@ -128,5 +120,4 @@ def resampled_aurocs(
         wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
         kept = pairs > 0
         areas.append(wins[kept] / pairs[kept])
-        done += int(kept.sum())
     return np.concatenate(areas)[:resamples]

@@ -2,10 +2,8 @@
 
 Instances leave the bag in the order of their rank, or enter an empty one, in 20 steps; the bag is scored after each. No
 instance is encoded again: the score of any part of a bag is f2 of the merged log-weighted means of its pieces
-(`midam.functional.logmean`), so each step is a merge of what the first pass has given.
-
-Deletion and insertion: Petsiuk, Das, Saenko, "RISE", BMVC 2018; here of the instances of a bag, which can leave it,
-instead of pixels, which have to be painted over.
+(`midam.functional.logmean`), so each step is a merge of what the first pass has given. Petsiuk, Das, Saenko, "RISE",
+BMVC 2018, paint over pixels instead; an instance can leave its bag.
 """
 
 import tempfile
@@ -100,9 +98,7 @@ def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def compared(found: float, chance: NDArray[np.float64]) -> str:
     """Where an area lies beside those of random orders: "lowers", "raises" or "neither" (within, or equal to one)."""
-    if found < chance.min():
-        return "lowers"
-    return "raises" if found > chance.max() else "neither"
+    return "lowers" if found < chance.min() else "raises" if found > chance.max() else "neither"
 
 
 class InstanceSpool:
@@ -137,8 +133,7 @@ class InstanceSpool:
 
 def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfulness | None:
     """Curves of a bag, of all its instances and their positions by rank [n]; None for one instance: it has no order."""
-    n = len(order)
-    steps = min(STEPS, n)
+    n, steps = len(order), min(STEPS, len(order))
     if steps < 2:
         return None
     bins = _bins(order, steps, seed)

@@ -77,12 +77,6 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
     """Map of values [n], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
 
     The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
-
-    Examples
-    --------
-    >>> patches = Patches(np.array([[0.0, 0.0], [4.0, 0.0]]), 4.0, 4.0, False)
-    >>> rasterize(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
-    array([[1., 3.]])
     """
     rows, columns = shape
     left, top, right, low = np.rint(patches.sides * scale).astype(np.int64).T

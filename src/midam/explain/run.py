@@ -44,13 +44,7 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones.
-
-    Examples
-    --------
-    >>> find_bags(Bags.from_list([[[1.0]], [[2.0]]], ids=["a", "b"]), ["b", "a", "b"])
-    [1, 0]
-    """
+    """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     for name in names:
         if name not in known:

@@ -68,8 +68,7 @@ def _fill(
 ) -> None:
     if not len(instances):
         return
-    pictures = pictures_of(bags, found.index, instances)
-    for axes, instance, picture in zip(panels.flat, instances, pictures):
+    for axes, instance, picture in zip(panels.flat, instances, pictures_of(bags, found.index, instances)):
         axes.imshow(picture)
         axes.set_title(caption(found, int(instance)), fontsize=8, color="#303030", pad=3)
     note = panels[0, 0].annotate(f"{name} {found.ranked_by}", (0, 0.5), (-6, 0), "axes fraction", "offset points")
