@@ -81,21 +81,10 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings = settings
 
     def fit(self, bags: BagsLike, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Self:
-        """Train.
+        """Train on bags, or on a sequence of N arrays [n_i, ...].
 
-        Parameters
-        ----------
-        bags : Bags, or sequence of N arrays [n_i, ...]
-            Training bags.
-        y : array [N], optional
-            Labels, 0 or 1; default: those of `bags`.
-        groups : array [N], optional
-            Group (patient) of each bag; the held-out bags share no group with the rest. Default: those of `bags`.
-
-        Raises
-        ------
-        MidamError
-            If bags, labels or settings cannot be used.
+        `y` [N] holds their labels, 0 or 1, and `groups` [N] the group (patient) of each: the held-out bags share no
+        group with the rest. Default: those of `bags`. A `MidamError` where bags, labels or settings cannot be used.
         """
         settings = self._settings()
         run = settings.run
@@ -122,9 +111,9 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = trainer.history
         self.calibrator_, self.threshold_ = None, 0.5
         if val is not None:
-            scores = predict(self.model_, val, chunk_size=run.chunk_size)
-            self.calibrator_ = PlattCalibrator().fit(scores, val.require_labels())
-            self.threshold_ = float(operating_point(val.require_labels(), scores))
+            scores, truth = predict(self.model_, val, chunk_size=run.chunk_size), val.require_labels()
+            self.calibrator_ = PlattCalibrator().fit(scores, truth)
+            self.threshold_ = operating_point(truth, scores)
         return self
 
     def decision_function(self, bags: BagsLike) -> NDArray[np.float64]:
@@ -133,13 +122,7 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return predict(self.model_, of, chunk_size=self._settings().run.chunk_size)
 
     def predict_proba(self, bags: BagsLike) -> NDArray[np.float64]:
-        """Probabilities [N, 2] of the two classes, calibrated on the held-out bags.
-
-        Raises
-        ------
-        ConfigError
-            If no bags were held out for the calibration.
-        """
+        """Probabilities [N, 2] of the classes, calibrated on the held-out bags; a `ConfigError` without such bags."""
         scores = self.decision_function(bags)
         if self.calibrator_ is None:
             raise ConfigError(
@@ -150,16 +133,12 @@ class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, bags: BagsLike) -> NDArray[np.int64]:
         """Classes [N] at the operating point `threshold_`."""
-        scores = self.decision_function(bags)
-        return (scores >= self.threshold_).astype(np.int64)
+        return (self.decision_function(bags) >= self.threshold_).astype(np.int64)
 
     def instance_scores(self, bags: BagsLike) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, a bag after the other.
-
-        With several members these are averages, see `midam.evaluate.predict.InstanceScores`.
-        """
-        of = self._fitting(bags)
-        return [instance_scores(self.model_, of, i, chunk_size=self._settings().run.chunk_size) for i in range(len(of))]
+        """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`."""
+        of, chunk = self._fitting(bags), self._settings().run.chunk_size
+        return [instance_scores(self.model_, of, i, chunk_size=chunk) for i in range(len(of))]
 
     def _settings(self) -> Settings:
         settings = dict(self.settings or {})

@@ -9,16 +9,10 @@ from typing import Any
 def exports(
     package: str, names: Mapping[str, str], *, modules: str = ""
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package takes for its `__all__`, `__getattr__` and `__dir__`.
+    """What the package `package` takes for its `__all__`, `__getattr__` and `__dir__`.
 
-    Parameters
-    ----------
-    package : str
-        The package's `__name__`.
-    names : mapping of str to str
-        Module, and the names that come from it, separated by spaces.
-    modules : str
-        Modules and packages inside that are attributes too, separated by spaces.
+    `names` is a module and the names that come from it, separated by spaces; `modules` are the modules inside that are
+    attributes too.
     """
     table = {name: module for module, listed in names.items() for name in listed.split()}
     inside = modules.split()

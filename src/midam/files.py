@@ -17,10 +17,7 @@ LOCK = ".lock"
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it; its folder is made.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written; its `filename` is `path`, and the old file is left as it was.
+    An `OSError` leaves the old file as it was; its `filename` is `path`.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -50,17 +47,10 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def held(path: Path, *, busy: MidamError) -> Iterator[None]:
-    """Hold a file or folder against other processes that ask for the same.
+    """Hold a file, whose folder is made, or a folder that exists; `busy` is raised where another process holds it.
 
-    A file ``PATH.lock`` (in a folder ``.lock``) stands for it while it is held. One that a killed process has left
-    holds nothing.
-
-    Parameters
-    ----------
-    path : Path
-        The file, whose folder is made, or a folder that exists.
-    busy : MidamError
-        Raised if another process holds it.
+    A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile. One that a killed process has left holds
+    nothing.
     """
     beside = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
     beside.parent.mkdir(parents=True, exist_ok=True)
@@ -83,23 +73,11 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
 
 
 class Journal:
-    """What is done, a line of JSON each, in a file that one process at a time appends to.
+    """What is done, a line of JSON each, in a file that one process at a time appends to; made if missing.
 
-    A line that a crash cut off is dropped when the file is opened. Leave the context, or call `close`, to let go.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it and its folder are made where there are none.
-    busy : MidamError
-        Raised if another process holds it.
-
-    Attributes
-    ----------
-    rows : list
-        What the lines say.
-    damaged : int or None
-        Number (from 1) of the first line that is no JSON; it and what follows are not in `rows`.
+    A line that a crash cut off is dropped when the file is opened. Leave the context, or call `close`, to let go;
+    `busy` is raised where another process holds the file. `rows` are what the lines say, up to the first that is no
+    JSON, whose number (from 1) is `damaged`, else None.
 
     Examples
     --------

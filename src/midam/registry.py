@@ -1,13 +1,11 @@
 """The extension points: what a name stands for, ours or anybody's.
 
 A row is ``name: "package.module.Object"``; nothing is imported before it is asked for. What is not in the table is
-found
+found by its class path, wherever a name may stand, or by an entry point of an installed package, in the group
+``midam.plugins``, called ``KIND.NAME``:
 
-- by its class path, ``package.module.Object``, wherever a name may stand, or
-- by an entry point of an installed package, in the group ``midam.plugins``, called ``KIND.NAME``:
-
-      [project.entry-points."midam.plugins"]
-      "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
+    [project.entry-points."midam.plugins"]
+    "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
 """
 
 import importlib
@@ -23,18 +21,10 @@ GROUP = "midam.plugins"
 
 
 class Registry:
-    """Names of one kind of thing.
+    """Names of one `kind` of thing, as messages and entry points call it; `rows` hold the class path of each of ours.
 
-    Parameters
-    ----------
-    kind : str
-        What messages and entry points call it, such as "pooling".
-    rows : mapping of str to str
-        Class path of each name of ours.
-    base : str, optional
-        Class path of the class that all must subclass; without one, anything that can be called will do.
-    functions : bool
-        Admit functions that return an instance beside classes.
+    All must subclass `base`, a class path; without one, anything that can be called will do. `functions` admits
+    functions that return an instance beside classes.
 
     Examples
     --------
@@ -59,13 +49,7 @@ class Registry:
         return list(dict.fromkeys([*self._rows, *self._added, *_plugins(self.kind)]))
 
     def add(self, name: str, thing: Any) -> None:
-        """Let `name` stand for a class or function in this process.
-
-        Raises
-        ------
-        ConfigError
-            If the name is taken, or the thing is of another kind.
-        """
+        """Let `name` stand for a class or function in this process; a `ConfigError` if it is taken, or that unfit."""
         if name in self.names():
             raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
@@ -75,23 +59,14 @@ class Registry:
         del self._added[name]
 
     def check(self, name: str) -> None:
-        """Refuse a name that stands for nothing; a class path is not looked into before `find`.
-
-        Raises
-        ------
-        ConfigError
-            The message names the nearest known name.
-        """
+        """Refuse a name that stands for nothing, and suggest the nearest; only `find` looks into a class path."""
         if name not in self.names() and "." not in name:
             raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
 
     def find(self, name: str) -> Any:
         """What a name or class path stands for; importing runs the code of its module.
 
-        Raises
-        ------
-        ConfigError
-            If there is no such name, it cannot be imported, or it is no such thing.
+        A `ConfigError` if there is no such name, it cannot be imported, or it is no such thing.
         """
         self.check(name)
         if name in self._added:
@@ -101,19 +76,16 @@ class Registry:
             try:
                 return self._fitting(point.load(), name)
             except (ImportError, AttributeError) as error:
-                raise ConfigError(
-                    f"Expected the {self.kind} {name!r} in the package {point.module!r}, got {error}; mend or remove "
-                    "that package."
-                ) from None
+                what = f"the {self.kind} {name!r} in the package {point.module!r}"
+                raise ConfigError(f"Expected {what}, got {error}; mend or remove that package.") from None
         return self._fitting(import_path(self._rows.get(name, name), kind=self.kind), name)
 
     def _fitting(self, thing: Any, name: str) -> Any:
-        base = None if self._base is None else import_path(self._base, kind=self.kind)
-        fits = callable(thing)
-        if base is not None:
-            fits = issubclass(thing, base) if isinstance(thing, type) else self._functions and callable(thing)
+        fits, wanted = callable(thing), "something to call"
+        if self._base is not None:
+            base, wanted = import_path(self._base, kind=self.kind), f"a subclass of {self._base}"
+            fits = issubclass(thing, base) if isinstance(thing, type) else self._functions and fits
         if not fits:
-            wanted = "something to call" if base is None else f"a subclass of {self._base}"
             raise ConfigError(f"Expected {wanted} as {self.kind}, got {thing!r} for {name!r}; name another one.")
         return thing
 
@@ -147,13 +119,7 @@ READERS = Registry(
 
 
 def import_path(path: str, *, kind: str) -> Any:
-    """Import what a class path names.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such module, or nothing of that name in it.
-    """
+    """Import what a class path names; a `ConfigError` if there is no such module, or nothing of that name in it."""
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
@@ -165,31 +131,16 @@ def import_path(path: str, *, kind: str) -> Any:
             "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
-        raise ConfigError(
-            f"Expected a class path as {kind}, got {path!r}; {module_name} has no {name!r}: "
-            f"{nearest(name, dir(module))}"
-        )
+        missing = f"{module_name} has no {name!r}: {nearest(name, dir(module))}"
+        raise ConfigError(f"Expected a class path as {kind}, got {path!r}; {missing}")
     return getattr(module, name)
 
 
 def build(make: Callable[..., Any], *, what: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a class or function with what it asks for by name.
+    """Call a class or function, which messages call `what`, with what it asks for by name.
 
-    Parameters
-    ----------
-    make : callable
-        The class or function.
-    what : str
-        What messages call it, such as "the pooling 'attention'".
-    offered : mapping
-        Values that it gets where it has parameters of these names: settings, sizes, seeds.
-    arguments : mapping
-        Values that it must take, whatever was offered under their names.
-
-    Raises
-    ------
-    ConfigError
-        If there is no parameter for an argument, or one is missing.
+    It gets the values `offered` (settings, sizes, seeds) where it has parameters of these names, and must take
+    `arguments`, which go first. A `ConfigError` if there is no parameter for an argument, or one is missing.
 
     Examples
     --------
@@ -203,23 +154,16 @@ def build(make: Callable[..., Any], *, what: str, offered: Mapping[str, Any], ar
             raise ConfigError(f"Expected arguments of {what}, got {name!r}; {nearest(name, parameters)}")
     given = {name: value for name, value in offered.items() if name in parameters} | dict(arguments)
     for name, parameter in parameters.items():
-        asked = parameter.default is parameter.empty and parameter.kind in (
-            parameter.KEYWORD_ONLY,
-            parameter.POSITIONAL_OR_KEYWORD,
-        )
-        if asked and name not in given:
+        named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if named and parameter.default is parameter.empty and name not in given:
             raise ConfigError(f"Expected the argument {name!r} of {what}, got none; give it.")
     return make(**given)
 
 
 @cache
 def _plugins(kind: str) -> dict[str, EntryPoint]:
-    found = {}
-    for point in entry_points(group=GROUP):
-        of, _, name = point.name.partition(".")
-        if of == kind:
-            found[name] = point
-    return found
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    return {name.removeprefix(f"{kind}."): point for name, point in points.items() if name.startswith(f"{kind}.")}
 
 
 POOLINGS = Registry(

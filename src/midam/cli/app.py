@@ -48,11 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             options = parse(list(sys.argv[1:] if argv is None else argv))
             code: int = _module(options.command).run(options[options.command], console)
             return code
-        except RunStoppedError as stop:
-            console.print(f"[yellow]midam:[/] {escape(str(stop))}")
-            return 130
-        except KeyboardInterrupt:
-            console.print("[yellow]midam:[/] stopped")
+        except (RunStoppedError, KeyboardInterrupt) as stop:
+            console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             return 130
         except MidamError as error:
             console.print(f"[red]midam: error:[/] {escape(_said(error))}")
@@ -67,13 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> "Namespace":
-    """Options of a command line, under the name of the command.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown command or option, or a value of the wrong kind.
-    """
+    """Options of a command line, under the name of the command; a `ConfigError` for what it does not know."""
     name = _command(argv)
     command = _module(name)
     from jsonargparse import Namespace

@@ -31,46 +31,26 @@ OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam i
 validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
 was."""
 
-# What the folds, the names of the methods or the options above decide.
-_NOT_HERE = {
-    *(
-        "pooling",
-        "estimator",
-        "objective",
-        "pooling_args",
-        "estimator_args",
-        "objective_args",
-        "temperature",
-        "seed",
-        "lr",
-        "margin",
-        "test_fraction",
-        "split",
-        "split_file",
-        "fold",
-    ),
-    *("select", "patience", "val_every", "allow_leakage", "logger"),
-}
-_SETTINGS = [name for name in SETTINGS if name not in _NOT_HERE]
+# Settings that the names of the methods decide, the folds, or the options above, and those that mean nothing here.
+_METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
+_FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
+_OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger")
+_SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER}]
 
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    compare = Parser(prog="midam compare", allow_abbrev=False, description=_TEXT)
+    compare = Parser("compare", _TEXT)
     compare.add_argument("data", type=str, help=DATA)
     compare.add_argument(
         "--methods", type=str, required=True, metavar="A,B,...", help="names; the first is the reference"
     )
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
-    compare.add_argument(
-        "--lrs", type=str | None, default=None, help=f"learning rates to choose from; default: {usual}"
-    )
+    compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
     compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch that is tested")
-    compare.add_argument(
-        "--out", type=str | None, default=None, metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV"
-    )
+    compare.add_text("--out", metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV")
     compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
     add_settings(compare, _SETTINGS)
@@ -90,10 +70,8 @@ def run(options: Namespace, console: Console) -> int:
     _warn_of_unused(options, methods)
     made = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(made) // repeats
-    fewer = (
-        f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
-        "different groups"
-    )
+    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
+    notes = [f"{fewer}different groups"] if per_repeat < folds else []
     with CompareProgress(console) as bar:
         comparison = run_comparison(
             bags,
@@ -106,7 +84,7 @@ def run(options: Namespace, console: Console) -> int:
             out=out,
             jobs=options.jobs,
             backend=options.backend,
-            notes=[fewer] if per_repeat < folds else [],
+            notes=notes,
             on_progress=bar.update,
         )
     print_comparison(stdout_console(), comparison)
@@ -125,12 +103,9 @@ def parse_cv(text: str) -> tuple[int, int]:
 def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
     selecting = [name for name in ("lrs", "margins", "select") if options[name] != parser().get_default(name)]
     if selecting and not set(methods) & set(method_names()):
-        warnings.warn(
-            f"--{' and --'.join(selecting)} choose nothing here: they belong to methods such as midam-att, and none of "
-            "these was named",
-            UserWarning,
-            stacklevel=2,
-        )
+        names = f"--{' and --'.join(selecting)}"
+        why = "they belong to methods such as midam-att, and none of these was named"
+        warnings.warn(f"{names} choose nothing here: {why}", UserWarning, stacklevel=2)
 
 
 class CompareProgress(LiveProgress):
@@ -155,14 +130,9 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     first = comparison.summary["method"].iloc[0]
     table = Table("method", "AUROC [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None)
     for row in comparison.summary.to_dict("records"):
-        table.add_row(
-            row["method"],
-            escape(format_interval(row, "auroc")),
-            escape(format_interval(row, "difference", sign=True)),
-            str(row["folds"]),
-            format_number(row["seconds"], digits=2),
-            format_number(row["peak_mib"], digits=0),
-        )
+        intervals = (format_interval(row, "auroc"), format_interval(row, "difference", sign=True))
+        cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))
+        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)
     for note in comparison.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")

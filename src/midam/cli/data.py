@@ -32,12 +32,10 @@ _ACTIONS = {
 
 def parser(action: str | None = None) -> ArgumentParser:
     """Options of the command, and of its actions; an unknown option is compared with those of `action`."""
-    to = Parser(prog="midam data", allow_abbrev=False, description="List, describe, fetch, import or verify data.")
-    found = {name: _parser(name, text) for name, (text, _) in _ACTIONS.items()}
+    to = Parser("data", "List, describe, fetch, import or verify data.")
+    found = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     found["describe"].add_argument("name", type=str, help=DATA)
-    found["describe"].add_argument(
-        "--out", type=str | None, default=None, metavar="DIR", help="also draw DIR/bag_sizes.png"
-    )
+    found["describe"].add_text("--out", metavar="DIR", help="also draw DIR/bag_sizes.png")
     found["fetch"].add_argument("name", type=str, help="catalogue name")
     found["import"].add_argument("source", type=str, help=DATA)
     found["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
@@ -45,9 +43,8 @@ def parser(action: str | None = None) -> ArgumentParser:
     for name in ("import", "verify"):
         found[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
     for name in ("describe", "import"):
-        found[name].add_argument(
-            "--unlabeled", action="store_true", help="the bags have no labels, as those that are to be predicted"
-        )
+        text = "the bags have no labels, as those that are to be predicted"
+        found[name].add_argument("--unlabeled", action="store_true", help=text)
         add_settings(found[name], _READING)
     actions = to.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
@@ -97,7 +94,6 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     found = describe_bags(options.name, bags)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
-        picture.parent.mkdir(parents=True, exist_ok=True)
         plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=Path(options.name).name)
     out = stdout_console()
     print_description(out, options.name, found.facts, bags.sizes, labels=bags.labels)
@@ -154,7 +150,3 @@ def _jobs(options: Namespace) -> int:
     if options.jobs < 1:
         raise ConfigError(f"Expected --jobs >= 1, got {options.jobs}; choose another number.")
     return int(options.jobs)
-
-
-def _parser(name: str, text: str) -> Parser:
-    return Parser(prog=f"midam data {name}", allow_abbrev=False, description=text)

@@ -13,22 +13,12 @@ from midam.registry import METRICS
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    evaluate = Parser(
-        prog="midam evaluate",
-        allow_abbrev=False,
-        description="Test a trained run on labeled bags; bags the run was trained on are told apart, never mixed in.",
-    )
+    text = "Test a trained run on labeled bags; bags the run was trained on are told apart, never mixed in."
+    evaluate = Parser("evaluate", text)
     add_inputs(evaluate)
-    evaluate.add_argument(
-        "--metrics",
-        type=str,
-        default="",
-        metavar="A,B,...",
-        help=f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc",
-    )
-    evaluate.add_argument(
-        "--out", type=str | None, default=None, metavar="FILE.json", help="also write the figures as JSON"
-    )
+    known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"
+    evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
+    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON")
     return evaluate
 
 

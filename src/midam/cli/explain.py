@@ -15,26 +15,15 @@ from midam.errors import ConfigError
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    explain = Parser(
-        prog="midam explain",
-        allow_abbrev=False,
-        description="Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map.",
-    )
+    text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
+    explain = Parser("explain", text)
     add_inputs(explain)
-    explain.add_argument(
-        "--bags",
-        type=str,
-        nargs="+",
-        default=[],
-        metavar="ID",
-        help="bags to explain; default: the highest and the lowest scored test bag (of other data: bag)",
-    )
+    usual = "bags to explain; default: the highest and the lowest scored test bag (of other data: bag)"
+    explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
     explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
-    explain.add_argument(
-        "--out", type=str | None, default=None, metavar="DIR", help="folder for the files; default: explain in the run"
-    )
+    explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
 
@@ -77,19 +66,14 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     best = entry["top"][0]
     label = "" if entry["label"] is None else f" (label {entry['label']})"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")
-    console.print(
-        f"  top instance #{best['instance']}: {best['relative_weight']:.3g} x the uniform weight, score "
-        f"{best['score']:.4f}"
-    )
+    weight = f"{best['relative_weight']:.3g} x the uniform weight"
+    console.print(f"  top instance #{best['instance']}: {weight}, score {best['score']:.4f}")
     if entry.get("polygons", entry["instances"]) < entry["instances"]:
         console.print(f"  GeoJSON of the {entry['polygons']} top patches of {entry['instances']}")
     tested = entry["faithfulness"]
     if tested is not None:
         for name in ("deletion", "insertion"):
             part = tested[name]
-            low, high = part["random_area_range"]
-            console.print(
-                f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {part['random_area']:.3f} "
-                f"({low:.3f} to {high:.3f})"
-            )
+            chance = "{:.3f} ({:.3f} to {:.3f})".format(part["random_area"], *part["random_area_range"])
+            console.print(f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {chance}")
         console.print(f"  removing the top instances first {verdict_text(tested)}")

@@ -23,13 +23,11 @@ figures. Ctrl-C keeps what is done, --resume continues it. A setting on the comm
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     """Options of the command; `defaults` are the settings of a file."""
     values = dict(defaults or {})
-    fit = Parser(prog="midam fit", allow_abbrev=False, description=_TEXT)
+    fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    fit.add_argument("--out", type=str | None, default=None, help="run folder; default: a new one in runs/")
-    fit.add_argument("--resume", type=str | None, default=None, metavar="RUN", help="continue this run in place")
-    fit.add_argument(
-        "--config", type=str | None, default=None, metavar="FILE", help="settings as YAML, such as RUN/config.yaml"
-    )
+    fit.add_text("--out", help="run folder; default: a new one in runs/")
+    fit.add_text("--resume", metavar="RUN", help="continue this run in place")
+    fit.add_text("--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml")
     add_settings(fit)
     fit.set_defaults(values)
     return fit
@@ -64,14 +62,8 @@ def run(options: Namespace, console: Console) -> int:
         folder, method = _run_folder(options, settings), settings.method
         title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
         with FitProgress(settings.training.epochs, console=console) as bar:
-            summary = fit_run(
-                options.data,
-                settings,
-                folder,
-                on_start=lambda: console.print(title),
-                on_epoch=lambda row, _: bar.update(row),
-                on_bags=bar.scored,
-            )
+            calls: dict[str, Any] = {"on_start": lambda: console.print(title), "on_bags": bar.scored}
+            summary = fit_run(options.data, settings, folder, on_epoch=lambda row, _: bar.update(row), **calls)
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 

@@ -10,15 +10,7 @@ RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "
 
 
 def as_flags(message: str, names: Collection[str]) -> str:
-    """A message with its parameters as flags, where they are among these settings.
-
-    Examples
-    --------
-    >>> as_flags("give `group_column='patient'`, or leave out `split_file` of `a.csv`", {"groups", "split_file"})
-    'give --groups patient, or leave out --split-file of `a.csv`'
-    >>> as_flags("add `volume=True`", {"volume"})
-    'add --volume'
-    """
+    """A message with its parameters as flags, where they are among these settings: `volume=True` to --volume."""
 
     def flag(match: re.Match[str]) -> str:
         name = RENAMED.get(match[1], match[1])

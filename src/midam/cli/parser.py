@@ -38,8 +38,13 @@ _PLAIN = [
 class Parser(ArgumentParser):
     """Hyphens in the help, one line for an error, the nearest option for an unknown one."""
 
-    # Options of the command that was given, where this parser only hands on to it.
-    known: Sequence[str] = ()
+    def __init__(self, command: str, text: str) -> None:
+        super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text)
+        self.known: Sequence[str] = ()  # options of the command that was given, where this parser only hands on to it
+
+    def add_text(self, flag: str, **how: Any) -> None:
+        """Add an option that takes a text; None without it."""
+        self.add_argument(flag, type=str | None, default=None, **how)
 
     def option_names(self) -> list[str]:
         """Names of the options, without hyphens."""
@@ -72,9 +77,8 @@ def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> N
         group = parser.add_argument_group(f"{room} settings", title)
         for setting in found:
             known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
-            group.add_argument(
-                f"--{setting.name}", type=setting.kind, default=setting.default, help=setting.text + known
-            )
+            text = setting.text + known
+            group.add_argument(f"--{setting.name}", type=setting.kind, default=setting.default, help=text)
 
 
 def names_option(token: str, key: str) -> bool:
@@ -83,19 +87,9 @@ def names_option(token: str, key: str) -> bool:
 
 
 def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of a command line; returns the rest, and what the file says.
+    """Take ``--config FILE`` out of normalized words; returns the rest, and what the file says.
 
-    Parameters
-    ----------
-    argv : sequence of str
-        Normalized words.
-    known : collection of str
-        Keys that the file may hold.
-
-    Raises
-    ------
-    ConfigError
-        If the option stands there twice or without a file, or the file holds another key.
+    A `ConfigError` if the option stands there twice or without a file, or the file holds a key that is not `known`.
     """
     rest = list(argv)
     if rest.count("--config") > 1:

@@ -28,20 +28,12 @@ TABLES = {
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    predict = Parser(
-        prog="midam predict", allow_abbrev=False, description="Score bags with a trained run; labels are not needed."
-    )
+    predict = Parser("predict", "Score bags with a trained run; labels are not needed.")
     add_inputs(predict)
-    predict.add_argument(
-        "--out", type=str, required=True, metavar="FILE.csv", help="where to write bag, score, probability"
-    )
-    predict.add_argument(
-        "--instances",
-        type=str | None,
-        default=None,
-        metavar="DIR",
-        help="also write DIR/<bag>.h5 with score, weight and attention of each instance; needs midam[hdf5]",
-    )
+    text = "where to write bag, score, probability"
+    predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
+    text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs midam[hdf5]"
+    predict.add_text("--instances", metavar="DIR", help=text)
     return predict
 
 
@@ -77,11 +69,8 @@ def run(options: Namespace, console: Console) -> int:
         if options[name] is not None:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
     out, folder = Path(options.out), None if options.instances is None else Path(options.instances)
-    call = {
-        "run": trained.digest(),
-        "chunk_size": trained.settings.run.chunk_size,
-        "instances": None if folder is None else str(folder.resolve()),
-    }
+    call = {"run": trained.digest(), "chunk_size": trained.settings.run.chunk_size}
+    call["instances"] = None if folder is None else str(folder.resolve())
     with ScoreJournal(out.with_name(f"{out.name}.part"), call) as journal:
         if len(journal):
             console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")

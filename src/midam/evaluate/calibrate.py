@@ -21,7 +21,7 @@ _KEYS = ("center", "scale", "slope", "intercept")
 
 
 class PlattCalibrator:
-    """Probability ``sigmoid(slope (score - center) / scale + intercept)`` fitted on validation bags.
+    """Probability ``sigmoid(slope (score - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
 
     The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in place of 1 and 0, so that separable validation
     bags keep a finite slope. Scores that rank validation bags the wrong way, or not at all, carry no usable
@@ -34,10 +34,6 @@ class PlattCalibrator:
     slope_, intercept_ : float
         Line on the standardized score, in logits; the slope is never negative.
 
-    References
-    ----------
-    Platt (1999), Probabilistic outputs for support vector machines, Advances in Large Margin Classifiers.
-
     Examples
     --------
     >>> calibrator = PlattCalibrator().fit([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1])
@@ -45,19 +41,8 @@ class PlattCalibrator:
     [0.21, 0.5, 0.79]
     """
 
-    center_: float
-    scale_: float
-    slope_: float
-    intercept_: float
-
     def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
-
-        Raises
-        ------
-        BagDataError
-            The arrays do not fit together, hold values that cannot be used, or one class alone.
-        """
+        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes."""
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
         targets = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
@@ -75,16 +60,10 @@ class PlattCalibrator:
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score.
-
-        Raises
-        ------
-        ConfigError
-            The calibrator is not fitted.
-        """
+        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
         self._check_fitted()
-        s = np.asarray(scores, dtype=np.float64)
-        probabilities: NDArray[np.float64] = expit(self.slope_ * ((s - self.center_) / self.scale_) + self.intercept_)
+        s = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
+        probabilities: NDArray[np.float64] = expit(self.slope_ * s + self.intercept_)
         return probabilities
 
     def to_dict(self) -> dict[str, float]:
@@ -94,18 +73,7 @@ class PlattCalibrator:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> Self:
-        """Build a fitted calibrator from `to_dict`.
-
-        Raises
-        ------
-        ConfigError
-            Other keys, or numbers out of range.
-
-        Examples
-        --------
-        >>> PlattCalibrator.from_dict({"center": 0, "scale": 1, "slope": 2, "intercept": 0}).predict([0.0])
-        array([0.5])
-        """
+        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
         if set(values) != set(_KEYS):
             raise ConfigError(f"Expected the keys {', '.join(_KEYS)}, got {', '.join(values)}; pass to_dict's result.")
         if not all(np.isfinite(values[key]) for key in _KEYS) or values["scale"] <= 0 or values["slope"] < 0:
@@ -121,15 +89,11 @@ class PlattCalibrator:
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:
-    """Logistic recalibration: slope and intercept of the labels [N] on the logit of the probabilities [N], in [0, 1].
+    """Logistic recalibration (Cox 1958): slope and intercept of the labels [N] on the logit of the probabilities [N].
 
     Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme. None where there is
-    no maximum likelihood: one class, or a probability that separates the classes. Probabilities are clipped to
-    [1e-12, 1 - 1e-12].
-
-    References
-    ----------
-    Cox (1958), Biometrika 45:562. Van Calster et al. (2019), BMC Medicine 17:230.
+    no maximum likelihood: one class, or a probability that separates the classes. Probabilities, in [0, 1], are clipped
+    to [1e-12, 1 - 1e-12].
 
     Examples
     --------

@@ -18,27 +18,19 @@ from midam.nn.scorer import BagScorer
 
 
 class Averages(NamedTuple):
-    """Of m instances: `score`, `attention` and `weight` [m] averaged over the members, `weights` [m, M] of each."""
+    """What m instances contribute, averaged over M members."""
 
-    score: Tensor
-    attention: Tensor
-    weight: Tensor
-    weights: Tensor
+    score: Tensor  # [m]
+    attention: Tensor  # [m]
+    weight: Tensor  # [m]
+    weights: Tensor  # [m, M], of each member
 
 
 class InstancePass:
-    """The instances of one bag, streamed once through M scorers; then the way from logits to weights.
+    """The instances of one bag, streamed once through M scorers in evaluation mode, and the way from logits to weights.
 
-    Parameters
-    ----------
-    scorers : sequence of BagScorer
-        In evaluation mode; M of them.
-    batch : WholeBatch
-        One bag.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
-    keep : callable, optional
-        Called in the first pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer.
+    `batch` holds the bag, of which `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first
+    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer.
     """
 
     def __init__(
@@ -60,18 +52,15 @@ class InstancePass:
         """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                scores, logits, pairs = [], [], []
-                of = segment.to(x.device)
+                scores, pairs, of = [], [], segment.to(x.device)
                 for scorer, total in zip(self._scorers, self._totals):
                     z, v = scorer.instances(x)
                     total.add(positions, of, z, v)
-                    if self._keep is not None:
-                        pairs.append((z, v))
+                    pairs.append((z, v))
                     scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
-                    logits.append(z.cpu())
                 if self._keep is not None:
                     self._keep(pairs)
-                yield torch.stack(scores, dim=1), torch.stack(logits, dim=1)
+                yield torch.stack(scores, dim=1), torch.stack([z.cpu() for z, _ in pairs], dim=1)
 
     @torch.no_grad()
     def bag_scores(self) -> list[float]:
@@ -81,12 +70,7 @@ class InstancePass:
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
         """Second pass: what the instances `first`, `first` + 1, ... of the bag contribute, in float64.
 
-        Parameters
-        ----------
-        score, z : Tensor [m, M]
-            Scores and logits of the first pass.
-        first : int
-            Position of the first of them in the bag.
+        `score` and `z` [m, M] are the scores and logits that the first pass gave of them.
         """
         z = z.double()
         positions = torch.arange(first, first + len(z)) + self._batch.starts

@@ -1,8 +1,6 @@
 """Confidence intervals of the AUROC that cover, and the comparison of two scores on the same bags.
 
-The rule stands in :func:`auroc_interval`; ``benchmarks/coverage.py`` measures its coverage. The three ingredients are
-the DeLong interval on the logit scale, a score interval that stays honest where the DeLong variance collapses, and a
-bootstrap of whole groups where bags are not independent.
+`auroc_interval` states the rule; ``benchmarks/coverage.py`` measures its coverage.
 """
 
 from typing import NamedTuple
@@ -38,8 +36,7 @@ class Interval(NamedTuple):
     low, high : float
         Bounds.
     method : str
-        "logit-delong", "logit-delong + score", "score", "cluster-bootstrap", "cluster-bootstrap + score" or
-        "score (groups)".
+        "logit-delong", "cluster-bootstrap" (either with " + score"), "score" or "score (groups)".
     """
 
     low: float
@@ -66,15 +63,12 @@ def auroc_interval(
       over plain DeLong variance), or the groups when fewer than 10 hold a class. All bags ranked rightly: the score
       interval of the group counts ("score (groups)").
 
-    The price is coverage above the nominal one near AUROC 1. Simulated coverage: ``docs/results/coverage.md``, written
-    by ``benchmarks/coverage.py``.
+    The price is coverage above the nominal one near AUROC 1; simulated coverage: ``docs/results/coverage.md``.
 
     Parameters
     ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
+    labels, scores : array_like, shape [N]
+        Bag labels, 0 or 1, and finite bag scores, larger means more positive.
     groups : array_like of str, shape [N], optional
         The unit (patient) of each bag. It matters where some group holds several bags.
     level : float, default 0.95
@@ -135,17 +129,13 @@ def paired_delong(
     """Difference of two AUROCs on the same independent bags, by DeLong's covariance.
 
     Where the variance of the difference is zero (a perfect score against a constant one), the interval combines the two
-    score intervals as if independent, and the p-value belongs to it. Below 20 bags a class the result is approximate.
-    Parameters and errors as of `auroc_interval`.
+    score intervals as if independent (Zou and Donner 2008, Statistics in Medicine 27:1693), and the p-value belongs to
+    it. Below 20 bags a class the result is approximate. Parameters, errors and references as of `auroc_interval`.
 
     Returns
     -------
     tuple of float
         AUROC of a minus AUROC of b, lower and upper bound (in [-1, 1]), two-sided p-value of equality.
-
-    References
-    ----------
-    DeLong et al. (1988), Biometrics 44:837. Zou and Donner (2008), Statistics in Medicine 27:1693.
 
     Examples
     --------
@@ -170,8 +160,7 @@ def paired_delong(
     elif difference == 0:
         return 0.0, 0.0, 0.0, 1.0
     else:
-        low_a, high_a = _score_bounds(area_a, positives, negatives, z)
-        low_b, high_b = _score_bounds(area_b, positives, negatives, z)
+        (low_a, high_a), (low_b, high_b) = (_score_bounds(area, positives, negatives, z) for area in (area_a, area_b))
         below = float(np.hypot(area_a - low_a, high_b - area_b))
         above = float(np.hypot(high_a - area_a, area_b - low_b))
     towards_zero = below if difference > 0 else above
@@ -180,7 +169,7 @@ def paired_delong(
 
 
 def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
-    """Return the mean placement and its DeLong variance (NaN where a class has one bag)."""
+    """The mean placement and its DeLong variance (NaN where a class has one bag)."""
     if of_pos.size < 2 or of_neg.size < 2:
         return float(of_pos.mean()), float("nan")
     variance = of_pos.var(ddof=1) / of_pos.size + of_neg.var(ddof=1) / of_neg.size
@@ -210,18 +199,16 @@ def _grouped(
     labels: Labels, scores: Scores, units: NDArray[np.intp], *, level: float, z: float, seed: int, resamples: int
 ) -> Interval:
     """Interval from whole groups, see :func:`auroc_interval`."""
-    positive_groups = np.unique(units[labels == 1]).size
-    negative_groups = np.unique(units[labels == 0]).size
+    sizes: tuple[float, float] = (np.unique(units[labels == 1]).size, np.unique(units[labels == 0]).size)
+    fewest = min(sizes)
     of_pos, of_neg = placements(labels, scores)
     area, plain = _delong(of_pos, of_neg)
     if area in (0.0, 1.0):
-        return Interval(*_score_bounds(area, positive_groups, negative_groups, z), "score (groups)")
+        return Interval(*_score_bounds(area, *sizes, z), "score (groups)")
     areas = resampled_aurocs(labels, scores, units, seed=seed, resamples=resamples)
     low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
-    fewest = min(positive_groups, negative_groups)
     if fewest >= FEW_UNITS:
         return Interval(low, high, "cluster-bootstrap")
-    sizes: tuple[float, float] = (positive_groups, negative_groups)
     if fewest >= FEW_GROUPS and plain > 0:
         effect = max(1.0, _clustered_variance(labels, of_pos, of_neg, units) / plain)
         sizes = (max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1]))

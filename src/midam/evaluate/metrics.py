@@ -44,15 +44,11 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Threshold that maximizes Youden's J = sensitivity + specificity - 1; pass validation bags.
+    """Threshold that maximizes Youden's J = sensitivity + specificity - 1 (Youden 1950); pass validation bags.
 
     Candidates are the midpoints between neighboring scores and the lowest score (all bags positive). Among equal J the
     one with the smallest difference of sensitivity and specificity wins, then the lower threshold. Parameters and
     errors as of `midam.evaluate.ranking.auroc`.
-
-    References
-    ----------
-    Youden (1950), Cancer 3:32.
 
     Examples
     --------
@@ -62,8 +58,7 @@ def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     values, place = np.unique(s, return_inverse=True)
-    of_pos = np.bincount(place.reshape(-1)[y == 1], minlength=values.size)
-    of_neg = np.bincount(place.reshape(-1)[y == 0], minlength=values.size)
+    of_pos, of_neg = (np.bincount(place.reshape(-1)[y == label], minlength=values.size) for label in (1, 0))
     # Bags at or above each distinct score. Integers keep equal J equal.
     true_pos = positives - np.cumsum(of_pos) + of_pos
     false_pos = negatives - np.cumsum(of_neg) + of_neg
@@ -105,11 +100,8 @@ def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
     """Mean squared error of probabilities in [0, 1]."""
     y, p = check_bags(labels, probabilities)
-    if p.min() < 0 or p.max() > 1:
-        strange = int(np.flatnonzero((p < 0) | (p > 1))[0])
-        raise BagDataError(
-            f"Expected probabilities in [0, 1], got {p[strange]} (bag {strange}); calibrate the scores first."
-        )
+    for bag in np.flatnonzero((p < 0) | (p > 1)):
+        raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
     return float(np.mean((p - y) ** 2))
 
 
@@ -120,12 +112,8 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     -------
     dict
         `threshold`, `sensitivity`, `sensitivity_ci95`, `specificity`, `specificity_ci95`, `balanced_accuracy`, `f1`:
-        floats in [0, 1], intervals as [low, high] (Wilson, bags taken as independent), None where a class that the
+        floats in [0, 1], intervals as [low, high] (Wilson 1927, bags taken as independent), None where a class that the
         number needs is absent.
-
-    References
-    ----------
-    Wilson (1927), Journal of the American Statistical Association 22:209.
 
     Examples
     --------
@@ -182,16 +170,15 @@ def measure(
     """
     y, s = check_bags(labels, scores)
     given = {"threshold": threshold, "probabilities": probabilities, "groups": groups}
-    unknown = {name for name, value in given.items() if value is None}
+    known = {name: value for name, value in given.items() if value is not None}
     found: dict[str, float | None] = {}
     for name in names:
         metric = partial(METRICS.find(name), y, s)
         asked = {key for key, of in inspect.signature(metric).parameters.items() if of.default is of.empty}
         value = None
-        if not asked & unknown:
-            offered = {key: value for key, value in given.items() if key not in unknown}
+        if not asked & (set(given) - set(known)):
             with suppress(OneClassError):
-                value = build(metric, what=f"the metric {name!r}", offered=offered, arguments={})
+                value = build(metric, what=f"the metric {name!r}", offered=known, arguments={})
         found[name] = float(value) if value is not None and math.isfinite(value) else None
     return found
 
@@ -210,12 +197,8 @@ def summarize(
 
     Parameters
     ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-    groups : array_like of str, shape [N], optional
-        The unit (patient) of each bag.
+    labels, scores, groups : array_like, shape [N]
+        As of `midam.evaluate.intervals.auroc_interval`; groups are optional.
     threshold : float, optional
         Operating point chosen on validation bags.
     probabilities : array_like, shape [N], optional
@@ -229,8 +212,8 @@ def summarize(
     -------
     dict
         `auroc`, `auroc_ci95`, `auroc_method`, `auprc`, `bags`, `positives`; `groups` (their number) where known;
-        `at_threshold` (:func:`threshold_metrics`) with a threshold; `brier`, `calibration_slope` and
-        `calibration_intercept` with probabilities; `metrics`, further ones by name; `warnings`, a list of sentences.
+        `at_threshold` (`threshold_metrics`) with a threshold; `brier`, `calibration_slope` and `calibration_intercept`
+        with probabilities; `metrics`, further ones by name; `warnings`, a list of sentences.
 
     Raises
     ------
@@ -255,23 +238,16 @@ def summarize(
         )
     try:
         interval = auroc_interval(y, s, groups=groups, seed=seed)
-        area, precision = auroc(y, s), auprc(y, s)
-        result = {
-            "auroc": area,
-            "auroc_ci95": [interval.low, interval.high],
-            "auroc_method": interval.method,
-            "auprc": precision,
-        }
+        result = {"auroc": auroc(y, s), "auroc_ci95": [interval.low, interval.high], "auroc_method": interval.method}
+        result["auprc"] = auprc(y, s)
     except OneClassError as error:
         warnings = [f"No AUROC and no AUPRC: {error}"]
     result |= {"bags": int(y.size), "positives": positives}
-    clustered = False
     if units is not None:
         result["groups"] = int(units.max()) + 1
-        clustered = result["groups"] < y.size
     if threshold is not None:
         result["at_threshold"] = threshold_metrics(y, s, threshold)
-        if clustered:
+        if result.get("groups", y.size) < y.size:
             warnings.append(
                 "Some groups hold several bags: the intervals of sensitivity and specificity take bags as independent "
                 "and are too narrow."

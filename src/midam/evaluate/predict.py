@@ -28,16 +28,13 @@ class InstanceScores:
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
     logit whose softmax is that weight (with max pooling: the mean of their logits). These averages do not pool to the
-    score of the bag; each member's own arrays, in `members`, pool to that member's, and the bag's is the mean of these.
+    score of the bag; each member's own arrays pool to that member's, and the bag's is the mean of these.
 
     Attributes
     ----------
-    score : float32 array [n]
-        Score in [0, 1] of a bag that held this instance alone.
-    attention : float32 array [n]
-        Logit of the instance's weight, before the softmax (z).
-    weight : float32 array [n]
-        Its weight in the bag, softmax(z); sums to 1.
+    score, attention, weight : float32 array [n]
+        Score in [0, 1] of a bag that held this instance alone; logit of its weight, before the softmax (z); its weight
+        in the bag, softmax(z), which sums to 1.
     members : tuple of InstanceScores
         The same of each member of an ensemble; empty where there is one scorer.
     """
@@ -105,19 +102,7 @@ def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
 def instance_scores(
     model: BagScorer | BagEnsemble, bags: Bags, index: int, *, chunk_size: int | None = None
 ) -> InstanceScores:
-    """Scores and weights of the instances of bag `index`, the very ones that `predict` pools.
-
-    Parameters
-    ----------
-    model : BagScorer or BagEnsemble
-        Put into evaluation mode for the call.
-    bags : Bags
-        Holds the bag.
-    index : int
-        Position of the bag.
-    chunk_size : int, optional
-        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
-    """
+    """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there."""
     reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)

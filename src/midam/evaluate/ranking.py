@@ -1,4 +1,4 @@
-"""Ranks of bag scores: the AUROC and its placement values and its bootstrap, shared by the metrics and the intervals.
+"""Ranks of bag scores: the AUROC, its placement values and its bootstrap, which metrics and intervals share.
 
 The AUROC is the probability that a positive bag scores higher than a negative one, ties counting one half. Both it and
 the DeLong variance follow from midranks in O(N log N).
@@ -20,46 +20,33 @@ _CHUNK_ENTRIES = 2_000_000
 def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
     """Labels [N] as int64 and scores [N] as float64.
 
-    Raises
-    ------
-    BagDataError
-        No bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
+    A `BagDataError` for no bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
     """
     y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
             f"Expected one label and one score a bag, got shapes {y.shape} and {s.shape}; pass two arrays of length N."
         )
-    strange = np.flatnonzero(~np.isin(y, (0, 1)))
-    if strange.size:
-        where = int(strange[0])
-        raise BagDataError(f"Expected labels 0 and 1, got {y[where]} (bag {where}); recode the labels.")
-    strange = np.flatnonzero(~np.isfinite(s))
-    if strange.size:
-        where = int(strange[0])
-        raise BagDataError(f"Expected finite scores, got {s[where]} (bag {where}); check the model's output.")
+    for bag in np.flatnonzero(~np.isin(y, (0, 1))):
+        raise BagDataError(f"Expected labels 0 and 1, got {y[bag]} (bag {bag}); recode the labels.")
+    for bag in np.flatnonzero(~np.isfinite(s)):
+        raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
     return y.astype(np.int64), s
 
 
 def check_two_classes(labels: Labels) -> tuple[int, int]:
     """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
-    positives = int(labels.sum())
-    negatives = int(labels.size - positives)
+    positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     if positives == 0 or negatives == 0:
-        raise OneClassError(
-            f"Expected bags of both classes, got {positives} positive and {negatives} negative; "
-            "evaluate on bags of both classes."
-        )
+        found = f"{positives} positive and {negatives} negative"
+        raise OneClassError(f"Expected bags of both classes, got {found}; evaluate on bags of both classes.")
     return positives, negatives
 
 
 def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
     """Groups of the bags as numbers 0, 1, ... in sorted order; None where no groups are known.
 
-    Raises
-    ------
-    BagDataError
-        Not one group a bag, or a bag without a group.
+    A `BagDataError` if there is not one group a bag, or a bag has none.
     """
     if groups is None:
         return None
@@ -73,19 +60,12 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the ROC curve from midranks, ``P(h+ > h-) + P(h+ = h-) / 2``.
+    """Area under the ROC curve from midranks, ``P(h+ > h-) + P(h+ = h-) / 2``, in [0, 1] (Mann and Whitney 1947).
 
     Parameters
     ----------
-    labels : array_like, shape [N]
-        Bag labels, 0 or 1.
-    scores : array_like, shape [N]
-        Bag scores, finite, larger means more positive.
-
-    Returns
-    -------
-    float
-        AUROC in [0, 1].
+    labels, scores : array_like, shape [N]
+        Bag labels, 0 or 1, and finite bag scores, larger means more positive.
 
     Raises
     ------
@@ -93,10 +73,6 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
         The arrays do not fit together, or hold values that cannot be used.
     OneClassError
         All bags have one label.
-
-    References
-    ----------
-    Mann and Whitney (1947), Annals of Mathematical Statistics 18:50.
 
     Examples
     --------
@@ -113,11 +89,6 @@ def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Share of the other class that each bag is ranked rightly against: of positive bags [P], of negative ones [N - P].
 
     The mean of each is the AUROC. Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
-
-    Examples
-    --------
-    >>> placements(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.4, 0.8]))
-    (array([0.75, 1.  ]), array([1.  , 0.75]))
     """
     pos, neg = scores[labels == 1], scores[labels == 0]
     ranks = rankdata(scores)
@@ -141,8 +112,7 @@ def resampled_aurocs(
     rows = max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
     generator = np.random.default_rng(seed)
     areas: list[NDArray[np.float64]] = []
-    done = 0
-    while done < resamples:
+    while sum(map(len, areas)) < resamples:
         weights = generator.multinomial(count, np.full(count, 1 / count), size=rows)[:, sorted_units].astype(float)
         pos = np.add.reduceat(weights * positive, ties, axis=1)
         neg = np.add.reduceat(weights * ~positive, ties, axis=1)
@@ -150,5 +120,4 @@ def resampled_aurocs(
         wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
         kept = pairs > 0
         areas.append(wins[kept] / pairs[kept])
-        done += int(kept.sum())
     return np.concatenate(areas)[:resamples]

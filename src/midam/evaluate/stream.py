@@ -17,11 +17,8 @@ def stream_instances(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Logits and values of all instances of a batch, chunk by chunk.
 
-    Yields
-    ------
-    positions, segment : Tensor [m], int64
-        Flat position (CPU) and bag (0 to K-1, on the model's device) of each instance.
-    z, v : Tensor [m], Tensor [m, V]
+    Yields positions (flat, on the CPU) and segment (bag 0 to K-1, on the model's device), int64 [m], z [m] and v [m,
+    V].
     """
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
@@ -36,13 +33,7 @@ def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagO
 
 @torch.no_grad()
 def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
-    """Score whole bags with several scorers, each chunk read once; parameters as of `stream_bags`.
-
-    Returns
-    -------
-    list of BagOutput
-        One a scorer, the very one that `stream_bags` gives.
-    """
+    """Score whole bags with several scorers, each chunk read once: of each what `stream_bags` gives, [M]."""
     totals = [model.pooling.statistic.total(batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
@@ -53,7 +44,7 @@ def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:
-    """Merge the statistic of whole bags in chunks; parameters as of `stream_bags`."""
+    """Merge the statistic of whole bags in chunks."""
     total = model.pooling.statistic.total(batch.index.shape[0])
     for chunk in stream_instances(model, batch, chunk_size=chunk_size):
         total.add(*chunk)

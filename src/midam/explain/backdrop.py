@@ -19,10 +19,10 @@ MAX_SIDE = 1600
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A small copy of an image, [rows, columns, 3], and its pixels for a pixel of level 0."""
+    """A small copy of an image."""
 
-    pixels: NDArray[np.uint8]
-    scale: float
+    pixels: NDArray[np.uint8]  # [rows, columns, 3]
+    scale: float  # its pixels for a pixel of level 0
 
 
 def read_backdrop(path: Path) -> Backdrop | None:
@@ -47,8 +47,7 @@ def read_backdrop(path: Path) -> Backdrop | None:
 def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
     """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in gray.
 
-    Values of other types than uint8 are stretched from `low` to `high`, by default the least and the greatest; those of
-    uint8 where both are given.
+    Values are stretched from `low` to `high`, by default the least and the greatest; uint8 only where both are given.
 
     Examples
     --------

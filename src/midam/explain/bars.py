@@ -20,8 +20,7 @@ def place_name(found: Explanation, instance: int) -> str:
 
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     """Draw the sorted weights (or scores) of all instances, and beside them those of the top instances."""
-    by_weight = found.ranked_by == "weight"
-    values = found.ranking
+    by_weight, values = found.ranked_by == "weight", found.ranking
     name = "Weight, in multiples of uniform (1/n)" if by_weight else "Score of the instance alone"
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
     ranked, count = values[found.order], min(top, _MOST, len(found))
@@ -42,26 +41,13 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     best.set_yticks(np.arange(count), [place_name(found, int(i)) for i in chosen])
     best.invert_yaxis()
     for row, i in enumerate(chosen):
-        best.annotate(
-            f"{found.instances.score[i]:.3f}",
-            (1.01, row),
-            xycoords=("axes fraction", "data"),
-            fontsize=8.5,
-            va="center",
-            annotation_clip=False,
-        )
+        score = f"{found.instances.score[i]:.3f}"
+        best.text(1.01, row, score, transform=best.get_yaxis_transform(), fontsize=8.5, va="center")
     best.set_title(f"Top {count}; score at the right", loc="left", fontsize=9.5)
 
 
 def mark_uniform(axes: Axes) -> None:
     """Draw the weight that all instances would have if they were weighed alike."""
     axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
-    axes.annotate(
-        "uniform",
-        (0.995, 1),
-        xycoords=("axes fraction", "data"),
-        fontsize=8,
-        va="bottom",
-        ha="right",
-        path_effects=[withStroke(linewidth=2.2, foreground="white")],
-    )
+    name = axes.text(0.995, 1, "uniform", transform=axes.get_yaxis_transform(), fontsize=8, va="bottom", ha="right")
+    name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])

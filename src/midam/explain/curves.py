@@ -12,12 +12,8 @@ _LEAST_RANGE = 0.1
 def draw_curves(part: SubFigure, found: Faithfulness) -> None:
     """Draw both curves, with the mean and the range of the random orders, and the areas in the legends."""
     left, right = part.subplots(1, 2, sharey=True)
-    _panel(left, found.deletion)
-    _panel(right, found.insertion)
-    left.set_title("Deletion: score as instances leave", loc="left", fontsize=9.5)
-    right.set_title("Insertion: score as instances enter", loc="left", fontsize=9.5)
-    left.set_xlabel("Share removed", fontsize=9)
-    right.set_xlabel("Share entered", fontsize=9)
+    _panel(left, found.deletion, "Deletion: score as instances leave", "Share removed")
+    _panel(right, found.insertion, "Insertion: score as instances enter", "Share entered")
     left.set_ylabel("Score of the bag", fontsize=9)
     left.set_ylim(*_limits(found))
 
@@ -31,7 +27,9 @@ def _limits(found: Faithfulness) -> tuple[float, float]:
     return low - 0.04 * (high - low), high + 0.3 * (high - low)
 
 
-def _panel(axes: Axes, curve: Curve) -> None:
+def _panel(axes: Axes, curve: Curve, title: str, across: str) -> None:
+    axes.set_title(title, loc="left", fontsize=9.5)
+    axes.set_xlabel(across, fontsize=9)
     x, random, areas = curve.share, curve.random, curve.random_areas
     chance = f"{len(random)} random orders, area {areas.mean():.3f} ({areas.min():.3f}\N{EN DASH}{areas.max():.3f})"
     axes.fill_between(x, random.min(axis=0), random.max(axis=0), color=GRAY, alpha=0.25, linewidth=0)

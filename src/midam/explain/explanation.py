@@ -1,5 +1,6 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,10 +30,8 @@ class Explanation:
 
     Attributes
     ----------
-    bag : str
-        Id of the bag.
-    index : int
-        Its position in the bags.
+    bag, index : str, int
+        Id of the bag, and its position in the bags.
     score : float
         Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it.
     pooling : str
@@ -95,10 +94,8 @@ def explain_bag(
     ----------
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
-    bags : Bags
-        Holds the bag.
-    index : int
-        Position of the bag, 0 to N - 1.
+    bags, index : Bags, int
+        Bags, and the position of the one to explain.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
@@ -108,10 +105,8 @@ def explain_bag(
 
     Raises
     ------
-    BagDataError
-        If there is no such bag.
     MidamError
-        If the file cannot be written.
+        If there is no such bag, or the file cannot be written.
 
     Examples
     --------
@@ -130,14 +125,12 @@ def explain_bag(
         passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
         stack.enter_context(evaluation(model))
         if write_to is None:
-            for _ in passed.chunks():
-                pass
+            deque(passed.chunks(), maxlen=0)
         else:
             write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
         instances = gathered(passed, passed.seen)
         pooling = scorers[0].pooling
-        by_weight = pooling.weighted
-        order = _order(instances, by_weight=by_weight)
+        order = _order(instances, by_weight=pooling.weighted)
         return Explanation(
             bag=str(bags.ids[index]),
             index=index,
@@ -145,7 +138,7 @@ def explain_bag(
             pooling=pooling.name,
             instances=instances,
             coords=bags.places(index),
-            ranked_by="weight" if by_weight else "score",
+            ranked_by="weight" if pooling.weighted else "score",
             order=order,
             faithfulness=None if spool is None else measure(spool, order),
         )

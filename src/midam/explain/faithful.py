@@ -2,15 +2,14 @@
 
 Instances leave the bag in the order of their rank, or enter an empty one, in 20 steps; the bag is scored after each. No
 instance is encoded again: the score of any part of a bag is f2 of the merged log-weighted means of its pieces
-(`midam.functional.logmean`), so each step is a merge of what the first pass has given.
-
-Deletion and insertion: Petsiuk, Das, Saenko, "RISE", BMVC 2018; here of the instances of a bag, which can leave it,
-instead of pixels, which have to be painted over.
+(`midam.functional.logmean`), so each step is a merge of what the first pass has given. Petsiuk, Das, Saenko, "RISE",
+BMVC 2018, paint over pixels instead; an instance can leave its bag.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -31,20 +30,11 @@ class Curve:
     """Score of a bag while its instances leave it, or enter it: in the order of their rank, and in random orders.
 
     An area is the mean of a curve over its range (trapezia), in [0, 1].
-
-    Attributes
-    ----------
-    share : float64 array [S]
-        Share of the instances that have left, 0 first, or entered, 1 last; at most 20 steps.
-    score : float64 array [S]
-        Score of the bag when that share of it, top rank first, has left or entered.
-    random : float64 array [20, S]
-        The same of random orders, seeded.
     """
 
-    share: NDArray[np.float64]
-    score: NDArray[np.float64]
-    random: NDArray[np.float64]
+    share: NDArray[np.float64]  # [S], at most 20 steps: of the instances that have left, 0 first, or entered, 1 last
+    score: NDArray[np.float64]  # [S], of the bag when that share of it, top rank first, has left or entered
+    random: NDArray[np.float64]  # [20, S], the same of random orders, seeded
 
     @property
     def area(self) -> float:
@@ -85,8 +75,8 @@ class Faithfulness:
     def verdict(self) -> str:
         """What removing the top instances first does: "lowers", "raises" or "neither".
 
-        "lowers" where the area is smaller than that of every random order, which a random ranking achieves in 1 of 21
-        bags; "raises" where it is larger than every one.
+        It lowers the score where the area is smaller than that of every random order, as in 1 of 21 bags for a random
+        ranking, and raises it where the area is larger than every one.
         """
         return compared(self.deletion.area, self.deletion.random_areas)
 
@@ -101,22 +91,14 @@ class Faithfulness:
 
 
 def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean height of curves y [..., S] over x [S] ascending, by trapezia.
-
-    Examples
-    --------
-    >>> float(area(np.array([0.0, 0.5, 1.0]), np.array([1.0, 0.5, 0.0])))
-    0.5
-    """
+    """Mean height of curves y [..., S] over x [S] ascending, by trapezia."""
     heights = (y[..., 1:] + y[..., :-1]) / 2
     return np.asarray((heights * np.diff(x)).sum(axis=-1) / (x[-1] - x[0]))
 
 
 def compared(found: float, chance: NDArray[np.float64]) -> str:
     """Where an area lies beside those of random orders: "lowers", "raises" or "neither" (within, or equal to one)."""
-    if found < chance.min():
-        return "lowers"
-    return "raises" if found > chance.max() else "neither"
+    return "lowers" if found < chance.min() else "raises" if found > chance.max() else "neither"
 
 
 class InstanceSpool:
@@ -141,19 +123,17 @@ class InstanceSpool:
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
         """Position of the first of some instances, and the pairs of `keep`, in float64."""
         self._file.seek(0)
-        width = sum(1 + own for own in self._widths)
-        low = 0
+        ends = np.cumsum([1 + own for own in self._widths]).tolist()
+        width, low = ends[-1], 0
         while data := self._file.read(4 * width * _ROWS_AT_A_TIME):
             rows = torch.from_numpy(np.frombuffer(data, dtype=np.float32).reshape(-1, width).astype(np.float64))
-            ends = np.cumsum([1 + own for own in self._widths]).tolist()
             yield low, [(rows[:, end - own - 1], rows[:, end - own : end]) for end, own in zip(ends, self._widths)]
             low += len(rows)
 
 
 def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfulness | None:
     """Curves of a bag, of all its instances and their positions by rank [n]; None for one instance: it has no order."""
-    n = len(order)
-    steps = min(STEPS, n)
+    n, steps = len(order), min(STEPS, len(order))
     if steps < 2:
         return None
     bins = _bins(order, steps, seed)
@@ -171,14 +151,10 @@ def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) ->
 
 def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
     """Step at which each instance leaves, [1 + ORDERS, n]: by rank, and by random orders."""
-    n = len(order)
-    step = (np.arange(n) * steps // n).astype(np.int8)
-    bins = np.empty((1 + ORDERS, n), dtype=np.int8)
-    bins[0, order] = step
-    random = np.random.Generator(np.random.Philox(seed))
-    for row in bins[1:]:
-        row[:] = random.permutation(step)
-    return bins
+    step = (np.arange(len(order)) * steps // len(order)).astype(np.int8)
+    by_rank, random = np.empty_like(step), np.random.Generator(np.random.Philox(seed))
+    by_rank[order] = step
+    return np.stack([by_rank, *(random.permutation(step) for _ in range(ORDERS))])
 
 
 def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
@@ -199,18 +175,11 @@ def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) 
     """Statistic after each step of a deletion and of an insertion, [orders * steps], step after step."""
     by_step = [BagStatistic(*(x.reshape(orders, steps, *x.shape[1:])[:, s] for x in pieces)) for s in range(steps)]
 
-    def running(parts: Sequence[BagStatistic]) -> list[BagStatistic]:
-        found = [parts[0]]
-        for part in parts[1:]:
-            found.append(pooling.statistic.merge(found[-1], part))
-        return found
+    def stacked(parts: Iterable[BagStatistic]) -> BagStatistic:
+        return BagStatistic(*(torch.stack(columns, dim=1).flatten(0, 1) for columns in zip(*parts)))
 
-    left, entered = running(by_step[::-1])[::-1], running(by_step)
-    return _stacked(left), _stacked(entered)
-
-
-def _stacked(parts: Sequence[BagStatistic]) -> BagStatistic:
-    return BagStatistic(*(torch.stack(columns, dim=1).flatten(0, 1) for columns in zip(*parts)))
+    merge = pooling.statistic.merge
+    return stacked([*accumulate(by_step[::-1], merge)][::-1]), stacked(accumulate(by_step, merge))
 
 
 def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:

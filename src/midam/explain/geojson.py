@@ -14,7 +14,6 @@ from midam.explain.overlay import COLORS, weight_range
 from midam.explain.patches import Patches
 
 TOP, MOST = 1000, 100_000
-_NAME = "midam"
 
 
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:
@@ -29,14 +28,12 @@ def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> s
 
 def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
     chosen = found.order[:limit]
-    low = patches.corners[chosen]
-    high = low + np.array([patches.width, patches.height])
-    shown = found.ranking
+    sides, shown, percentile = patches.sides[chosen], found.ranking, found.percentile
     scale = weight_range(shown) if found.ranked_by == "weight" else (lambda x: x)
     colors = (255 * colormaps[COLORS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
-    percentile = found.percentile
     for rank, i in enumerate(chosen):
-        (left, top), (right, bottom) = low[rank].tolist(), high[rank].tolist()
+        left, top, right, bottom = sides[rank].tolist()
+        ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
         values = {
             "score": float(found.instances.score[i]),
             "weight": float(found.instances.weight[i]),
@@ -44,11 +41,8 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
         }
         yield {
             "type": "Feature",
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{_NAME}:{found.bag}:{i}")),
-            "geometry": {
-                "type": "Polygon",
-                "coordinates": [[[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]],
-            },
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"midam:{found.bag}:{i}")),
+            "geometry": {"type": "Polygon", "coordinates": [ring]},
             "properties": {
                 "objectType": "annotation",
                 "name": f"#{i}, rank {rank + 1}",

@@ -39,14 +39,9 @@ def open_journal(
 ) -> CallJournal:
     """Journal of the entries that this call has finished in a folder: none in a new one.
 
-    `call` is that of `call_of`, of the bags at the positions `index`; `files` are all that it can write.
-
-    Raises
-    ------
-    RunExistsError
-        If one of the files is there and the same call was not stopped before, or was with other instances.
-    ConfigError
-        If another process explains bags in this folder.
+    `call` is that of `call_of`, of the bags at the positions `index`; `files` are all that it can write. A
+    `RunExistsError` if one of them is there and the same call was not stopped before, or was with other instances; a
+    `ConfigError` if another process explains bags in this folder.
     """
     taken = [path for path in (*files, folder / _PART) if path.exists()]
     other = RunExistsError(

@@ -15,10 +15,10 @@ _TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
 
 
 class Mark(NamedTuple):
-    """Where the number of a patch stands: left, top, right and lower side [4], and whether that is in the patch."""
+    """Where the number of a patch stands."""
 
-    box: NDArray[np.float64]
-    inside: bool
+    box: NDArray[np.float64]  # [4], left, top, right and lower side
+    inside: bool  # in the patch
 
 
 def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
@@ -39,17 +39,10 @@ def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, in
 
 
 def place_marks(patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Find a place for the number of each patch, by rank; see `draw_marks`.
+    """Find a place for the number of each patch, by rank, as `draw_marks` needs it; None where there is none.
 
     It is a corner of the patch, the top left one unless another number or frame is there. Of a patch that its number
-    would hide it is the nearest place outside that holds no frame and no number, where there is one. None where there
-    is no place at all.
-
-    Examples
-    --------
-    >>> mark = place_marks(np.array([[0.0, 10.0, 50.0, 60.0]]), shape=(100, 100), points=1.0)[0]
-    >>> mark.inside, mark.box[:2].tolist()
-    (True, [0.0, 10.0])
+    would hide it is the nearest place outside that holds no frame and no number, where there is one.
     """
     size = _font_size(patches, points) / points
     taken, found = np.empty((0, 4)), list[Mark | None]()
@@ -70,11 +63,8 @@ def _inside(
 ) -> Mark | None:
     if (extent > patch[2:] - patch[:2]).any():
         return None
-    corners = [
-        np.array([patch[0] if left else patch[2] - extent[0], patch[1] if top else patch[3] - extent[1]])
-        for top, left in product((True, False), repeat=2)
-    ]
-    boxes = [np.concatenate([corner, corner + extent]) for corner in corners]
+    corners = product((patch[1], patch[3] - extent[1]), (patch[0], patch[2] - extent[0]))
+    boxes = [np.array([left, top, left + extent[0], top + extent[1]]) for top, left in corners]
     free = [box for box in boxes if not _overlaps(box, taken).any()]
     return Mark(min(free, key=lambda box: int(_overlaps(box, others).sum())), inside=True) if free else None
 
@@ -131,16 +121,7 @@ def _number(axes: Axes, patch: NDArray[np.float64], mark: Mark, rank: int, size:
             axes.plot(*line, color=color, linewidth=width, scalex=False, scaley=False)
     edge = {"linewidth": 0} if mark.inside else {"linewidth": 0.6, "edgecolor": "black"}
     axes.add_patch(Rectangle(tuple(box[:2]), *(box[2:] - box[:2]), facecolor="white", zorder=3, **edge))
-    text = axes.text(
-        center[0],
-        center[1],
-        str(rank),
-        ha="center",
-        va="center_baseline",
-        fontsize=size,
-        fontweight="bold",
-        color="black",
-        zorder=4,
-    )
+    text = axes.text(center[0], center[1], str(rank), ha="center", va="center_baseline", fontsize=size, zorder=4)
+    text.set_fontweight("bold")
     if mark.inside:
         text.set_clip_path(Rectangle(tuple(patch[:2]), *(patch[2:] - patch[:2]), transform=axes.transData))

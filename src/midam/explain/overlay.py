@@ -27,11 +27,11 @@ _LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly diffe
 
 
 class Layer(NamedTuple):
-    """Values [n], one a patch, their name, and their scale of colors."""
+    """What a map shows."""
 
-    values: NDArray[Any]
+    values: NDArray[Any]  # [n], one a patch
     name: str
-    scale: Normalize
+    scale: Normalize  # of colors
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,11 @@ class PatchMap:
     @property
     def sides(self) -> NDArray[np.float64]:
         """Left, top, right and lower side of each patch, [n, 4], in pixels of the map."""
-        size = np.array([self.patches.width, self.patches.height])
-        return np.concatenate([self.patches.corners, self.patches.corners + size], axis=1) * self.scale
+        return self.patches.sides * self.scale
+
+    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Map of values, one a patch; NaN where there is no patch."""
+        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
 
     def height(self, width: float) -> float:
         """Height in inches of the maps side by side, so wide together, that leaves no gaps."""
@@ -86,10 +89,6 @@ class PatchMap:
         """Points on paper for a pixel of the map, about, where all panels have so many inches."""
         rows, columns = self.shape
         return 72 * min(_PANEL * width / self.count / columns, (height - _BELOW) / rows)
-
-    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Map of values, one a patch; NaN where there is no patch."""
-        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
@@ -116,9 +115,8 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int) -> None:
         points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
         # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
         draw_marks(panels[0, 0], drawn.sides[drawn.found.order[:top]] - 0.5, shape=drawn.shape, points=points)
-        panels[0, 0].set_title(
-            f"Image; the {min(top, len(drawn.found))} top patches, by rank", fontsize=9.5, loc="left"
-        )
+        title = f"Image; the {min(top, len(drawn.found))} top patches, by rank"
+        panels[0, 0].set_title(title, fontsize=9.5, loc="left")
         panels[1, 0].set_axis_off()
     for axes, bar, layer in zip(*panels[:, first:], layers, strict=True):
         _panel(axes, bar, drawn, layer)
@@ -139,13 +137,8 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     axes.imshow(raster, cmap=COLORS, norm=scale, alpha=alpha, interpolation="nearest")
     axes.set_title(name, fontsize=9.5, loc="left")
     beyond = bool(values.max() > (scale.vmax or 0) * (1 + 1e-6))
-    shown = axes.figure.colorbar(
-        ScalarMappable(scale, colormaps[COLORS]),
-        cax=bar,
-        orientation="horizontal",
-        alpha=alpha,
-        extend="max" if beyond else "neither",
-    )
+    colors, extend = ScalarMappable(scale, colormaps[COLORS]), "max" if beyond else "neither"
+    shown = axes.figure.colorbar(colors, cax=bar, orientation="horizontal", alpha=alpha, extend=extend)
     bar.tick_params(labelsize=8.5)
     if beyond:
         shown.set_label(f"greatest: {values.max():.3g}", fontsize=8.5, color=GRAY)

@@ -2,7 +2,7 @@
 
 import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,7 @@ _STYLE = (
     "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .8rem;"
     "text-align:left}img{max-width:100%;height:auto;margin:1rem 0;border:1px solid #ddd}"
 )
-_COLUMNS = (
-    "bag",
-    "label",
-    "split",
-    "score",
-    "probability",
-    "instances",
-    "top instance",
-    "deletion",
-    "removing the top",
-)
+
 _VERDICTS = {
     "lowers": "lowers the score faster than any random order",
     "raises": "keeps the score higher than any random order",
@@ -48,10 +38,9 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
     """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it."""
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(entry))}</tr>" for entry in entries
-    )
-    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    rows = "".join(f"<tr>{_row('td', _cells(entry))}</tr>" for entry in entries)
+    columns = ("bag", "label", "split", "score", "probability", "instances", "top instance", "deletion")
+    head = _row("th", (*columns, "removing the top"))
     pictures = "".join(_picture(entry, folder) for entry in entries)
     name = html.escape(title)
     return (
@@ -59,6 +48,10 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
         f"<style>{_STYLE}</style></head><body><h1>{name}</h1>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{pictures}</body></html>\n"
     )
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
 
 
 def _cells(entry: Mapping[str, Any]) -> list[str]:

@@ -16,28 +16,23 @@ _SPACING_SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Patches:
-    """Patches of one image.
+    """Patches of one image, in pixels of level 0."""
 
-    Attributes
-    ----------
-    corners : float64 array [n, 2]
-        x and y of the upper left corners, in pixels of level 0.
-    width, height : float
-        Size of a patch, in the same pixels.
-    estimated : bool
-        Whether nothing states the size: it is then the smallest distance of two patches in a row.
-    """
-
-    corners: NDArray[np.float64]
+    corners: NDArray[np.float64]  # [n, 2], x and y of the upper left ones
     width: float
     height: float
-    estimated: bool
+    estimated: bool  # nothing states the size: it is the smallest distance of two patches in a row
+
+    @property
+    def sides(self) -> NDArray[np.float64]:
+        """Left, top, right and lower side of each, [n, 4]."""
+        return np.concatenate([self.corners, self.corners + np.array([self.width, self.height])], axis=1)
 
     @property
     def extent(self) -> tuple[float, float]:
         """Largest x and y that a patch covers."""
-        right, low = self.corners.max(axis=0)
-        return float(right + self.width), float(low + self.height)
+        right, low = self.sides[:, 2:].max(axis=0)
+        return float(right), float(low)
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
@@ -67,39 +62,27 @@ def patches_of(bags: Bags, index: int) -> Patches | None:
     The size is `patch_size_level0`, else `patch_size` times `downsample`, of what the file says of itself; else that of
     the instances; else an estimate. Coordinates that a table gives as fractions are not taken for pixels.
     """
-    if not has_pixels(bags) or len(files_of(bags, index)) > 1:
-        return None
-    places = bags.places(index)
+    places = bags.places(index) if has_pixels(bags) and len(files_of(bags, index)) <= 1 else None
     if places is None:
         return None
     corners = places[:, :2].astype(np.float64)
-    stated = _stated_size(bags.described(index))
-    if stated is not None:
-        return Patches(corners, *stated, estimated=False)
-    if is_picture(bags.instance_shape):
-        height, width = bags.instance_shape[-2:]
-        return Patches(corners, float(width), float(height), estimated=False)
-    size = _spacing(corners)
-    return Patches(corners, size, size, estimated=True)
+    size = _stated_size(bags.described(index))
+    if size is None and is_picture(bags.instance_shape):
+        size = float(bags.instance_shape[-1]), float(bags.instance_shape[-2])
+    width, height = size or 2 * (_spacing(corners),)
+    return Patches(corners, width, height, estimated=size is None)
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
     """Map of values [n], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
 
     The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
-
-    Examples
-    --------
-    >>> patches = Patches(np.array([[0.0, 0.0], [4.0, 0.0]]), 4.0, 4.0, False)
-    >>> rasterize(patches, np.array([1.0, 3.0]), shape=(1, 2), scale=0.25)
-    array([[1., 3.]])
     """
     rows, columns = shape
+    left, top, right, low = np.rint(patches.sides * scale).astype(np.int64).T
+    left, top = np.clip(left, 0, columns - 1), np.clip(top, 0, rows - 1)
     # A patch is at least one pixel of the map: rounding must not lose it.
-    left = np.clip(np.rint(patches.corners[:, 0] * scale), 0, columns - 1).astype(np.int64)
-    top = np.clip(np.rint(patches.corners[:, 1] * scale), 0, rows - 1).astype(np.int64)
-    right = np.clip(np.rint((patches.corners[:, 0] + patches.width) * scale), left + 1, columns).astype(np.int64)
-    low = np.clip(np.rint((patches.corners[:, 1] + patches.height) * scale), top + 1, rows).astype(np.int64)
+    right, low = np.clip(right, left + 1, columns), np.clip(low, top + 1, rows)
     # Each patch as its four corners, then summed up along both axes: no loop over patches or their pixels.
     sums, counts = np.zeros((rows + 1, columns + 1)), np.zeros((rows + 1, columns + 1))
     for y, x, sign in ((top, left, 1.0), (top, right, -1.0), (low, left, -1.0), (low, right, 1.0)):
@@ -113,12 +96,8 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
 def warn_of_estimate(patches: Patches, bag: str) -> None:
     """Say that nothing states the size of the patches."""
     if patches.estimated:
-        warnings.warn(
-            f"nothing states the size of the patches (bag {bag}): {patches.width:g} pixels, the smallest distance "
-            "between two, is taken",
-            UserWarning,
-            stacklevel=3,
-        )
+        taken = f"{patches.width:g} pixels, the smallest distance between two, is taken"
+        warnings.warn(f"nothing states the size of the patches (bag {bag}): {taken}", UserWarning, stacklevel=3)
 
 
 def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -19,7 +19,6 @@ from midam.report.figures import new_figure, save_figure
 WIDTH = 10.0
 _HEADING, _STRIP, _BARS, _CURVES = 0.55, 3.6, 3.4, 2.7
 
-
 Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
 
 
@@ -36,7 +35,8 @@ def draw_explanation(path: Path, found: Explanation, bags: Bags, *, top: int = 8
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
-    line = f"Bag {_short(found.bag)}: score {found.score:.3f}"
+    name = found.bag if len(found.bag) <= 70 else f"{found.bag[:67]}..."
+    line = f"Bag {name}: score {found.score:.3f}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     parts[0].text(0.012, 0.3, heading, fontsize=9.5, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):
@@ -49,9 +49,8 @@ def _blocks(found: Explanation, bags: Bags, top: int) -> tuple[str, list[Block]]
     """Kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
     bars: Block = (_BARS, lambda part: draw_bars(part, found, top=top))
-    detail: Block = (
-        (sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top)) if pictures else bars
-    )
+    sheet: Block = (sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top))
+    detail = sheet if pictures else bars
     patches = patches_of(bags, found.index)
     if patches is not None:
         files = files_of(bags, found.index)
@@ -65,7 +64,3 @@ def _blocks(found: Explanation, bags: Bags, top: int) -> tuple[str, list[Block]]
     if found.coords is not None and found.coords.shape[1] == 1 and len(found) > 1:
         return "strip", [(_STRIP, lambda part: draw_strip(part, found, bags, top=top))]
     return "sheet", [detail]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 70 else f"{name[:67]}..."

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from midam.data.bags import Bags, bag_digests
 from midam.errors import BagDataError, RunStoppedError, nearest
@@ -22,7 +21,7 @@ from midam.runs.folder import csv_text
 from midam.runs.instance_files import file_name
 
 PAGE = "index.html"
-_SUFFIXES = (".png", ".h5", ".geojson", ".csv")
+_SUFFIXES = {"picture": ".png", "instances": ".h5", "polygons": ".geojson", "table": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -45,18 +44,7 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Positions of bags by id, each once.
-
-    Raises
-    ------
-    BagDataError
-        For an id that is none, with the nearest ones.
-
-    Examples
-    --------
-    >>> find_bags(Bags.from_list([[[1.0]], [[2.0]]], ids=["a", "b"]), ["b", "a", "b"])
-    [1, 0]
-    """
+    """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     for name in names:
         if name not in known:
@@ -103,14 +91,10 @@ def explain_bags(
 
     Parameters
     ----------
-    run : LoadedRun
-        The model and what belongs to it.
-    bags : Bags
-        Hold the bags.
-    index : sequence of int
-        Positions of the bags.
-    folder : Path
-        Made if missing.
+    run, bags : LoadedRun, Bags
+        The model and what belongs to it; bags of which some are explained.
+    index, folder : sequence of int, Path
+        Positions of these, and where their files go; made if missing.
     options : ExplainOptions
         What is written.
     on_bag : callable, optional
@@ -129,7 +113,7 @@ def explain_bags(
         On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
     names = [file_name(str(bags.ids[i])) for i in index]
-    wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
+    wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES.values()]
     call, done = call_of(run, bags, index, asdict(options)), list[dict[str, Any]]()
     with open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         done += journal.rows  # the first ones: bags are explained in their order
@@ -154,20 +138,13 @@ def explain_bags(
 
 
 def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions) -> dict[str, Any]:
-    files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in zip(_KINDS, _SUFFIXES)}
-    found = explain_bag(
-        run.model,
-        bags,
-        index,
-        chunk_size=run.settings.run.chunk_size,
-        faithful=options.faithful,
-        write_to=files["instances"],
-    )
+    files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in _SUFFIXES.items()}
+    chunk, h5 = run.settings.run.chunk_size, files["instances"]
+    found = explain_bag(run.model, bags, index, chunk_size=chunk, faithful=options.faithful, write_to=h5)
     probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
     entry = _entry(run, bags, found, probability, options.top)
-    entry["picture"] = draw_explanation(
-        files["picture"], found, bags, top=options.top, heading=heading(entry, members=len(run.model.members))
-    )
+    line = heading(entry, members=len(run.model.members))
+    entry["picture"] = draw_explanation(files["picture"], found, bags, top=options.top, heading=line)
     patches = patches_of(bags, index)
     if patches is None:
         del files["polygons"]
@@ -178,9 +155,6 @@ def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: Explai
         write_text(files["polygons"], geojson_text(found, patches, limit=limit))
     write_text(files["table"], csv_text(list(entry["top"][0]), entry["top"]))
     return entry | {"files": {kind: path.name for kind, path in files.items()}}
-
-
-_KINDS = ("picture", "instances", "polygons", "table")
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
@@ -203,11 +177,11 @@ def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | 
 
 
 def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
-    places: NDArray[Any] = np.empty(0) if found.coords is None else found.coords[instance]
+    places = [] if found.coords is None else found.coords[instance].tolist()
     return {
         "rank": rank,
         "instance": instance,
-        **{f"coord_{axis}": value.item() for axis, value in enumerate(places)},
+        **{f"coord_{axis}": value for axis, value in enumerate(places)},
         "score": float(found.instances.score[instance]),
         "weight": float(found.instances.weight[instance]),
         "relative_weight": float(found.relative_weight[instance]),
@@ -217,15 +191,12 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 def heading(entry: dict[str, Any], *, members: int) -> str:
     """Second line of a picture."""
-    parts = []
-    if entry["probability"] is not None:
-        parts.append(f"probability {entry['probability']:.3f}")
-    if entry["called"] is not None:
-        parts.append(f"called {entry['called']} (threshold {entry['threshold']:.3f})")
-    if entry["label"] is not None:
-        parts.append(f"label {entry['label']}")
-    if entry["split"] is not None:
-        parts.append(f"{entry['split']} bag")
-    parts.append(f"n = {entry['instances']} instances")
-    scorers = f", mean of {members} scorers" if members > 1 else ""
-    return ";  ".join([*parts, f"{entry['pooling']} pooling{scorers}"])
+    texts = {
+        "probability": "probability {probability:.3f}",
+        "called": "called {called} (threshold {threshold:.3f})",
+        "label": "label {label}",
+        "split": "{split} bag",
+        "instances": "n = {instances} instances",
+        "pooling": "{pooling} pooling" + (f", mean of {members} scorers" if members > 1 else ""),
+    }
+    return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None)

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
@@ -69,27 +68,11 @@ def _fill(
 ) -> None:
     if not len(instances):
         return
-    pictures = pictures_of(bags, found.index, instances)
-    for axes, instance, picture in zip(panels.flat, instances, pictures):
+    for axes, instance, picture in zip(panels.flat, instances, pictures_of(bags, found.index, instances)):
         axes.imshow(picture)
         axes.set_title(caption(found, int(instance)), fontsize=8, color="#303030", pad=3)
-    _side_note(panels[0, 0], f"{name} {found.ranked_by}", color)
-
-
-def _side_note(axes: Axes, text: str, color: str) -> None:
-    axes.annotate(
-        text,
-        (0, 0.5),
-        xytext=(-6, 0),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        rotation=90,
-        ha="right",
-        va="center",
-        fontsize=8.5,
-        fontweight="bold",
-        color=color,
-    )
+    note = panels[0, 0].annotate(f"{name} {found.ranked_by}", (0, 0.5), (-6, 0), "axes fraction", "offset points")
+    note.set(rotation=90, ha="right", va="center", fontsize=8.5, fontweight="bold", color=color)
 
 
 def _rows(count: int) -> int:

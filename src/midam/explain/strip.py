@@ -26,18 +26,10 @@ _LINE = 110  # characters beside each other over the weights
 
 @dataclass(frozen=True)
 class Scans:
-    """The scans of a bag, one after the other.
+    """The scans of a bag, one after the other."""
 
-    Attributes
-    ----------
-    begins : list of int
-        Position of the first slice of each.
-    names : list of str
-        Of their files; empty where there is one scan, or the names cannot be told apart.
-    """
-
-    begins: list[int]
-    names: list[str]
+    begins: list[int]  # position of the first slice of each
+    names: list[str]  # of their files; empty where there is one scan, or the names cannot be told apart
 
     @property
     def several(self) -> bool:
@@ -102,7 +94,8 @@ def _draw_weights(axes: Axes, found: Explanation, scans: Scans, top: list[int]) 
     by_weight, places, values = found.ranked_by == "weight", _places(found), found.ranking
     colors = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
     across = np.arange(len(found)) if scans.several else places
-    axes.bar(across, values, width=0.85 * _gap(across), color=colors)
+    gaps = np.diff(np.unique(across))
+    axes.bar(across, values, width=0.85 * (gaps.min() if len(gaps) else 1), color=colors)
     axes.margins(x=0.01)
     if by_weight:
         mark_uniform(axes)
@@ -135,8 +128,3 @@ def _short(name: str, limit: int) -> str:
 def _places(found: Explanation) -> NDArray[np.float64]:
     coords = np.arange(len(found))[:, None] if found.coords is None else found.coords
     return np.asarray(coords[:, 0], dtype=np.float64)
-
-
-def _gap(places: NDArray[Any]) -> float:
-    gaps = np.diff(np.unique(places))
-    return float(gaps.min()) if len(gaps) else 1.0

@@ -31,10 +31,8 @@ class BagDescription:
     ----------
     facts : dict
         Name and value, in the order in which they are shown.
-    warnings : list of str
-        What can spoil a result.
-    notes : list of str
-        What was not looked for, or in a sample only.
+    warnings, notes : list of str
+        What can spoil a result; what was not looked for, or in a sample only.
     """
 
     facts: dict[str, Any]
@@ -43,17 +41,11 @@ class BagDescription:
 
 
 def describe_bags(name: str, bags: Bags) -> BagDescription:
-    """Describe bags, and look for the traps that they hold.
+    """Describe bags, labeled or not, and look for the traps that they hold.
 
     Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
-    bags only where the bags know their digests, as those of a store do.
-
-    Parameters
-    ----------
-    name : str
-        A name of the catalogue, or the path of the data.
-    bags : Bags
-        The bags, labeled or not.
+    bags only where the bags know their digests, as those of a store do. `name` is of the catalogue, or the path of the
+    data.
 
     Examples
     --------
@@ -63,8 +55,7 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     few bags of a class: 1 negative; intervals will be wide
     few bags of a class: 2 positive; intervals will be wide
     """
-    notes: list[str] = []
-    warnings = [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    notes, warnings = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         warnings += _duplicate_warnings(bags)
@@ -126,23 +117,14 @@ def format_bytes(count: int) -> str:
     >>> format_bytes(512), format_bytes(1_500_000)
     ('512 B', '1.5 MB')
     """
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+    power = min(4, (len(str(count)) - 1) // 3)
+    return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B" if power else f"{count} B"
 
 
 def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
     """Whole numbers e_0 < e_1 < ... so that bin k holds the sizes e_k to e_{k+1} - 1; at most `bins` bins.
 
     They are equally wide on the logarithmic scale where the sizes are wide, else as numbers.
-
-    Examples
-    --------
-    >>> size_edges(np.array([1, 3]), bins=8)
-    array([1, 2, 3, 4])
     """
     low, high = int(sizes.min()), int(sizes.max()) + 1
     marks = np.geomspace(low, high, bins + 1) if is_wide(sizes) else np.linspace(low, high, bins + 1)
@@ -172,10 +154,9 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
     median = float(np.median(bags.sizes))
     small = np.flatnonzero(bags.sizes <= max(1.0, median / 100))
     if median >= 10 and len(small):
-        yield (
-            f"near-empty bags: {len(small)} of at most {int(bags.sizes[small].max())} instances, where the median is "
-            f"{median:g} ({_names(bags.ids[small])})"
-        )
+        most = int(bags.sizes[small].max())
+        where = f"where the median is {median:g} ({_names(bags.ids[small])})"
+        yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
     if bags.labels is None or len(np.unique(bags.labels)) < 2:
         return
     area = auroc(bags.labels, bags.sizes)
@@ -217,8 +198,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
     first = next(chunks)
-    constant = (first == first[0]).all(axis=0)
-    seen = len(first)
+    constant, seen = (first == first[0]).all(axis=0), len(first)
     for chunk in chunks:
         constant &= (chunk == first[0]).all(axis=0)
         seen += len(chunk)

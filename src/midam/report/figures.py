@@ -1,11 +1,10 @@
 """Figures of bags and runs: the sizes of bags, the ROC curve of the test bags, and the learning curves.
 
-Figures are drawn on their own canvas, never through pyplot's global state, and appear under
-their name only when complete.
+Each is drawn on its own canvas, never through pyplot's global state, and written as a PNG file in one step.
 """
 
-import os
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,12 @@ from sklearn.metrics import roc_curve
 
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import check_bags
+from midam.files import write_bytes
 from midam.report.describe import is_wide, size_edges
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
+_LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
 _DPI = 150
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
@@ -47,7 +48,7 @@ def plot_roc(
     labels, scores : array_like, shape [N]
         Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
     summary : mapping
-        Result of :func:`midam.evaluate.metrics.summarize` on the same bags.
+        Result of `midam.evaluate.metrics.summarize` on the same bags.
     title : str
         Title of the figure.
     threshold : float, optional
@@ -104,10 +105,8 @@ def plot_curves(
         (losses, "Loss", "loss", "val_loss"),
         (areas, "AUROC", "train_auroc", "val_auroc"),
     ):
-        _curve(axes, epochs, _column(history, train), name="Training", color=BLUE, marker="o", dashes=(0, ()))
-        _curve(
-            axes, epochs, _column(history, validation), name="Validation", color=ORANGE, marker="s", dashes=(0, (4, 1))
-        )
+        _curve(axes, epochs, _column(history, train), "Training")
+        _curve(axes, epochs, _column(history, validation), "Validation")
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel("Epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
@@ -132,30 +131,18 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
     edges = size_edges(sizes, bins=_BINS)
     figure = new_figure((6.4, 3.9))
     axes = figure.add_subplot()
-    parts: list[tuple[str, NDArray[np.int64], str, str | None]]
-    if labels is None:
-        parts = [(f"{len(sizes)} bags", sizes, GRAY, None)]
-    else:
+    parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
+    if labels is not None:
         positive = np.asarray(labels) == 1
         parts = [
-            (f"{(~positive).sum()} negative bags", sizes[~positive], BLUE, None),
-            (f"{positive.sum()} positive bags", sizes[positive], ORANGE, "//"),
+            ("negative bags", sizes[~positive], {"color": BLUE}),
+            ("positive bags", sizes[positive], {"color": ORANGE, "hatch": "//"}),
         ]
     bottom = np.zeros(len(edges) - 1)
-    for name, part, color, hatch in parts:
+    for name, part, style in parts:
         counts, _ = np.histogram(part, bins=edges)
-        axes.bar(
-            edges[:-1] - 0.5,
-            counts,
-            np.diff(edges),
-            bottom,
-            align="edge",
-            color=color,
-            hatch=hatch,
-            edgecolor="white",
-            linewidth=0.6,
-            label=name,
-        )
+        style |= {"align": "edge", "edgecolor": "white", "linewidth": 0.6, "label": f"{len(part)} {name}"}
+        axes.bar(edges[:-1] - 0.5, counts, np.diff(edges), bottom, **style)
         bottom += counts
     if is_wide(sizes):
         axes.set_xscale("log")
@@ -170,7 +157,7 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Return an empty figure of a size in inches with a canvas of its own."""
+    """An empty figure of a size in inches with a canvas of its own."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     return figure
@@ -192,21 +179,13 @@ def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
     """Mark the operating point, its Wilson intervals as bars."""
     across, up = 1 - found["specificity"], found["sensitivity"]
     low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
-    axes.errorbar(
-        [across],
-        [up],
-        xerr=[[across - low], [high - across]],
-        yerr=[[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
-        fmt="o",
-        color=ORANGE,
-        markersize=7,
-        markeredgecolor="white",
-        elinewidth=1.4,
-        capsize=3,
-        clip_on=False,
-        zorder=4,
-        label=f"Validation threshold: sens. {up:.2f}, spec. {1 - across:.2f}",
-    )
+    errors: dict[str, Any] = {
+        "xerr": [[across - low], [high - across]],
+        "yerr": [[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
+    }
+    point: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
+    name = f"Validation threshold: sens. {up:.2f}, spec. {1 - across:.2f}"
+    axes.errorbar([across], [up], **errors, **point, elinewidth=1.4, capsize=3, clip_on=False, label=name)
 
 
 def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
@@ -216,49 +195,28 @@ def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[
 
 
 def _drops(epochs: NDArray[np.float64], rates: NDArray[np.float64]) -> list[float]:
-    """Return the epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
+    """Epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
     falls = np.flatnonzero(rates[1:] < 0.5 * rates[:-1]) + 1
     return [float(epoch) for epoch in epochs[falls]]
 
 
-def _curve(
-    axes: Axes,
-    epochs: NDArray[np.float64],
-    values: NDArray[np.float64],
-    *,
-    name: str,
-    color: str,
-    marker: str,
-    dashes: tuple[int, tuple[int, ...]],
-) -> None:
-    """Draw one curve through the epochs that have a value."""
+def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
+    """Draw the curve of training or validation bags through the epochs that have a value."""
+    color, marker, dashes = _LINES[name]
     known = np.isfinite(values)
     if not known.any():
         return
-    shown = marker if known.sum() <= _MANY_EPOCHS else None
-    axes.plot(
-        epochs[known],
-        values[known],
-        linestyle=dashes,
-        color=color,
-        marker=shown,
-        markersize=4,
-        linewidth=1.6,
-        label=name,
-        zorder=3,
-    )
+    (line,) = axes.plot(epochs[known], values[known], linestyle=dashes, color=color, label=name, zorder=3)
+    line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Style the axes and write the PNG beside its target, then move it there in one step."""
+    """Style the axes and write the PNG in one step."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#E6E6E6", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(unfinished, format="png", dpi=_DPI, facecolor="white")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
+    write_bytes(path, content.getvalue())

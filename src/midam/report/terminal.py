@@ -27,23 +27,13 @@ _PLAIN_WIDTH = 120
 
 
 class LiveProgress:
-    """A bar of `total` work with a state beside it, drawn on a terminal alone; a context manager.
-
-    `columns` are shown between the bar and the state.
-    """
+    """A bar of `total` work, with `columns` and a state beside it, drawn on a terminal alone; a context manager."""
 
     def __init__(self, title: str, *columns: ProgressColumn, total: float | None = None, console: Console) -> None:
         self._console = console
-        self._bar = Progress(
-            TextColumn(title),
-            BarColumn(),
-            *columns,
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        shown = (TextColumn(title), BarColumn(), *columns, TextColumn("{task.fields[state]}"))
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
 
     def __enter__(self) -> Self:
@@ -120,17 +110,14 @@ def stdout_console() -> Console:
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
     """Result of a run: a row a split, then the headline and the folder."""
-    parts = [name for name in ("test", "val", "train") if name in summary]
-    _print_parts(console, {name: summary[name] for name in parts})
-    headline = parts[0]
-    for message in summary[headline].get("warnings", []):
-        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
-    other = {k: v for k, v in summary["by_weights"].items() if k != summary["selected"]["weights"]}
-    for key, values in other.items():
-        if values.get("test_auroc") is not None:
-            console.print(
-                f"weights of the {key} epoch ({values['epoch']}) instead: test AUROC {values['test_auroc']:.3f}"
-            )
+    parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
+    headline = next(iter(parts))
+    _print_parts(console, parts)
+    _print_notes(console, headline, parts[headline])
+    for key, values in summary["by_weights"].items():
+        if key != summary["selected"]["weights"] and values.get("test_auroc") is not None:
+            area = f"test AUROC {values['test_auroc']:.3f}"
+            console.print(f"weights of the {key} epoch ({values['epoch']}) instead: {area}")
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
@@ -145,12 +132,9 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
-    for message in result[headline].get("warnings", []):
-        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
-    label = {"new": "new bags", "train": "train bags (no test: the model has seen them)"}.get(
-        headline, f"{headline} bags"
-    )
-    console.print(f"{label}: AUROC {format_auroc(result[headline])}")
+    _print_notes(console, headline, parts[headline])
+    seen = " (no test: the model has seen them)" if headline == "train" else ""
+    console.print(f"{headline} bags{seen}: AUROC {format_auroc(result[headline])}")
 
 
 def format_auroc(part: Mapping[str, Any]) -> str:
@@ -165,14 +149,9 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
     """The data sets of the catalogue."""
     table = Table("name", "bags (+)", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
-        table.add_row(
-            entry["name"],
-            f"{entry['bags']} ({entry['positives']})",
-            str(entry["instances"]),
-            str(entry["features"]),
-            escape(entry["location"] or ("to fetch" if entry.get("archive", entry["url"]) else "by hand")),
-            entry["description"],
-        )
+        here = escape(entry["location"] or ("to fetch" if entry.get("archive", entry["url"]) else "by hand"))
+        counts = (f"{entry['bags']} ({entry['positives']})", str(entry["instances"]), str(entry["features"]))
+        table.add_row(entry["name"], *counts, here, entry["description"])
     console.print(table)
     for entry in entries:
         if entry.get("obtain") and not entry["location"]:
@@ -214,6 +193,11 @@ def print_warnings(console: Console, description: BagDescription) -> None:
         console.print(f"[yellow]warning:[/] {escape(message)}")
     for message in description.notes:
         console.print(f"note: {escape(message)}")
+
+
+def _print_notes(console: Console, name: str, part: Mapping[str, Any]) -> None:
+    for message in part.get("warnings", []):
+        console.print(f"[yellow]note:[/] {name}: {escape(message)}")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]]) -> None:

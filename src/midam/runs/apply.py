@@ -42,10 +42,9 @@ class LoadedRun:
         All members, in evaluation mode, on the CPU.
     settings : ResolvedSettings
         Settings of the run.
-    calibrator : PlattCalibrator or None
-        From scores to probabilities; None where validation bags were missing, or the run did not finish.
-    threshold : float or None
-        Operating point on the score, chosen on validation.
+    calibrator, threshold : PlattCalibrator, float or None
+        From scores to probabilities, and the operating point on the score, from the validation bags; None where these
+        were missing, or the run did not finish.
     splits, contents : dict of str to str
         Split of each bag that the run was made of, by bag id and by the digest of its instances.
     groups : set of str
@@ -74,12 +73,7 @@ class LoadedRun:
 
 
 def load_run(path: str | Path) -> LoadedRun:
-    """Load a run; one that was interrupted is loaded as of its last whole epoch, uncalibrated, with a warning.
-
-    Parameters
-    ----------
-    path : str or Path
-        Folder of the run.
+    """Load a run from its folder; one that was interrupted as of its last whole epoch, uncalibrated, with a warning.
 
     Raises
     ------
@@ -88,18 +82,15 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     folder = RunFolder(Path(path))
     if not folder.model.exists() and folder.last.exists():
-        warnings.warn(
-            f"{folder.root} did not finish: its last whole epoch is used, without calibration; "
-            f"finish it with `midam fit --resume {folder.root}`",
-            UserWarning,
-            stacklevel=2,
-        )
+        used = "its last whole epoch is used, without calibration; finish it with"
+        message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
+        warnings.warn(message, UserWarning, stacklevel=2)
         file = folder.last
         content = load_checkpoint(file, required=("trainer", *_SHARED))
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
     else:
-        path = folder.model
-        content = load_checkpoint(path, required=("model", "calibrator", "threshold", *_SHARED))
+        path = file = folder.model
+        content = load_checkpoint(file, required=("model", "calibrator", "threshold", *_SHARED))
     shape = tuple(content["data"]["instance_shape"])
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     model = build_ensemble(settings, instance_shape=shape)
@@ -139,10 +130,9 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
     BagDataError
         If the instances have another shape, or the features other names or another order.
     """
-    own = str(Path(data).resolve()) == run.data["place"]
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
-    tables = (run.settings.data.labels, run.settings.data.slides)
-    own = own and all(Path(table).is_file() for table in tables if table is not None)
+    tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
+    own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
     changes |= cut or {}
@@ -165,8 +155,7 @@ def _check_names(expected: list[str], found: list[str], data: str) -> None:
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
     if missing:
-        wanted, got = "", f"no column {missing[0]!r}"
-        advice = f"add the {len(missing)} missing, or rename columns"
+        wanted, got, advice = "", f"no column {missing[0]!r}", f"add the {len(missing)} missing, or rename columns"
     elif extra:
         wanted, got = " alone", f"the column {extra[0]!r} too"
         advice = f"remove the {len(extra)} that training did not have"
@@ -203,10 +192,8 @@ def predict_run(
 
     Parameters
     ----------
-    run : LoadedRun
-        The model and what belongs to it.
-    bags : Bags
-        With or without labels.
+    run, bags : LoadedRun, Bags
+        The model and what belongs to it; bags with or without labels.
     instances : Path, optional
         Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
     journal : ScoreJournal, optional
@@ -214,18 +201,16 @@ def predict_run(
     on_bags : callable, optional
         Called with the positions of bags that are done.
     """
-    chunk_size, scores = run.settings.run.chunk_size, np.empty(len(bags))
+    chunk, scores = run.settings.run.chunk_size, np.empty(len(bags))
     if instances is not None:
-        scores = write_instance_scores(
-            run.model, bags, instances, chunk_size=chunk_size, journal=journal, on_bags=on_bags
-        )
+        scores = write_instance_scores(run.model, bags, instances, chunk_size=chunk, journal=journal, on_bags=on_bags)
     else:
         known = {} if journal is None else journal.known(bags)
-        for group in bag_groups(bags.sizes, chunk_size=chunk_size):
+        for group in bag_groups(bags.sizes, chunk_size=chunk):
             if all(i in known for i in group):
                 scores[group] = [known[i] for i in group]
             else:
-                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk_size)
+                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk)
                 if journal is not None:
                     journal.add(bags, group, scores[group])
             if on_bags is not None:
@@ -244,10 +229,8 @@ def evaluate_run(
 
     Parameters
     ----------
-    run : LoadedRun
-        The model and what belongs to it.
-    bags : Bags
-        With labels.
+    run, bags : LoadedRun, Bags
+        The model and what belongs to it; bags with labels.
     metrics : sequence of str
         Further metrics by name or class path, see `midam.evaluate.metrics.measure`.
     on_bags : callable, optional
@@ -270,14 +253,9 @@ def evaluate_run(
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
+    at, names = run.threshold, ("new", *SPLITS)
     result = summarize_parts(
-        bags,
-        parts,
-        scores,
-        names=("new", *SPLITS),
-        threshold=run.threshold,
-        probabilities=probabilities,
-        metrics=metrics,
+        bags, parts, scores, names=names, threshold=at, probabilities=probabilities, metrics=metrics
     )
     return {**result, "headline": next(iter(result))}
 
@@ -287,20 +265,11 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
     # A patient can be a bag here and a group of bags there.
     seen = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
     same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
-    for count, what in (
-        (
-            same_id,
-            "have the ids of bags that the run was made of, with other instances: if they are the same patients, the "
-            "figures below are no test",
-        ),
-        (
-            same_group,
-            "belong to groups that the run was trained or validated on, or are such groups: the figures below are no "
-            "test",
-        ),
-    ):
+    of_id = "have the ids of bags that the run was made of, with other instances: if they are the same patients,"
+    of_group = "belong to groups that the run was trained or validated on, or are such groups:"
+    for count, what in ((same_id, of_id), (same_group, of_group)):
         if count:
-            message = f"{count} of {len(new)} new bags (in {bags.source}) {what}"
+            message = f"{count} of {len(new)} new bags (in {bags.source}) {what} the figures below are no test"
             warnings.warn(message, UserWarning, stacklevel=3)
 
 

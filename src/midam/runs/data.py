@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +13,13 @@ from midam.data.splits import check_disjoint, split_bags
 from midam.errors import BagDataError
 from midam.settings import Settings
 
+# Settings that have another name than the parameter of `read_bags`.
+_PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
+
 
 @dataclass(frozen=True)
 class SplitBags:
-    """Bags and the split of each.
-
-    Attributes
-    ----------
-    bags : Bags
-        All of them, labeled.
-    splits : array of str [N]
-        "train", "val" or "test".
-    """
+    """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test"."""
 
     bags: Bags
     splits: NDArray[np.str_]
@@ -35,26 +31,8 @@ class SplitBags:
 
 def read_data(data: str, settings: Settings, *, require_labels: bool = True) -> Bags:
     """Read bags with the columns and tables that the settings name."""
-    how = settings.data
-    return read_bags(
-        data,
-        bag_column=how.bag_column,
-        label_column=how.label_column,
-        group_column=how.groups,
-        split_column=how.split,
-        coord_columns=how.coords,
-        ignore_columns=how.ignore,
-        labels=how.labels,
-        slides=how.slides,
-        positive=how.positive,
-        bag_by=how.bag_by,
-        split_file=how.split_file,
-        fold=how.fold,
-        missing=how.missing,
-        images=settings.cut,
-        reads=settings.run.reads,
-        require_labels=require_labels,
-    )
+    how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
+    return read_bags(data, **how, images=settings.cut, reads=settings.run.reads, require_labels=require_labels)
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:
@@ -90,9 +68,6 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     for name in ("val", "test"):
         held = labels[splits == name]
         if len(held) and held.min() == held.max():
-            warnings.warn(
-                f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there",
-                UserWarning,
-                stacklevel=2,
-            )
+            message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
+            warnings.warn(message, UserWarning, stacklevel=2)
     return parts

@@ -38,14 +38,12 @@ def fit_run(
     on_epoch: OnEpoch | None = None,
     on_bags: OnBags | None = None,
 ) -> dict[str, Any]:
-    """Train a new run.
+    """Train a new run; returns its summary, as in summary.json.
 
     Parameters
     ----------
-    data : str
-        Catalogue name or path.
-    settings : Settings
-        Settings.
+    data, settings : str, Settings
+        Catalogue name or path, and the settings.
     folder : RunFolder
         Free; created once the data and the settings have been checked.
     on_start : callable, optional
@@ -54,11 +52,6 @@ def fit_run(
         Called with the new row and the trainer after each epoch.
     on_bags : callable, optional
         Called with positions of bags that the trained model has scored; of all, once for each set of weights reported.
-
-    Returns
-    -------
-    dict
-        The summary, as in summary.json.
 
     Raises
     ------
@@ -190,24 +183,16 @@ class _Training:
     def finish(self, *, seconds: float, on_bags: OnBags | None) -> dict[str, Any]:
         """Score all bags under the last and the best weights, and write the results of those that are selected."""
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
-        last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        scores = {"last": predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags)}
+        chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        scores = {"last": predict(model, bags, chunk_size=chunk, on_bags=on_bags)}
         if self.trainer.best_epoch is not None:
             model.load_state_dict(load_checkpoint(self.folder.best, required=("model",))["model"])
-            scores["best"] = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
+            scores["best"] = predict(model, bags, chunk_size=chunk, on_bags=on_bags)
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":
             model.load_state_dict(last)
-        return write_results(
-            self.folder,
-            trainer=self.trainer,
-            parts=self.parts,
-            data=self.data,
-            scores=scores,
-            selected=selected,
-            origin=self.origin,
-            seconds=seconds,
-        )
+        what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
+        return write_results(self.folder, **what, scores=scores, selected=selected, seconds=seconds)
 
 
 def _fabric(settings: Settings, folder: RunFolder) -> Fabric:
@@ -229,10 +214,8 @@ def _leave_nothing(training: _Training) -> Iterator[None]:
     existed = root.exists()
     try:
         yield
-    except RunStoppedError:
-        raise
-    except (MidamError, OSError, KeyboardInterrupt):
-        if training.trainer.epoch == 0 and root.is_dir():
+    except (MidamError, OSError, KeyboardInterrupt) as error:
+        if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0 and root.is_dir():
             shutil.rmtree(root)
             if existed:
                 root.mkdir()
@@ -252,15 +235,10 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     for name in ("test", "val", "train"):
         contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
+    place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
+    data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
     return {
-        "data": {
-            "source": bags.source,
-            "place": str(Path(bags.source).resolve()),
-            "fingerprint": bags.fingerprint(),
-            "instance_shape": list(bags.instance_shape),
-            "feature_names": None if names is None else list(names),
-            "cut": bags.cut,
-        },
+        "data": {**data, "feature_names": None if names is None else list(names), "cut": bags.cut},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": seen,

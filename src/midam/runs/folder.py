@@ -10,33 +10,17 @@ from midam.errors import RunExistsError
 
 
 class RunFolder:
-    """Paths of a run.
-
-    Parameters
-    ----------
-    root : Path
-        The folder.
+    """Paths of a run below its folder `root`.
 
     Attributes
     ----------
-    config : Path
-        Settings and the name of the data.
-    metrics : Path
-        A row an epoch.
-    predictions : Path
-        A row a bag.
-    summary : Path
-        What was measured.
-    last : Path
-        Everything that a resume needs, as of the last whole epoch.
-    best : Path
-        Weights of the epoch with the best validation AUROC.
-    model : Path
-        The trained model and what applying it needs.
-    roc : Path
-        ROC curve of the test bags.
-    curves : Path
-        Loss and AUROC along the epochs.
+    config, metrics, predictions, summary : Path
+        Settings and the name of the data; a row an epoch; a row a bag; what was measured.
+    last, best, model : Path
+        All that a resume needs, as of the last whole epoch; weights of the epoch with the best validation AUROC; the
+        trained model and what applying it needs.
+    roc, curves : Path
+        ROC curve of the test bags; loss and AUROC along the epochs.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,13 +36,7 @@ class RunFolder:
         self.curves = root / "curves.png"
 
     def require_free(self) -> None:
-        """Refuse a folder that already holds something.
-
-        Raises
-        ------
-        RunExistsError
-            If it does, or cannot be made.
-        """
+        """Refuse a folder that already holds something, or that cannot be made, by a `RunExistsError`."""
         for parent in self.root.absolute().parents:
             if parent.exists() and not parent.is_dir():
                 raise RunExistsError(

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,8 @@ def write_instance_scores(
     ----------
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
-    bags : Bags
-        With or without labels.
-    folder : Path
-        Made if missing. A file appears once it is whole.
+    bags, folder : Bags, Path
+        Bags with or without labels, and the folder, made if missing. A file appears once it is whole.
     chunk_size : int, optional
         Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
@@ -149,28 +147,22 @@ def _write_passes(file: Any, passed: InstancePass, *, size: int, members: int, c
     own = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
     low = 0
     for score, z in passed.chunks():
-        _put(own["score"], low, score)
-        _put(own["attention_scores"], low, z)
+        _put(own, low, score=score, attention_scores=z)
         low += len(z)
     if members > 1:
         mixed = {name: file.create_dataset(name, shape, "f4") for name, shape in mean.items()}
     for low in range(0, size, chunk_size):
-        score, z = (_get(own[name], low, chunk_size) for name in ("score", "attention_scores"))
-        averages = passed.average(score, z, first=low)
-        _put(own["weight"], low, averages.weights)
+        parts = (own[name][low : low + chunk_size] for name in ("score", "attention_scores"))
+        score, z = (torch.from_numpy(part.reshape(len(part), -1)) for part in parts)
+        found = passed.average(score, z, first=low)
+        _put(own, low, weight=found.weights)
         if members > 1:
-            _put(mixed["score"], low, averages.score)
-            _put(mixed["attention_scores"], low, averages.attention)
-            _put(mixed["weight"], low, averages.weight)
+            _put(mixed, low, score=found.score, attention_scores=found.attention, weight=found.weight)
 
 
-def _put(dataset: Any, low: int, x: Tensor) -> None:
-    dataset[low : low + len(x)] = x.numpy().reshape(len(x), *dataset.shape[1:])
-
-
-def _get(dataset: Any, low: int, count: int) -> Tensor:
-    part = dataset[low : low + count]
-    return torch.from_numpy(part.reshape(len(part), -1))
+def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
+    for name, x in columns.items():
+        datasets[name][low : low + len(x)] = x.numpy().reshape(len(x), *datasets[name].shape[1:])
 
 
 def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None:

@@ -61,14 +61,15 @@ class ScoreJournal(CallJournal):
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
-        busy = f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose"
-        other = (
+        busy = ConfigError(
+            f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
+            "another file."
+        )
+        other = RunExistsError(
             f"Expected scores of the same run and options, got others (in {path}), which a call that was stopped has "
-            "left; remove the file, or choose"
+            "left; remove the file, or choose another."
         )
-        super().__init__(
-            path, call, busy=ConfigError(f"{busy} another file."), other=RunExistsError(f"{other} another.")
-        )
+        super().__init__(path, call, busy=busy, other=other)
         self._done = {bag: (content, score) for bag, content, score in self.rows}
 
     def close(self) -> None:

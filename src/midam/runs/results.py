@@ -46,13 +46,7 @@ def write_results(
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary |= {
         "selected": {"weights": selected, "epoch": weights[selected]},
-        "by_weights": {
-            key: {
-                "epoch": weights[key],
-                **{f"{name}_auroc": _auroc(labels[splits == name], values[splits == name]) for name in SPLITS},
-            }
-            for key, values in scores.items()
-        },
+        "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
@@ -60,15 +54,9 @@ def write_results(
         "seconds": round(seconds, 3),
         "version": __version__,
     }
-    content = {
-        "version": __version__,
-        "config": settings,
-        "model": trainer.reported.state_dict(),
-        "calibrator": None if calibrator is None else calibrator.to_dict(),
-        "threshold": threshold,
-        **origin,
-    }
-    save_checkpoint(folder.model, content)
+    decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
+    content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
+    save_checkpoint(folder.model, {**content, **decision, **origin})
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
     write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
     write_json(folder.summary, summary)
@@ -92,18 +80,13 @@ def summarize_parts(
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some."""
+    optional = {"groups": bags.groups, "probabilities": probabilities}
     labels, found = bags.require_labels(), {}
     for name in names:
         inside = parts == name
         if inside.any():
-            found[name] = summarize(
-                labels[inside],
-                scores[inside],
-                groups=None if bags.groups is None else bags.groups[inside],
-                threshold=threshold,
-                probabilities=None if probabilities is None else probabilities[inside],
-                metrics=metrics,
-            )
+            own: dict[str, Any] = {key: None if values is None else values[inside] for key, values in optional.items()}
+            found[name] = summarize(labels[inside], scores[inside], **own, threshold=threshold, metrics=metrics)
     return found
 
 
@@ -132,13 +115,13 @@ def _fit_decision(
     labels: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
-    if not _both(labels):
-        return None, None
-    return PlattCalibrator().fit(scores, labels), float(operating_point(labels, scores))
+    return (PlattCalibrator().fit(scores, labels), operating_point(labels, scores)) if _both(labels) else (None, None)
 
 
-def _auroc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
-    return float(auroc(labels, scores)) if _both(labels) else None
+def _areas(labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArray[np.str_]) -> dict[str, float | None]:
+    """AUROC of each split; None where it lacks a class."""
+    parts = {name: (labels[splits == name], scores[splits == name]) for name in SPLITS}
+    return {f"{name}_auroc": auroc(*part) if _both(part[0]) else None for name, part in parts.items()}
 
 
 def _both(labels: NDArray[np.int64]) -> bool:
