@@ -51,6 +51,7 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True) -> 
         split_file=how.split_file,
         fold=how.fold,
         missing=how.missing,
+        reader=how.reader,
         images=settings.cut,
         reads=settings.run.reads,
         require_labels=require_labels,

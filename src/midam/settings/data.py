@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from midam.settings.room import Room
+from midam.registry import READERS
+from midam.settings.room import Named, Room
 
 
 class DataSettings(Room):
@@ -40,6 +41,8 @@ class DataSettings(Room):
         Number of the split, where `split_file` holds several.
     missing
         What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
+    reader
+        Reader of the data, by name or class path; default: the one that takes it.
     """
 
     bag_column: str = "bag"
@@ -55,3 +58,4 @@ class DataSettings(Room):
     split_file: str | None = None
     fold: Annotated[int, Field(ge=0)] | None = None
     missing: Literal["error", "skip"] = "error"
+    reader: Annotated[str, Named(READERS)] | None = None
