@@ -85,10 +85,7 @@ class MethodSettings(Room):
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":
         """These settings for the mlp, or for a deep encoder."""
-        usual = _CENTER_DEEP if deep else _CENTER_SHALLOW
-        return ResolvedMethod(
-            **dict(self) | {"center_start": usual if self.center_start is None else self.center_start}
-        )
+        return ResolvedMethod(**self._filled(center_start=_CENTER_DEEP if deep else _CENTER_SHALLOW))
 
 
 class ResolvedMethod(MethodSettings):

@@ -83,13 +83,7 @@ class RunSettings(Room):
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
         """These settings for instances of one shape, and the mlp or a deep encoder."""
         threads = _THREADS_DEEP if deep else _THREADS_SHALLOW
-        return ResolvedRun(
-            **dict(self)
-            | {
-                "threads": threads if self.threads is None else self.threads,
-                "chunk_size": usual_chunk(instance_shape) if self.chunk_size is None else self.chunk_size,
-            }
-        )
+        return ResolvedRun(**self._filled(threads=threads, chunk_size=usual_chunk(instance_shape)))
 
 
 class ResolvedRun(RunSettings):
@@ -101,11 +95,6 @@ class ResolvedRun(RunSettings):
 
 def usual_chunk(instance_shape: tuple[int, ...]) -> int:
     """Instances encoded at a time where nobody says: 4096 vectors; of images and volumes, half a million numbers.
-
-    Parameters
-    ----------
-    instance_shape : tuple of int
-        Shape of one instance.
 
     Examples
     --------

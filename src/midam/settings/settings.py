@@ -27,18 +27,8 @@ class Settings(Room):
 
     Parameters
     ----------
-    method : MethodSettings
-        Pooling x estimator x objective, and how instances are drawn.
-    training : TrainingSettings
-        Epochs, optimizer, batches, members, validation and selection.
-    model : ModelSettings
-        The encoder, and how features are standardized before it.
-    run : RunSettings
-        Splits, seed, device, precision, threads, reading, logging.
-    data : DataSettings
-        How data is read.
-    cut : CutSettings
-        How images, slides and volumes are cut into instances.
+    method, training, model, run, data, cut : Room
+        `MethodSettings`, `TrainingSettings`, `ModelSettings`, `RunSettings`, `DataSettings` and `CutSettings`.
     **flat
         Single settings of the rooms; their names are unique across the rooms.
 
@@ -81,35 +71,17 @@ class Settings(Room):
 
     @classmethod
     def names(cls, *rooms: str) -> list[str]:
-        """Flat names of all settings, or of those of some rooms.
-
-        Examples
-        --------
-        >>> Settings.names("data")[:3]
-        ['bag_column', 'label_column', 'groups']
-        """
+        """Flat names of all settings, or of those of some rooms."""
         return [name for name, home in _homes(cls).items() if not rooms or home in rooms]
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = "the settings") -> Self:
-        """Settings from a plain dictionary with flat names.
-
-        Parameters
-        ----------
-        values : mapping
-            As `flat` returns them, or some of them.
-        source : str
-            Where they come from, for messages.
+        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`.
 
         Raises
         ------
         ConfigError
             For an unknown name, with the nearest one, or values that cannot be.
-
-        Examples
-        --------
-        >>> Settings.from_flat({"epochs": 3}).training.epochs
-        3
         """
         for name in values:
             if name not in _homes(cls):
@@ -124,27 +96,14 @@ class Settings(Room):
         }
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some others, by their flat names.
-
-        Examples
-        --------
-        >>> Settings(epochs=3).replace(seed=1).flat()["epochs"]
-        3
-        """
+        """The same settings with some others, by their flat names or by room."""
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
-        """These settings with all named that goes by the shape of the instances; resolved ones stay as they are.
+        """These settings with all named that goes by the shape of an instance; resolved ones stay as they are.
 
-        Parameters
-        ----------
-        instance_shape : tuple of int
-            Shape of one instance: [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features.
-
-        Raises
-        ------
-        ConfigError
-            If the encoder does not take a setting that was given.
+        [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features. A `ConfigError` names a
+        setting that was given and that the encoder does not take.
 
         Examples
         --------
@@ -164,10 +123,7 @@ class Settings(Room):
 
 
 class ResolvedSettings(Settings):
-    """Settings for instances of one shape.
-
-    Encoder, optimizer, lr, members, center_start, clip, chunk_size and threads are named.
-    """
+    """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads."""
 
     method: ResolvedMethod
     training: ResolvedTraining

@@ -92,14 +92,7 @@ class TrainingSettings(Room):
         """These settings for the mlp, or for a deep encoder."""
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
-        return ResolvedTraining(
-            **dict(self)
-            | {
-                "optimizer": optimizer,
-                "lr": _RATES[optimizer][deep] if self.lr is None else self.lr,
-                "members": members if self.members is None else self.members,
-            }
-        )
+        return ResolvedTraining(**self._filled(lr=_RATES[optimizer][deep], members=members) | {"optimizer": optimizer})
 
 
 class ResolvedTraining(TrainingSettings):
