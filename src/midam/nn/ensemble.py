@@ -38,15 +38,7 @@ class BagEnsemble(nn.Module):
 
 
 def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
-    """The members of an ensemble; a scorer is its own only member.
-
-    Examples
-    --------
-    >>> from midam.nn.pooling import MeanPooling
-    >>> scorer = BagScorer(nn.Identity(), MeanPooling(4))
-    >>> scorers_of(scorer) == scorers_of(BagEnsemble([scorer])) == [scorer]
-    True
-    """
+    """The members of an ensemble; a scorer is its own only member."""
     return cast(list[BagScorer], list(model.members)) if isinstance(model, BagEnsemble) else [model]
 
 

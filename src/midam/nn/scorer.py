@@ -13,8 +13,7 @@ from midam.nn.pooling.base import Pooling
 class BagOutput:
     """What the pooling knows of K bags: the statistic (l, r; n) and, from it, the score and its logit.
 
-    Score and logit are computed when they are first asked for, and are the same ever after: those of the weights of
-    that moment.
+    Score and logit are computed when first asked for, with the weights of that moment, and kept.
 
     Attributes
     ----------

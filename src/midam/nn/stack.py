@@ -27,11 +27,6 @@ class Stack(nn.Module):
     modules : sequence of M nn.Module
         Their weights are copied.
 
-    Attributes
-    ----------
-    template : nn.Module
-        One of them, for what all have in common.
-
     Examples
     --------
     >>> stack = Stack([nn.Linear(4, 2) for _ in range(3)])
@@ -41,7 +36,7 @@ class Stack(nn.Module):
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()
-        # In a list, so that the template's own weights are no parameters of this module.
+        # In a list, so that its weights are no parameters of this module.
         self._template = [copy.deepcopy(modules[0])]
         self.count = len(modules)
         parameters, buffers = stack_module_state(list(modules))

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from midam.errors import ConfigError
 
 Norm = Literal["group", "batch"]
+_Conv = Callable[[int, int, int], nn.Module]
+_MakeNorm = Callable[[int], nn.Module]
 
 _CONV: dict[int, type[nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 _BATCH_NORM: dict[int, type[nn.Module]] = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -34,11 +36,6 @@ class ResNet20(nn.Module):
     ----------
     repeatable : bool
         As of `midam.nn.encoders.MLP`.
-
-    Raises
-    ------
-    ConfigError
-        For another normalization.
 
     References
     ----------
@@ -74,18 +71,7 @@ class ResNet20(nn.Module):
 
 
 def resnet20(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
-    """`ResNet20` of patches and slices [C, H, W].
-
-    Raises
-    ------
-    ConfigError
-        For instances of another kind.
-
-    Examples
-    --------
-    >>> resnet20((3, 32, 32)).out_features
-    64
-    """
+    """`ResNet20` of patches and slices [C, H, W]; raises `ConfigError` for instances of another shape."""
     return _of_shape("resnet20", "[channels, height, width]", instance_shape, norm=norm, spatial=2)
 
 
@@ -105,15 +91,7 @@ def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: No
 
 
 class _ResidualBlock(nn.Module):
-    def __init__(
-        self,
-        width_in: int,
-        width: int,
-        *,
-        stride: int,
-        conv: Callable[[int, int, int], nn.Module],
-        make_norm: Callable[[int], nn.Module],
-    ) -> None:
+    def __init__(self, width_in: int, width: int, *, stride: int, conv: _Conv, make_norm: _MakeNorm) -> None:
         super().__init__()
         self.conv1 = conv(width_in, width, stride)
         self.norm1 = make_norm(width)
@@ -135,12 +113,12 @@ class _ResidualBlock(nn.Module):
         return nn.functional.pad(x[every_other], (*[0] * (2 * spatial), self.pad, self.pad))
 
 
-def _conv_maker(spatial: int) -> Callable[[int, int, int], nn.Module]:
+def _conv_maker(spatial: int) -> _Conv:
     kind = _CONV[spatial]
     return lambda width_in, width, stride: kind(width_in, width, 3, stride=stride, padding=1, bias=False)
 
 
-def _norm_maker(norm: Norm, spatial: int) -> Callable[[int], nn.Module]:
+def _norm_maker(norm: Norm, spatial: int) -> _MakeNorm:
     if norm == "group":
         return lambda width: nn.GroupNorm(8, width)
     if norm == "batch":
