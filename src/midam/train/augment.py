@@ -18,17 +18,12 @@ class Augmentation:
     Parameters
     ----------
     instance_shape : tuple of int
-        [C, H, W] or [C, D, H, W].
+        [C, H, W] or [C, D, H, W]; `ConfigError` if instances of this shape cannot be changed so.
 
     Attributes
     ----------
     draws : int
-        Random numbers that an instance takes.
-
-    Raises
-    ------
-    ConfigError
-        If instances of this shape cannot be changed so.
+        Random numbers that an instance takes; by default one a spatial axis.
     """
 
     draws: int
@@ -39,6 +34,8 @@ class Augmentation:
                 "Expected instances of shape [C, H, W] or [C, D, H, W] to augment, got "
                 f"{list(instance_shape)}; remove augment."
             )
+        if not hasattr(self, "draws"):
+            self.draws = len(instance_shape) - 1
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
         """Return changed instances x [M, C, ...], each by its own row of u [M, draws], uniform in [0, 1)."""
@@ -47,10 +44,6 @@ class Augmentation:
 
 class Flip(Augmentation):
     """Reverse each spatial axis with probability 1/2."""
-
-    def __init__(self, instance_shape: tuple[int, ...]) -> None:
-        super().__init__(instance_shape)
-        self.draws = len(instance_shape) - 1
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
         """Return changed instances."""
@@ -85,10 +78,6 @@ class Crop(Augmentation):
     What comes in from outside is the reflection.
     """
 
-    def __init__(self, instance_shape: tuple[int, ...]) -> None:
-        super().__init__(instance_shape)
-        self.draws = len(instance_shape) - 1
-
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
         """Return changed instances."""
         for axis in range(2, x.ndim):
@@ -105,10 +94,7 @@ class Crop(Augmentation):
 
 
 class Intensity(Augmentation):
-    """Contrast times 0.8 to 1.2 about the instance's mean, and a shift by -0.2 to 0.2 of its standard deviation.
-
-    The same for all channels.
-    """
+    """Contrast times 0.8 to 1.2 about the instance's mean, shift by -0.2 to 0.2 of its deviation; channels alike."""
 
     draws = 2
 
@@ -141,10 +127,10 @@ class Color(Intensity):
 
 
 class Augment(nn.Module):
-    """Changes instances at random, each in its own way; in evaluation mode it returns them as they are.
+    """Changes each instance at random in training mode, none in evaluation mode.
 
-    The changes are applied in the order of `midam.registry.AUGMENTATIONS`, class paths last. The draws come from
-    torch's generator of the device, in one call: who seeds it, or sets it back, gets the same ones.
+    The changes are applied in the order of `midam.registry.AUGMENTATIONS`, class paths last. All draws of a call come
+    from one call to torch's generator of the device, and repeat with its state.
 
     Parameters
     ----------
@@ -167,7 +153,10 @@ class Augment(nn.Module):
 
     def __init__(self, names: Sequence[str], *, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        check_names(names)
+        for name in names:
+            AUGMENTATIONS.check(name)
+        if len(set(names)) < len(names):
+            raise ConfigError(f"Expected each name once in augment, got {', '.join(names)}; remove the second.")
         known = AUGMENTATIONS.names()
         self.names = tuple(sorted(names, key=lambda name: known.index(name) if name in known else len(known)))
         self._parts = [AUGMENTATIONS.find(name)(instance_shape) for name in self.names]
@@ -181,14 +170,6 @@ class Augment(nn.Module):
         for part, u in zip(self._parts, draws):
             x = part(x, u)
         return x
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Refuse names of augmentations that are not known, or that come twice."""
-    for name in names:
-        AUGMENTATIONS.check(name)
-    if len(set(names)) < len(names):
-        raise ConfigError(f"Expected each name once in augment, got {', '.join(names)}; remove the second.")
 
 
 def _of_instance(value: Tensor, x: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """From settings to parts: encoder, scorer, estimator, objective, draw rule and optimizer, each by its name."""
 
-import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,31 +35,18 @@ class MethodParts:
 
 
 def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags: int) -> MethodParts:
-    """Build the parts of a method with fresh weights from ``config.seed``; the global random state is left alone.
+    """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
 
-    One scorer, whatever ``config.members``.
-
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    instance_shape : tuple of int
-        Shape of one instance.
-    num_bags : int
-        Bags of the training set.
-
-    Raises
-    ------
-    ConfigError
-        If the combination makes no sense, or the encoder does not fit the instances.
+    Fresh weights come from ``config.run.seed``; the global random state is left alone. A `ConfigError` refuses parts
+    that make no sense together, and an encoder that does not fit the instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
         objective = build_objective(config, num_bags=num_bags)
         model = build_model(config, instance_shape=instance_shape)
-    chunk_size = config.run.chunk_size
-    estimator = build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size, chunk_size=chunk_size)
+    of = {"value_size": model.pooling.value_size, "chunk_size": config.run.chunk_size}
+    estimator = build_estimator(config, num_bags=num_bags, **of)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
@@ -117,23 +103,11 @@ def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...]) -> BagE
 
 
 def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> nn.Module:
-    """Build the encoder, with weights from torch's current random state or, where one is named, from a file.
+    """Build the encoder; its attribute `out_features` is the width of the encodings.
 
-    Its attribute `out_features` is the width of the encodings.
-
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    instance_shape : tuple of int
-        Shape of one instance.
-    pretrained : bool
-        Read ``config.encoder_weights``; False where other weights will take the place of all.
-
-    Raises
-    ------
-    ConfigError
-        If the encoder cannot be made, does not fit the instances, or has settings of another one.
+    Weights come from torch's current random state or from the file ``encoder_weights``, which is not read with
+    ``pretrained=False``: other weights will take the place of all. A `ConfigError` refuses an encoder that cannot be
+    made, does not fit the instances, or has settings of another one.
     """
     config = config.resolve(instance_shape)
     sizes = {"in_features": int(torch.Size(instance_shape).numel()), "instance_shape": instance_shape}
@@ -172,10 +146,6 @@ def _build(
 
 def _given(config: Settings) -> dict[str, Any]:
     return {name: value for name, value in config.flat().items() if value is not None}
-
-
-def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(make).parameters
 
 
 def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:

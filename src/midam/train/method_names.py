@@ -38,22 +38,17 @@ _PREFIXES = {
 
 
 def method_settings(name: str) -> dict[str, str]:
-    """Settings that a method's name stands for.
+    """Settings ``pooling``, ``estimator`` and ``objective`` that a method's name stands for.
 
     Parameters
     ----------
     name : str
         Such as ``"midam-att"``, see `method_names`, or ``"bce+vrsp+mypackage.MyPooling"``.
 
-    Returns
-    -------
-    dict of str
-        ``pooling``, ``estimator`` and ``objective``, as `Settings` takes them.
-
     Raises
     ------
     ConfigError
-        For another name; the message names the nearest one.
+        For another name; the message gives the nearest one.
 
     Examples
     --------

@@ -16,22 +16,17 @@ from midam.nn.scorer import BagScorer
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn instances of K bags and the exact point l [K], r [K, V] they belong to.
+    """Drawn instances of K bags and the exact point that they belong to.
 
-    Attributes
-    ----------
-    positions, mask : Tensor [K, B], CPU
-        Flat positions of the drawn instances, and which slots hold one.
-    proportional : Tensor [K], bool, CPU
-        True for bags whose slots were drawn with replacement in proportion to exp(z): each then weighs 1/B. The others
-        hold distinct instances, uniformly drawn or all of them.
+    Slots of a `proportional` bag were drawn with replacement in proportion to exp(z), and weigh 1/B each; those of the
+    others hold distinct instances, uniformly drawn or all of them.
     """
 
-    l: Tensor  # noqa: E741
-    r: Tensor
-    positions: Tensor
-    mask: Tensor
-    proportional: Tensor
+    l: Tensor  # [K]  # noqa: E741
+    r: Tensor  # [K, V]
+    positions: Tensor  # int64 [K, B], CPU: flat positions
+    mask: Tensor  # bool [K, B], CPU: slots that hold an instance
+    proportional: Tensor  # bool [K], CPU
 
 
 def draw_uniform(
