@@ -13,18 +13,5 @@ from midam.settings.settings import ResolvedSettings, Settings, unknown_setting
 from midam.settings.training import TrainingSettings
 from midam.settings.yaml import read_yaml, yaml_text
 
-__all__ = [
-    "CutSettings",
-    "DataSettings",
-    "MethodSettings",
-    "ModelSettings",
-    "ResolvedSettings",
-    "RunSettings",
-    "Settings",
-    "TrainingSettings",
-    "member_seed",
-    "read_yaml",
-    "unknown_setting",
-    "usual_chunk",
-    "yaml_text",
-]
+__all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]
+__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "unknown_setting", "usual_chunk", "yaml_text"]

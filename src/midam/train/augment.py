@@ -23,7 +23,7 @@ class Augmentation:
     Attributes
     ----------
     draws : int
-        Random numbers that an instance takes; by default one a spatial axis.
+        Random numbers that an instance takes.
     """
 
     draws: int
@@ -34,15 +34,19 @@ class Augmentation:
                 "Expected instances of shape [C, H, W] or [C, D, H, W] to augment, got "
                 f"{list(instance_shape)}; remove augment."
             )
-        if not hasattr(self, "draws"):
-            self.draws = len(instance_shape) - 1
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
         """Return changed instances x [M, C, ...], each by its own row of u [M, draws], uniform in [0, 1)."""
         raise NotImplementedError
 
 
-class Flip(Augmentation):
+class _OfAxes(Augmentation):
+    def __init__(self, instance_shape: tuple[int, ...]) -> None:
+        super().__init__(instance_shape)
+        self.draws = len(instance_shape) - 1
+
+
+class Flip(_OfAxes):
     """Reverse each spatial axis with probability 1/2."""
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
@@ -72,7 +76,7 @@ class Rotate90(Augmentation):
         return torch.where(_of_instance(turns >= 2, x), x.flip(-2, -1), x)
 
 
-class Crop(Augmentation):
+class Crop(_OfAxes):
     """Move along each spatial axis by a whole number of positions, up to 1/8 of its length (at least 1) either way.
 
     What comes in from outside is the reflection.

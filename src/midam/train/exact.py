@@ -53,7 +53,9 @@ class Exact(Estimator):
         if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
-            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and _repeatable(model))
+            augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
+            alike = model.repeatable and not augmented
+            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and alike)
             return out
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:
@@ -220,11 +222,6 @@ def refuse_batch_statistics(model: nn.Module, what: str) -> None:
             f"at {name!r}, where each chunk is normalized in its own way; use group normalization, or put the layer "
             "into evaluation mode (model.get_submodule(name).eval())."
         )
-
-
-def _repeatable(model: BagScorer) -> bool:
-    augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
-    return model.repeatable and not augmented
 
 
 def _refuse_noise(model: nn.Module, estimator: str) -> None:

@@ -54,8 +54,6 @@ class Trainer:
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
         while training), means over the members; val_auroc of the mean score.
-    best_epoch : int or None
-        Epoch with the highest validation AUROC so far, the later one of equals.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
     """
@@ -87,7 +85,6 @@ class Trainer:
         self.members = [Training([member], self._reader, labels, fabric=self.fabric) for member in members]
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
-        self.best_epoch: int | None = None
         self.trained_s = 0.0
 
     @property
@@ -103,6 +100,12 @@ class Trainer:
         """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
         model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
         return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader)
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Epoch with the highest validation AUROC so far, the later one of equals."""
+        scored = [(row["val_auroc"], row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        return max(scored)[1] if scored else None
 
     @property
     def waited_s(self) -> float:
@@ -140,7 +143,6 @@ class Trainer:
             "val_auroc": self._validate(),
         }
         self.history.append(row)
-        self._note_best(row)
         return row
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,7 +169,6 @@ class Trainer:
             member.load_state_dict(part)
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
-        self.best_epoch = state["best_epoch"]
 
     def _open(self, bags: Bags) -> InstanceReader:
         return open_reader(self.config, bags, standardizer=self._standardizer, device=self.fabric.device)
@@ -195,18 +196,8 @@ class Trainer:
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
-        scored = [row for row in self.history if row["val_auroc"] is not None]
-        if not scored:
-            return 0
-        best = max(scored, key=lambda row: row["val_auroc"])
-        return int(scored[-1]["epoch"] - best["epoch"])
-
-    def _note_best(self, row: Mapping[str, Any]) -> None:
-        if row["val_auroc"] is None:
-            return
-        best = None if self.best_epoch is None else self.history[self.best_epoch - 1]["val_auroc"]
-        if best is None or row["val_auroc"] >= best:
-            self.best_epoch = row["epoch"]
+        scored = [(row["val_auroc"], -row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        return max(scored)[1] - scored[-1][1] if scored else 0
 
 
 def make_fabric(config: Settings, *, loggers: Any = None) -> Fabric:

@@ -67,7 +67,14 @@ class Encoder(nn.Module):
         self.module = module
         self.out_features = _trial(module, instance_shape, name)
         self._frozen = tuple(freeze)
-        self._freeze(name)
+        names = [found for found, _ in (*module.named_parameters(), *module.named_modules()) if found]
+        for part in self._frozen:
+            if part != "*" and not any(_within(found, part) for found in names):
+                raise ConfigError(_unknown_part(part, names, name))
+        for found, parameter in module.named_parameters():
+            if any(_within(found, part) for part in self._frozen):
+                parameter.requires_grad_(False)
+        self._hold()
         self._trains = any(p.requires_grad for p in module.parameters())
         self.repeatable = bool(getattr(module, "repeatable", False))
 
@@ -86,16 +93,6 @@ class Encoder(nn.Module):
         for name, module in self.module.named_modules():
             if any(_within(name, part) for part in self._frozen):
                 module.eval()
-
-    def _freeze(self, encoder: str) -> None:
-        names = [name for name, _ in (*self.module.named_parameters(), *self.module.named_modules()) if name]
-        for part in self._frozen:
-            if part != "*" and not any(_within(name, part) for name in names):
-                raise ConfigError(_unknown_part(part, names, encoder))
-        for name, parameter in self.module.named_parameters():
-            if any(_within(name, part) for part in self._frozen):
-                parameter.requires_grad_(False)
-        self._hold()
 
 
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
