@@ -82,8 +82,6 @@ class Stack(nn.Module):
 
 
 class _Call(nn.Module):
-    """What `functional_call` runs."""
-
     def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
         self.module = module
@@ -94,9 +92,7 @@ class _Call(nn.Module):
 
 
 class StackedScorer(BagScorer):
-    """M scorers side by side: rows of instances and bags come scorer after scorer, equally many bags for each.
-
-    Serves an estimator as one `BagScorer` with M times the bags.
+    """M scorers as one with M times the bags: instances and bags come scorer after scorer, equally many bags for each.
 
     Parameters
     ----------
@@ -148,8 +144,6 @@ class StackedScorer(BagScorer):
 
 
 class _StackedPooling(Pooling):
-    """f2 of M stacked scorers."""
-
     def __init__(self, stack: Stack, pooling: Pooling) -> None:
         super().__init__(pooling.in_features)
         # In a list: the stack is no submodule of its own part.

@@ -18,9 +18,6 @@ from midam.settings.room import Room
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
 
-# Settings of an estimator that tracks a state: one that takes a state_rate.
-_OF_STATE = ("state_start", "state_refresh")
-
 
 class Settings(Room):
     """Settings of a run, in six rooms.
@@ -65,8 +62,10 @@ class Settings(Room):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        _refuse_untaken(POOLINGS, self.method.pooling, self.method, {"temperature": "temperature"})
-        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, dict.fromkeys(_OF_STATE, "state_rate"))
+        _refuse_untaken(POOLINGS, self.method.pooling, self.method, "temperature")
+        # A tracked state is that of an estimator that takes a state_rate.
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")
         return self
 
     @classmethod
@@ -132,8 +131,8 @@ class ResolvedSettings(Settings):
 
     @model_validator(mode="after")
     def _fit_the_encoder(self) -> Self:
-        own = {name: name for name in ("hidden", "dropout", "norm")}
-        _refuse_untaken(ENCODERS, self.model.encoder, self.model, own)
+        for setting in ("hidden", "dropout", "norm"):
+            _refuse_untaken(ENCODERS, self.model.encoder, self.model, setting)
         return self
 
 
@@ -149,19 +148,16 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
     return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
 
 
-def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping[str, str]) -> None:
-    """Refuse settings that were given, and whose parameter the chosen class does not take; it is imported only then."""
-    for setting, parameter in settings.items():
-        value = getattr(room, setting)
-        if value != type(room).model_fields[setting].default and not _takes(registry, name, parameter):
-            owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
-            got = list(value) if isinstance(value, tuple) else value
-            raise ConfigError(
-                f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
-                f"{' and '.join(owners)}."
-            )
+def _refuse_untaken(registry: Registry, name: str, room: Room, setting: str, parameter: str | None = None) -> None:
+    """Refuse a setting that was given, and whose parameter the chosen class does not take; it is imported only then."""
 
+    def takes(known: str) -> bool:  # as `midam.registry.build` gives it
+        return (parameter or setting) in inspect.signature(registry.find(known)).parameters
 
-def _takes(registry: Registry, name: str, parameter: str) -> bool:
-    """Whether the thing is given a setting by that name, as `midam.registry.build` gives it."""
-    return parameter in inspect.signature(registry.find(name)).parameters
+    value = getattr(room, setting)
+    if value != type(room).model_fields[setting].default and not takes(name):
+        got = list(value) if isinstance(value, tuple) else value
+        raise ConfigError(
+            f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
+            f"{' and '.join(repr(known) for known in registry.names() if takes(known))}."
+        )

@@ -1,7 +1,6 @@
 """From settings to parts: encoder, scorer, estimator, objective, draw rule and optimizer, each by its name."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,15 +53,13 @@ def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags:
 
 def build_objective(config: ResolvedSettings, *, num_bags: int) -> Objective:
     """Build the objective, for so many training bags."""
-    offered = {"center_start": config.method.center_start, "num_bags": num_bags}
-    found: Objective = _build(OBJECTIVES, config.method.objective, config, offered, config.method.objective_args)
+    found: Objective = _build(OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags)
     return found
 
 
 def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
     """Build the estimator, for so many training bags of values of this width."""
-    offered = {"num_bags": num_bags, "value_size": value_size, "chunk_size": chunk_size}
-    found: Estimator = _build(ESTIMATORS, config.method.estimator, config, offered, config.method.estimator_args)
+    found: Estimator = _build(ESTIMATORS, config, num_bags=num_bags, value_size=value_size, chunk_size=chunk_size)
     method = config.method
     if not found.tracks and (method.state_start != "first-visit" or method.state_refresh is not None):
         name = "state_refresh" if method.state_start == "first-visit" else "state_start"
@@ -75,14 +72,14 @@ def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int,
 
 def build_draw(config: ResolvedSettings, *, num_bags: int) -> Draw:
     """Build the draw rule, for so many training bags."""
-    found: Draw = _build(DRAWS, config.method.draw, config, {"num_bags": num_bags}, config.method.draw_args)
+    found: Draw = _build(DRAWS, config, num_bags=num_bags)
     return found
 
 
 def build_pooling(config: ResolvedSettings, *, in_features: int) -> Pooling:
     """Build the pooling of encodings of this width."""
-    offered = {"in_features": in_features, "squash": OBJECTIVES.find(config.method.objective).squash}
-    found: Pooling = _build(POOLINGS, config.method.pooling, config, offered, config.method.pooling_args)
+    squash = OBJECTIVES.find(config.method.objective).squash
+    found: Pooling = _build(POOLINGS, config, in_features=in_features, squash=squash)
     return found
 
 
@@ -118,7 +115,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
         encoder = Encoder(module, instance_shape=instance_shape, name=config.model.encoder, freeze=config.model.freeze)
     if pretrained and config.model.encoder_weights is not None:
         load_weights(module, config.model.encoder_weights)
-    if pretrained and not wrapped and config.model.freeze and config.model.encoder_weights is None:
+    elif pretrained and not wrapped and config.model.freeze:
         warnings.warn(
             f"freeze={list(config.model.freeze)} keeps the random weights of {config.model.encoder}: name their "
             "file in encoder_weights",
@@ -135,13 +132,12 @@ def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Mo
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 
-def _build(
-    registry: Registry, name: str, config: ResolvedSettings, offered: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> Any:
+def _build(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:
+    name, arguments = (getattr(config.method, setting) for setting in (registry.kind, f"{registry.kind}_args"))
     # What an encoder calls "hidden" is nothing to an attention network of that parameter.
     settings = {key: value for key, value in _given(config).items() if key not in _OF_ENCODERS}
     what = f"the {registry.kind} {name!r} in {registry.kind}_args"
-    return build(registry.find(name), what=what, offered=settings | dict(offered), arguments=arguments)
+    return build(registry.find(name), what=what, offered=settings | offered, arguments=arguments)
 
 
 def _given(config: Settings) -> dict[str, Any]:

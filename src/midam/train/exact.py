@@ -164,7 +164,9 @@ class _Passes:
         with noise, torch.enable_grad(), precision, closing(self.batch.read(self.chunk_size)) as chunks:
             for i, (_, segment, x) in enumerate(chunks):
                 if self.noisy:
-                    _set_random_state(self.random_states[i], self.device)
+                    torch.set_rng_state(self.random_states[i][0])
+                    if devices:
+                        torch.cuda.set_rng_state(self.random_states[i][1], self.device)
                 z, v = self.model.instances(x)
                 of = segment.to(z.device)
                 w = torch.exp(z.detach() - l[of]) / _counts(self.batch, z)[of]
@@ -196,12 +198,6 @@ def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
     if total is None or part is None:
         return part if total is None else total
     return total.add_(part)
-
-
-def _set_random_state(states: tuple[Tensor, ...], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
 
 
 def _counts(batch: WholeBatch, like: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def train_trials(
 
     Notes
     -----
-    Raises as `Trainer`. The trials are trained one after the other where lockstep gains nothing: where whole bags are
+    Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, or the encoder is more than a small network.
     """
     config = config.resolve(bags.instance_shape).replace(select="last", patience=None)
@@ -277,9 +277,5 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
 
 
 def _mean(members: Sequence[TrialResult]) -> TrialResult:
-    return TrialResult(
-        np.mean([m.scores for m in members], axis=0),
-        np.mean([m.loss for m in members], axis=0),
-        np.mean([m.train_auroc for m in members], axis=0),
-        seconds=sum(m.seconds for m in members),
-    )
+    means = (np.mean([getattr(m, name) for m in members], axis=0) for name in ("scores", "loss", "train_auroc"))
+    return TrialResult(*means, seconds=sum(m.seconds for m in members))

@@ -10,7 +10,6 @@ from torch import Tensor
 from midam.data.batch import WholeBatch
 from midam.data.draws import uniform_slots
 from midam.evaluate.stream import stream_bags, stream_instances
-from midam.functional.logmean import BagStatistic
 from midam.nn.scorer import BagScorer
 
 
@@ -58,7 +57,13 @@ def draw_proportional(
         inside = _draw_within(z.cpu().double().numpy(), segment.cpu().numpy(), arrived, num_instances, rng)
         replace = rng.random(inside.shape) < share.cpu().numpy()[arrived, None]
         slots[arrived] = np.where(replace, positions.numpy()[inside], slots[arrived])
-    return _take_small_bags_whole(batch, total.value(), slots)
+    sizes, ordinal = batch.sizes.unsqueeze(1), torch.arange(num_instances).expand(num_bags, -1)
+    whole = sizes <= num_instances
+    every = batch.starts.unsqueeze(1) + torch.minimum(ordinal, sizes - 1)
+    positions = torch.where(whole, every, torch.from_numpy(slots))
+    mask = torch.where(whole, ordinal < sizes, torch.ones_like(ordinal, dtype=torch.bool))
+    point = total.value()
+    return Draw(point.l, point.r, positions, mask, ~whole.squeeze(1))
 
 
 def _draw_within(
@@ -75,14 +80,3 @@ def _draw_within(
     drawn = np.searchsorted(cumulative, target, side="right")
     clipped: NDArray[np.int64] = np.clip(drawn, first[:, None], last[:, None])
     return clipped
-
-
-def _take_small_bags_whole(batch: WholeBatch, total: BagStatistic, slots: NDArray[np.int64]) -> Draw:
-    count = slots.shape[1]
-    sizes = batch.sizes.unsqueeze(1)
-    whole = sizes <= count
-    ordinal = torch.arange(count).expand(len(slots), count)
-    every = batch.starts.unsqueeze(1) + torch.minimum(ordinal, sizes - 1)
-    positions = torch.where(whole, every, torch.from_numpy(slots))
-    mask = torch.where(whole, ordinal < sizes, torch.ones_like(ordinal, dtype=torch.bool))
-    return Draw(total.l, total.r, positions, mask, ~whole.squeeze(1))

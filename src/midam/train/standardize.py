@@ -27,10 +27,8 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
     limit = max(1, min(_MAX_INSTANCES, values // int(np.prod(train.instance_shape))))
     total = train.num_instances
-    if total > limit:
-        chosen = distinct_sorted(total, limit, np.random.default_rng([seed, _STREAM]))
-    else:
-        chosen = np.arange(total)
+    # Up to the limit it draws nothing: these are all of them.
+    chosen = distinct_sorted(total, min(total, limit), np.random.default_rng([seed, _STREAM]))
     ends = np.cumsum(train.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
     first.fit(torch.from_numpy(np.asarray(train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag]))))

@@ -35,7 +35,7 @@ class Trainer:
     Parameters
     ----------
     config : Settings
-        Settings.
+        All of its rooms but `data` and `cut`.
     train : Bags
         Labelled, both classes present.
     val : Bags, optional

@@ -42,8 +42,8 @@ def training_scorer(
 ) -> BagScorer:
     """What a step runs in place of `model`, with its very parameters, for augment, checkpointing and compile.
 
-    `standardized` says that instances come standardized: the scorer's own standardizer is left out. Where nothing is
-    asked for, this is `model` itself. A `ConfigError` refuses what cannot be augmented or checkpointed.
+    With `standardized` instances, the scorer's own standardizer is left out. Where nothing is asked for, this is
+    `model` itself. A `ConfigError` refuses what cannot be augmented or checkpointed.
     """
     encoder, standardizer = model.encoder, None if standardized else model.standardizer
     if config.run.compile:

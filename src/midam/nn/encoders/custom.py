@@ -70,7 +70,9 @@ class Encoder(nn.Module):
         names = [found for found, _ in (*module.named_parameters(), *module.named_modules()) if found]
         for part in self._frozen:
             if part != "*" and not any(_within(found, part) for found in names):
-                raise ConfigError(_unknown_part(part, names, name))
+                parts = {".".join(of.split(".")[:depth]) for of in names for depth in range(1, of.count(".") + 2)}
+                advice = nearest(part, parts, count=3)
+                raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
         for found, parameter in module.named_parameters():
             if any(_within(found, part) for part in self._frozen):
                 parameter.requires_grad_(False)
@@ -103,10 +105,9 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
     name : str
         A name of `midam.registry.ENCODERS`, or the path of a class or of a function that returns a module, such as
         "timm.create_model". Importing it runs its code: give no path that you do not trust.
-    offered : mapping
-        What an encoder known by name gets where it has parameters of these names; a class path gets none.
-    arguments : mapping
-        Keyword arguments.
+    offered, arguments : mapping
+        Keyword arguments: `offered` to an encoder known by name, where it has parameters of these names, and
+        `arguments`, which each must take.
 
     Raises
     ------
@@ -217,11 +218,6 @@ def _as_rows(e: Tensor) -> Tensor:
 
 def _within(name: str, part: str) -> bool:
     return part in ("*", name) or name.startswith(f"{part}.")
-
-
-def _unknown_part(part: str, names: Sequence[str], encoder: str) -> str:
-    parts = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
-    return f"Expected a part of the encoder {encoder!r} in freeze, got {part!r}; {nearest(part, parts, count=3)}"
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:

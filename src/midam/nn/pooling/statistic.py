@@ -53,7 +53,7 @@ class Total:
 
 
 class MeanTotal(Total):
-    """The log-weighted mean, merged in float64: in float32 that of a million instances would depend on their cuts."""
+    """The log-weighted mean, merged in float64: in float32 that of a million instances would depend on the chunks."""
 
     _dtype = torch.float32
 
