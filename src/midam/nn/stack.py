@@ -1,7 +1,4 @@
-"""Several modules of one architecture as one module whose weights carry a leading axis, one entry a module.
-
-A small network spends most of a step outside its arithmetic. Stacked, M of them take little more than one.
-"""
+"""Several modules of one architecture as one, with a leading axis: M small ones then take little more than one."""
 
 import copy
 from collections.abc import Callable, Sequence

@@ -40,8 +40,7 @@ class ModelSettings(Room):
         Of standardized feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
-        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for the pixels of images and
-        volumes.
+        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for pixels.
     """
 
     encoder: Annotated[str, Named(ENCODERS, also=(AUTO,))] = AUTO

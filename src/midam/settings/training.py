@@ -29,8 +29,7 @@ class TrainingSettings(Room):
     optimizer
         "sgd" (v = beta1 v + (1 - beta1) g) or "adam"; "auto": "sgd" for the mlp, "adam" for other encoders.
     lr
-        Learning rate; divided by 10 at each of `decay_at`. Default: 0.05 for the mlp with "sgd", 0.001 with "adam"; for
-        other encoders 0.01 and 0.0003.
+        Learning rate. Default: 0.05 for the mlp with "sgd" and 0.001 with "adam", 0.01 and 0.0003 for other encoders.
     decay_at
         Fractions of the epochs at which the learning rate falls tenfold, and state_rate and dual_lr are halved.
     momentum

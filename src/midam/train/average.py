@@ -15,10 +15,7 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 class WeightAverage(Generic[Model]):
-    """The mean of a model's weights over the epochs that the settings name, if they name any.
-
-    A model that normalizes by the statistics of the batch is refused: a mean of weights has none.
-    """
+    """The mean of a model's weights over the epochs that the settings name, if any; refuses batch statistics."""
 
     def __init__(self, config: Settings, model: Model) -> None:
         self._config, self._model = config, model

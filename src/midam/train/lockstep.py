@@ -205,8 +205,7 @@ class _Lockstep:
         ]
         table = torch.cat([reader.all for reader in readers if reader.all is not None])
         used = (table != 0).any(dim=0)
-        # A feature that does not vary is 0 once it is standardized: of sparse ones, such as fingerprints of molecules,
-        # many do not.
+        # A feature that does not vary is 0 once it is standardized; of fingerprints of molecules, many do not.
         if self._config.model.standardize and table.ndim == 2 and used.any() and not used.all():
             columns = used.nonzero().squeeze(1)
             table = table.index_select(1, columns)

@@ -20,8 +20,7 @@ _STREAM = 7
 def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
     """Fit the standardizers among `standardizers`, at least one, to the training instances; all alike.
 
-    Of more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000), so many are drawn with the seed, uniformly
-    without replacement.
+    Of more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000) so many are drawn, without replacement.
     """
     first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES

@@ -1,7 +1,4 @@
-"""The two statistics that a pooling can rest on, log-weighted mean and maximum, behind one face.
-
-What reads bags (scorer, estimators, streaming, explanations) asks the pooling's `statistic` and never which one it is.
-"""
+"""The two statistics that a pooling can rest on, log-weighted mean and maximum, behind one face."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
