@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -42,19 +42,13 @@ def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags:
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
-        objective = build_objective(config, num_bags=num_bags)
+        objective: Objective = _build(OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags)
         model = build_model(config, instance_shape=instance_shape)
     of = {"value_size": model.pooling.value_size, "chunk_size": config.run.chunk_size}
     estimator = build_estimator(config, num_bags=num_bags, **of)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
-
-
-def build_objective(config: ResolvedSettings, *, num_bags: int) -> Objective:
-    """Build the objective, for so many training bags."""
-    found: Objective = _build(OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags)
-    return found
 
 
 def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
@@ -76,18 +70,12 @@ def build_draw(config: ResolvedSettings, *, num_bags: int) -> Draw:
     return found
 
 
-def build_pooling(config: ResolvedSettings, *, in_features: int) -> Pooling:
-    """Build the pooling of encodings of this width."""
-    squash = OBJECTIVES.find(config.method.objective).squash
-    found: Pooling = _build(POOLINGS, config, in_features=in_features, squash=squash)
-    return found
-
-
 def build_model(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> BagScorer:
     """Build the scorer alone, with weights from torch's current random state; parameters as of `build_encoder`."""
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
-    pooling = build_pooling(config, in_features=cast(int, encoder.out_features))
+    squash = OBJECTIVES.find(config.method.objective).squash
+    pooling: Pooling = _build(POOLINGS, config, in_features=encoder.out_features, squash=squash)
     clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
     return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=clip, scaling=scaling))
 
@@ -108,20 +96,15 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
     """
     config = config.resolve(instance_shape)
     sizes = {"in_features": int(torch.Size(instance_shape).numel()), "instance_shape": instance_shape}
-    module = make_module(config.model.encoder, _given(config) | sizes, config.model.encoder_args)
-    wrapped = "." in config.model.encoder or not hasattr(module, "out_features")
-    encoder = module
-    if config.model.freeze or wrapped:
-        encoder = Encoder(module, instance_shape=instance_shape, name=config.model.encoder, freeze=config.model.freeze)
+    name, freeze = config.model.encoder, config.model.freeze
+    module = make_module(name, _given(config) | sizes, config.model.encoder_args)
+    wrapped = "." in name or not hasattr(module, "out_features")
+    encoder = Encoder(module, instance_shape=instance_shape, name=name, freeze=freeze) if freeze or wrapped else module
     if pretrained and config.model.encoder_weights is not None:
         load_weights(module, config.model.encoder_weights)
-    elif pretrained and not wrapped and config.model.freeze:
-        warnings.warn(
-            f"freeze={list(config.model.freeze)} keeps the random weights of {config.model.encoder}: name their "
-            "file in encoder_weights",
-            UserWarning,
-            stacklevel=2,
-        )
+    elif pretrained and not wrapped and freeze:
+        advice = "name their file in encoder_weights"
+        warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", UserWarning, stacklevel=2)
     return encoder
 
 
