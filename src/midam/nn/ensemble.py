@@ -33,7 +33,7 @@ class BagEnsemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
-        """Scores of whole bags [K] in [0, 1], under plain autograd; arguments as of `BagScorer`."""
+        """Scores of whole bags [K] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
         return torch.stack([member(x, sizes).score for member in self.members]).mean(dim=0)
 
 

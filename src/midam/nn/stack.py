@@ -62,8 +62,7 @@ class Stack(nn.Module):
 
     def each(self, call: Callable[..., Any], inputs: Sequence[Tensor]) -> list[Any]:
         """Apply ``call(module, own)`` to each module and its input, one after the other."""
-        module = _Call(self.template.train(self.training), call)
-        state = self._state()
+        module, state = _Call(self.template.train(self.training), call), self._state()
         # Unbound, all modules' gradients of a weight come back in one piece.
         weights = zip(*(p.unbind(0) for p in state.values()))
         return [functional_call(module, dict(zip(state, own)), (x,)) for own, x in zip(weights, inputs)]
@@ -149,11 +148,9 @@ class _StackedPooling(Pooling):
             setattr(self, name, getattr(pooling, name))
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [M * K]."""
         return self._over(lambda scorer, *stat: scorer.pooling.score(*stat), l, r, n)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores [M * K]."""
         return self._over(lambda scorer, *stat: scorer.pooling.logit(*stat), l, r, n)
 
     def _over(self, call: Callable[..., Any], *stat: Tensor) -> Tensor:

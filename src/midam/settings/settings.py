@@ -75,13 +75,7 @@ class Settings(Room):
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = "the settings") -> Self:
-        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`.
-
-        Raises
-        ------
-        ConfigError
-            For an unknown name, with the nearest one, or values that cannot be.
-        """
+        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`."""
         for name in values:
             if name not in _homes(cls):
                 raise ConfigError(unknown_setting(name, _homes(cls), source=source))
@@ -89,10 +83,8 @@ class Settings(Room):
 
     def flat(self) -> dict[str, Any]:
         """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
-        found = {name: value for room in dict(self).values() for name, value in room}
-        return {
-            name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found.items()
-        }
+        found = (pair for room in dict(self).values() for pair in room)
+        return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found}
 
     def replace(self, **changes: Any) -> Self:
         """The same settings with some others, by their flat names or by room."""

@@ -16,10 +16,7 @@ FORMAT = 3
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint: a reader sees the old file or the new one, never half of it.
-
-    It holds tensors, numbers, strings, lists and dictionaries only, so that it loads with ``weights_only=True``.
-    """
+    """Write a checkpoint of what loads with ``weights_only=True``; a reader sees the old file or the new one."""
     # torch hides the reason of a failed write, such as a full disk, behind an error of its own.
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
@@ -27,10 +24,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a checkpoint, which must hold the `required` entries, onto the CPU.
-
-    Raises `CheckpointError` if there is none, or it is damaged, foreign, or of another format.
-    """
+    """Read a checkpoint, which must hold the `required` entries, onto the CPU; else `CheckpointError`."""
     try:
         # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
         with zipfile.ZipFile(path) as archive:

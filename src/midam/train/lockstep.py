@@ -118,12 +118,11 @@ def train_trials(
 
 
 def _stackable(config: Settings, bags: Bags) -> bool:
-    if config.model.freeze or config.run.checkpointing or config.training.augment or config.run.compile:
+    run, method = config.run, config.method
+    if run.checkpointing or run.compile or run.precision != "32-true" or config.model.freeze or config.training.augment:
         return False
-    # A memory-mapped set is not made for copies in memory.
-    if config.run.precision != "32-true" or on_disk(bags.instances):
-        return False
-    if config.method.state_start != "first-visit" or config.method.state_refresh is not None:
+    # What stays on disk is not made for copies in memory.
+    if on_disk(bags.instances) or method.state_start != "first-visit" or method.state_refresh is not None:
         return False
     estimator = ESTIMATORS.find(config.method.estimator)
     if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:
@@ -276,5 +275,6 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
 
 
 def _mean(members: Sequence[TrialResult]) -> TrialResult:
-    means = (np.mean([getattr(m, name) for m in members], axis=0) for name in ("scores", "loss", "train_auroc"))
-    return TrialResult(*means, seconds=sum(m.seconds for m in members))
+    kinds = ("scores", "loss", "train_auroc")
+    scores, loss, train_auroc = (np.mean([getattr(m, kind) for m in members], axis=0) for kind in kinds)
+    return TrialResult(scores, loss, train_auroc, seconds=sum(m.seconds for m in members))

@@ -41,10 +41,10 @@ def draw_uniform(
 def draw_proportional(
     model: BagScorer, batch: WholeBatch, num_instances: int, *, chunk_size: int, rng: np.random.Generator
 ) -> Draw:
-    """Stream the point, and draw B instances of each bag with replacement in proportion to exp(z).
+    """Stream the point, and draw B instances a bag with replacement in proportion to exp(z), or take all of at most B.
 
-    Each of the B slots of a bag is a reservoir of one: when a chunk arrives it is replaced with the probability that
-    the chunk's weight has in all that was seen. A bag of at most B instances is taken whole instead.
+    Each of the B slots of a bag is a reservoir of one: a chunk that arrives replaces it with the probability of the
+    chunk's weight in all that was seen.
     """
     num_bags = batch.index.shape[0]
     total = model.pooling.statistic.total(num_bags)

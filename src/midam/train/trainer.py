@@ -190,9 +190,7 @@ class Trainer:
         if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
             return None
         labels = self._val.require_labels()
-        if labels.min() == labels.max():
-            return None
-        return auroc(labels, self.scores(self._val, self._val_reader))
+        return auroc(labels, self.scores(self._val, self._val_reader)) if labels.min() < labels.max() else None
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
