@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError, LeakageError, OneClassError
 from midam.runs.data import read_data, split_data
@@ -84,3 +85,16 @@ def test_column_names_of_the_settings_are_used(tmp_path):
     assert data.coords.tolist() == [[3], [4]]
     with pytest.raises(ConfigError, match="digits"):
         read_data("digits", settings)
+
+
+def test_the_reader_of_the_settings_is_used(tmp_path, capsys):
+    path = tmp_path / "bags.words"
+    path.write_text("a 1 2\nb 3\n")
+    reader = "tests.unit.test_data_readers.WordReader"
+    assert read_data(str(path), Settings(reader=reader)).ids.tolist() == ["a", "b"]
+    assert main(["data", "describe", str(path), "--reader", reader]) == 0
+    assert "bags: 2 (1 positive)" in capsys.readouterr().out
+    assert main(["data", "describe", str(path), "--reader", "tabel"]) == 2
+    assert "Expected a known reader, got 'tabel'; did you mean 'table'?" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ConfigError, match="known reader, got 'tabel'; did you mean 'table'"):
+        Settings(reader="tabel")

@@ -33,20 +33,12 @@ class BagEnsemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
-        """Scores of whole bags [K] in [0, 1], under plain autograd; arguments as of `BagScorer`."""
+        """Scores of whole bags [K] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
         return torch.stack([member(x, sizes).score for member in self.members]).mean(dim=0)
 
 
 def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
-    """The members of an ensemble; a scorer is its own only member.
-
-    Examples
-    --------
-    >>> from midam.nn.pooling import MeanPooling
-    >>> scorer = BagScorer(nn.Identity(), MeanPooling(4))
-    >>> scorers_of(scorer) == scorers_of(BagEnsemble([scorer])) == [scorer]
-    True
-    """
+    """The members of an ensemble; a scorer is its own only member."""
     return cast(list[BagScorer], list(model.members)) if isinstance(model, BagEnsemble) else [model]
 
 

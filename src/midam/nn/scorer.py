@@ -13,8 +13,7 @@ from midam.nn.pooling.base import Pooling
 class BagOutput:
     """What the pooling knows of K bags: the statistic (l, r; n) and, from it, the score and its logit.
 
-    Score and logit are computed when they are first asked for, and are the same ever after: those of the weights of
-    that moment.
+    Score and logit are computed when first asked for, with the weights of that moment, and kept.
 
     Attributes
     ----------
@@ -84,16 +83,10 @@ class BagScorer(nn.Module):
         return self.instances(x)
 
     def forward(self, x: Tensor, sizes: Tensor, *, carriers: bool = False) -> BagOutput:
-        """Score whole bags under plain autograd.
+        """Score whole bags of `sizes` (int64 [K], >= 1) with instances x [M, ...], bag after bag, by plain autograd.
 
-        Parameters
-        ----------
-        x : Tensor [M, ...]
-            Instances of all bags, one bag after the other.
-        sizes : Tensor [K], int64
-            Number of instances of each bag, >= 1; sums to M.
-        carriers : bool
-            Where one instance carries all of a bag's gradient, look for it without a graph and encode it once more.
+        With `carriers`, where one instance carries all of a bag's gradient, it is looked for without a graph and
+        encoded once more.
         """
         num_bags, statistic = sizes.shape[0], self.pooling.statistic
         looking = carriers and statistic.carrier is not None

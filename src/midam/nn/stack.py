@@ -1,7 +1,4 @@
-"""Several modules of one architecture as one module whose weights carry a leading axis, one entry a module.
-
-A small network spends most of a step outside its arithmetic. Stacked, M of them take little more than one.
-"""
+"""Several modules of one architecture as one, with a leading axis: M small ones then take little more than one."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -27,11 +24,6 @@ class Stack(nn.Module):
     modules : sequence of M nn.Module
         Their weights are copied.
 
-    Attributes
-    ----------
-    template : nn.Module
-        One of them, for what all have in common.
-
     Examples
     --------
     >>> stack = Stack([nn.Linear(4, 2) for _ in range(3)])
@@ -41,7 +33,7 @@ class Stack(nn.Module):
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()
-        # In a list, so that the template's own weights are no parameters of this module.
+        # In a list, so that its weights are no parameters of this module.
         self._template = [copy.deepcopy(modules[0])]
         self.count = len(modules)
         parameters, buffers = stack_module_state(list(modules))
@@ -70,8 +62,7 @@ class Stack(nn.Module):
 
     def each(self, call: Callable[..., Any], inputs: Sequence[Tensor]) -> list[Any]:
         """Apply ``call(module, own)`` to each module and its input, one after the other."""
-        module = _Call(self.template.train(self.training), call)
-        state = self._state()
+        module, state = _Call(self.template.train(self.training), call), self._state()
         # Unbound, all modules' gradients of a weight come back in one piece.
         weights = zip(*(p.unbind(0) for p in state.values()))
         return [functional_call(module, dict(zip(state, own)), (x,)) for own, x in zip(weights, inputs)]
@@ -87,8 +78,6 @@ class Stack(nn.Module):
 
 
 class _Call(nn.Module):
-    """What `functional_call` runs."""
-
     def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
         self.module = module
@@ -99,9 +88,7 @@ class _Call(nn.Module):
 
 
 class StackedScorer(BagScorer):
-    """M scorers side by side: rows of instances and bags come scorer after scorer, equally many bags for each.
-
-    Serves an estimator as one `BagScorer` with M times the bags.
+    """M scorers as one with M times the bags: instances and bags come scorer after scorer, equally many bags for each.
 
     Parameters
     ----------
@@ -153,8 +140,6 @@ class StackedScorer(BagScorer):
 
 
 class _StackedPooling(Pooling):
-    """f2 of M stacked scorers."""
-
     def __init__(self, stack: Stack, pooling: Pooling) -> None:
         super().__init__(pooling.in_features)
         # In a list: the stack is no submodule of its own part.
@@ -163,11 +148,9 @@ class _StackedPooling(Pooling):
             setattr(self, name, getattr(pooling, name))
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [M * K]."""
         return self._over(lambda scorer, *stat: scorer.pooling.score(*stat), l, r, n)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores [M * K]."""
         return self._over(lambda scorer, *stat: scorer.pooling.logit(*stat), l, r, n)
 
     def _over(self, call: Callable[..., Any], *stat: Tensor) -> Tensor:

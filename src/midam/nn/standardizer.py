@@ -20,16 +20,15 @@ _VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
 class Standardizer(nn.Module):
     """Clipped standardization ``u = clip((x - center) / scale)``; until fitted, a cast to the dtype of the weights.
 
-    Feature vectors [D] are standardized robustly feature by feature: mean and standard deviation of the values
-    winsorized at the 1st and 99th percentile, at least one value a side from five instances on; where these are all
-    equal, the plain standard deviation; a constant feature gets scale 1. Images and volumes [C, ...] take the mean and
-    standard deviation of each channel.
+    Feature vectors [D] are standardized robustly, feature by feature: by mean and standard deviation of the values
+    winsorized at the 1st and 99th percentile, at least one value a side from five instances on. Where these are all
+    equal, the plain standard deviation is taken; a constant feature gets scale 1. Images and volumes [C, ...] take the
+    mean and standard deviation of each channel.
 
-    With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score, the standard normal
-    quantile of its rank among the training instances, within +-3. The rank spreads heavy tails and sets apart the rare
-    values of a sparse feature, which u alone leaves in one heap; u keeps the distances that the rank forgets. With
-    "auto" it is so for features of which a quarter of the training instances or more share one value; the others, whose
-    distances mean more than their ranks, stay u.
+    With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score: the standard normal
+    quantile, within +-3, of its rank among the training instances. The rank spreads heavy tails and the rare values of
+    a sparse feature; u keeps the distances. With "auto" only features are blended of which at least a quarter of the
+    training instances share one value.
 
     Parameters
     ----------
@@ -134,8 +133,7 @@ def _piled_up(ordered: Tensor) -> Tensor:
 def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
     """Normal scores [M, D] of u [M, D] among knots [D, K], ascending; a constant feature gives 0.
 
-    Values between two knots are interpolated, equal ones share the middle of their ranks, and the least and the
-    largest value take the ends.
+    Values between two knots are interpolated, equal ones share the middle of their ranks, the extremes take the ends.
     """
     last = knots.shape[1] - 1
     columns = u.T.contiguous()

@@ -1,7 +1,7 @@
-"""The settings of a run: rooms of typed values, the source of the command line, of YAML files and of the Python face.
+"""The settings of a run: each default and each range, once, for the command line, YAML files and Python.
 
-Each default and each range stands here, once. `Settings` holds what was asked for; `Settings.resolve` names what goes
-by the shape of the instances. On the command line, in YAML and in checkpoints the names are flat.
+`Settings` holds what was asked for; `Settings.resolve` names what goes by the shape of the instances. On the command
+line, in YAML and in checkpoints the names are flat.
 """
 
 from midam.settings.cut import CutSettings
@@ -13,18 +13,5 @@ from midam.settings.settings import ResolvedSettings, Settings, unknown_setting
 from midam.settings.training import TrainingSettings
 from midam.settings.yaml import read_yaml, yaml_text
 
-__all__ = [
-    "CutSettings",
-    "DataSettings",
-    "MethodSettings",
-    "ModelSettings",
-    "ResolvedSettings",
-    "RunSettings",
-    "Settings",
-    "TrainingSettings",
-    "member_seed",
-    "read_yaml",
-    "unknown_setting",
-    "usual_chunk",
-    "yaml_text",
-]
+__all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]
+__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "unknown_setting", "usual_chunk", "yaml_text"]

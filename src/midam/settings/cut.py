@@ -28,8 +28,7 @@ class CutSettings(Room):
     Parameters
     ----------
     patch_size
-        Side of the patches that images and slides are cut into, in pixels. Pixels that fill no whole patch are left
-        out.
+        Side of the patches that images and slides are cut into, in pixels; what fills no whole patch is left out.
     stride
         Pixels from one patch to the next; default: the patch size.
     magnification
@@ -37,15 +36,14 @@ class CutSettings(Room):
     tissue
         Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
     axis
-        Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM; default: axial slices
-        of NIfTI, those that were acquired of DICOM. Of arrays the axis itself; default: the first.
+        Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM, the axis itself of
+        arrays; default: axial slices of NIfTI, acquired slices of DICOM, the first axis of arrays.
     spacing
         Millimeters between pixels to which slices, or whole volumes, are resampled.
     window
         Two intensities of volumes that become 0 and 1, what lies outside is cut off; default: intensities as they are.
     drop_empty
-        Leave out slices that show nothing: whose intensities, after the window, differ by at most a thousandth of the
-        span of their volume.
+        Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
     slice_size
         Side of the square to which slices are resized; with `spacing`, cropped or padded.
     volume
@@ -85,13 +83,7 @@ class CutSettings(Room):
         return self.patch_size if self.stride is None else self.stride
 
     def cut(self, kind: str) -> dict[str, Any]:
-        """What makes instances of this kind: "patches", "slices" or "volume"; defaults spelled out.
-
-        Examples
-        --------
-        >>> CutSettings(patch_size=64, magnification=5).cut("patches")
-        {'patch_size': 64, 'stride': 64, 'magnification': 5.0, 'tissue': None}
-        """
+        """What makes instances of this kind: "patches", "slices" or "volume"; defaults spelled out."""
         names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
         found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

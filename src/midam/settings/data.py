@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from midam.settings.room import Room
+from midam.registry import READERS
+from midam.settings.room import Named, Room
 
 
 class DataSettings(Room):
@@ -17,8 +18,7 @@ class DataSettings(Room):
     label_column
         Column of a table that holds the bag's label, 0 or 1, or text with `positive`.
     groups
-        Column of a table that names the group (patient); splits are disjoint by group. Default: in a label table, the
-        column of the patient or case.
+        Column of the group (patient), by which splits are disjoint; default: the patient or case of a label table.
     split
         Column of a table that names the split: train, val or test.
     coords
@@ -34,12 +34,13 @@ class DataSettings(Room):
     bag_by
         Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
     split_file
-        Table of splits: CLAM's splits_K.csv or the folder of these, Patho-Bench's with columns fold_K, or a table with
-        a column split beside the names.
+        Table of splits: CLAM's splits_K.csv or their folder, Patho-Bench's (columns fold_K), or names and column split.
     fold
         Number of the split, where `split_file` holds several.
     missing
         What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
+    reader
+        Reader of the data, by name or class path; default: the one that takes it.
     """
 
     bag_column: str = "bag"
@@ -55,3 +56,4 @@ class DataSettings(Room):
     split_file: str | None = None
     fold: Annotated[int, Field(ge=0)] | None = None
     missing: Literal["error", "skip"] = "error"
+    reader: Annotated[str, Named(READERS)] | None = None

@@ -10,38 +10,18 @@ from midam.settings.settings import Settings
 
 @dataclass(frozen=True)
 class Description:
-    """One setting.
+    """One setting; type and default as they are written in YAML."""
 
-    Attributes
-    ----------
-    name, room : str
-        Its flat name, and the room it stands in.
-    kind : type
-        As it is written in YAML.
-    default : object
-        As it is written in YAML.
-    text : str
-        What it does, of the docstring of its room.
-    known : tuple of str
-        Names that stand for something of a registry; a class path does beside them.
-    """
-
-    name: str
+    name: str  # flat
     room: str
     kind: Any
     default: Any
-    text: str
-    known: tuple[str, ...]
+    text: str  # from the docstring of its room
+    known: tuple[str, ...]  # names of a registry, beside which class paths are taken
 
 
 def describe_settings() -> list[Description]:
-    """All settings, in the order of the rooms.
-
-    Examples
-    --------
-    >>> [(found.default, found.kind) for found in describe_settings() if found.name == "epochs"]
-    [(100, <class 'int'>)]
-    """
+    """All settings, in the order of the rooms."""
     defaults, found = Settings().flat(), []
     for room, (_, kind) in rooms().items():
         texts = _texts(kind)

@@ -26,8 +26,7 @@ class MethodSettings(Room):
         tau of smoothed-max; default 0.1.
     estimator
         How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances a bag), "minibatch" (B instances,
-        biased), "exact" (whole bags, two passes in bounded memory), "exact-point" (whole bags without graph, B
-        instances with).
+        biased), "exact" (whole bags in two passes), "exact-point" (whole bags without gradient, B instances with).
     estimator_args
         Further arguments of the estimator.
     state_rate
@@ -37,11 +36,9 @@ class MethodSettings(Room):
     lag
         Linearize at the previous state, as Algorithm 1 prints it.
     state_start
-        The tracked state before the first step: empty until a bag's first visit ("first-visit"), or streamed once over
-        all bags ("exact").
+        Tracked state before the first step: none until a bag's visit ("first-visit"), or streamed over all ("exact").
     state_refresh
-        Set the tracked state exactly again after each so many epochs, at the cost of a pass over all bags; default:
-        never.
+        Set the tracked state exactly again after each so many epochs, by a pass over all bags; default: never.
     objective
         What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
     objective_args
@@ -55,8 +52,7 @@ class MethodSettings(Room):
     dual_domain
         Domain of the dual variable of minmax-auc.
     center_start
-        Where the centers a and b of minmax-auc start, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5, the
-        score of an untrained network.
+        Start of the centers a and b of minmax-auc, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5.
     draw
         How a step chooses the instances of a bag.
     draw_args
@@ -85,10 +81,7 @@ class MethodSettings(Room):
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":
         """These settings for the mlp, or for a deep encoder."""
-        usual = _CENTER_DEEP if deep else _CENTER_SHALLOW
-        return ResolvedMethod(
-            **dict(self) | {"center_start": usual if self.center_start is None else self.center_start}
-        )
+        return ResolvedMethod(**self._filled(center_start=_CENTER_DEEP if deep else _CENTER_SHALLOW))
 
 
 class ResolvedMethod(MethodSettings):

@@ -40,8 +40,7 @@ class ModelSettings(Room):
         Of standardized feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
-        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for the pixels of images and
-        volumes.
+        Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for pixels.
     """
 
     encoder: Annotated[str, Named(ENCODERS, also=(AUTO,))] = AUTO
@@ -59,14 +58,9 @@ class ModelSettings(Room):
         """These settings for instances of one shape."""
         pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
         usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if pixels else "mlp"
+        encoder = usual if self.encoder == AUTO else self.encoder
         clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
-        return ResolvedModel(
-            **dict(self)
-            | {
-                "encoder": usual if self.encoder == AUTO else self.encoder,
-                "clip": clip if self.clip is None else self.clip,
-            }
-        )
+        return ResolvedModel(**self._filled(clip=clip) | {"encoder": encoder})
 
 
 class ResolvedModel(ModelSettings):

@@ -49,17 +49,13 @@ class Room(BaseModel):
     def _plain(cls, value: Any) -> Any:
         return _plain(value)
 
+    def _filled(self, **usual: Any) -> dict[str, Any]:
+        """Its values, with the usual ones for those that are None."""
+        return dict(self) | {name: value for name, value in usual.items() if getattr(self, name) is None}
+
 
 class Named:
-    """Marks a setting that names something of a registry; an unknown name is refused without importing anything.
-
-    Parameters
-    ----------
-    registry : Registry
-        What the name is looked up in.
-    also : sequence of str
-        Further names that the setting takes.
-    """
+    """Marks a setting that names something of a registry, or is in `also`; unknown names are refused, no import."""
 
     def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
         self._registry, self._also = registry, also
@@ -89,13 +85,7 @@ def marks_of(kind: Any) -> list[Any]:
 
 
 def plain_type(kind: Any) -> Any:
-    """An annotation without marks, with lists in place of tuples: how a setting is written in YAML.
-
-    Examples
-    --------
-    >>> plain_type(tuple[Annotated[int, Ge(1)], ...] | None)
-    list[int] | None
-    """
+    """An annotation without marks, with lists in place of tuples: how a setting is written in YAML."""
     if get_origin(kind) is Annotated:
         return plain_type(get_args(kind)[0])
     if get_origin(kind) in (UnionType, Union):
@@ -125,7 +115,6 @@ def _plain(value: Any) -> Any:
 
 
 def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
-    """Message for one fault."""
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return str(cause)
@@ -144,7 +133,6 @@ def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:
-    """Words for a type."""
     if get_origin(kind) is Annotated:
         return _wanted(get_args(kind)[0], several=several)
     if get_origin(kind) in (UnionType, Union):

@@ -40,14 +40,13 @@ class RunSettings(Room):
     checkpointing
         Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
     threads
-        CPU threads of the training, 0 for as many as torch takes; default: 1 for the mlp, whose steps are too small to
-        share, else 0. A run repeats bit for bit with the same number.
+        CPU threads of the training, 0 for as many as torch takes; default: 1 for the mlp, else 0. A run repeats bit for
+        bit with the same number.
     chunk_size
         Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
         as many as make half a million numbers.
     workers
-        Threads that read instances ahead of their use; default: 2 where the instances stay on disk, else 0. The batches
-        are the same for any number.
+        Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident
         Keep all instances on the device of the training; default: on a GPU where they take less than half of its free
         memory, on the CPU where they are not on disk.
@@ -83,13 +82,7 @@ class RunSettings(Room):
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
         """These settings for instances of one shape, and the mlp or a deep encoder."""
         threads = _THREADS_DEEP if deep else _THREADS_SHALLOW
-        return ResolvedRun(
-            **dict(self)
-            | {
-                "threads": threads if self.threads is None else self.threads,
-                "chunk_size": usual_chunk(instance_shape) if self.chunk_size is None else self.chunk_size,
-            }
-        )
+        return ResolvedRun(**self._filled(threads=threads, chunk_size=usual_chunk(instance_shape)))
 
 
 class ResolvedRun(RunSettings):
@@ -101,11 +94,6 @@ class ResolvedRun(RunSettings):
 
 def usual_chunk(instance_shape: tuple[int, ...]) -> int:
     """Instances encoded at a time where nobody says: 4096 vectors; of images and volumes, half a million numbers.
-
-    Parameters
-    ----------
-    instance_shape : tuple of int
-        Shape of one instance.
 
     Examples
     --------

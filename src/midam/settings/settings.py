@@ -18,27 +18,14 @@ from midam.settings.room import Room
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
 
-# Settings of an estimator that tracks a state: one that takes a state_rate.
-_OF_STATE = ("state_start", "state_refresh")
-
 
 class Settings(Room):
     """Settings of a run, in six rooms.
 
     Parameters
     ----------
-    method : MethodSettings
-        Pooling x estimator x objective, and how instances are drawn.
-    training : TrainingSettings
-        Epochs, optimizer, batches, members, validation and selection.
-    model : ModelSettings
-        The encoder, and how features are standardized before it.
-    run : RunSettings
-        Splits, seed, device, precision, threads, reading, logging.
-    data : DataSettings
-        How data is read.
-    cut : CutSettings
-        How images, slides and volumes are cut into instances.
+    method, training, model, run, data, cut : Room
+        `MethodSettings`, `TrainingSettings`, `ModelSettings`, `RunSettings`, `DataSettings` and `CutSettings`.
     **flat
         Single settings of the rooms; their names are unique across the rooms.
 
@@ -75,42 +62,20 @@ class Settings(Room):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        _refuse_untaken(POOLINGS, self.method.pooling, self.method, {"temperature": "temperature"})
-        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, dict.fromkeys(_OF_STATE, "state_rate"))
+        _refuse_untaken(POOLINGS, self.method.pooling, self.method, "temperature")
+        # A tracked state is that of an estimator that takes a state_rate.
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
+        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")
         return self
 
     @classmethod
     def names(cls, *rooms: str) -> list[str]:
-        """Flat names of all settings, or of those of some rooms.
-
-        Examples
-        --------
-        >>> Settings.names("data")[:3]
-        ['bag_column', 'label_column', 'groups']
-        """
+        """Flat names of all settings, or of those of some rooms."""
         return [name for name, home in _homes(cls).items() if not rooms or home in rooms]
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = "the settings") -> Self:
-        """Settings from a plain dictionary with flat names.
-
-        Parameters
-        ----------
-        values : mapping
-            As `flat` returns them, or some of them.
-        source : str
-            Where they come from, for messages.
-
-        Raises
-        ------
-        ConfigError
-            For an unknown name, with the nearest one, or values that cannot be.
-
-        Examples
-        --------
-        >>> Settings.from_flat({"epochs": 3}).training.epochs
-        3
-        """
+        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`."""
         for name in values:
             if name not in _homes(cls):
                 raise ConfigError(unknown_setting(name, _homes(cls), source=source))
@@ -118,33 +83,18 @@ class Settings(Room):
 
     def flat(self) -> dict[str, Any]:
         """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
-        found = {name: value for room in dict(self).values() for name, value in room}
-        return {
-            name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found.items()
-        }
+        found = (pair for room in dict(self).values() for pair in room)
+        return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found}
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some others, by their flat names.
-
-        Examples
-        --------
-        >>> Settings(epochs=3).replace(seed=1).flat()["epochs"]
-        3
-        """
+        """The same settings with some others, by their flat names or by room."""
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
-        """These settings with all named that goes by the shape of the instances; resolved ones stay as they are.
+        """These settings with all named that goes by the shape of an instance; resolved ones stay as they are.
 
-        Parameters
-        ----------
-        instance_shape : tuple of int
-            Shape of one instance: [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features.
-
-        Raises
-        ------
-        ConfigError
-            If the encoder does not take a setting that was given.
+        [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features. A `ConfigError` names a
+        setting that was given and that the encoder does not take.
 
         Examples
         --------
@@ -164,10 +114,7 @@ class Settings(Room):
 
 
 class ResolvedSettings(Settings):
-    """Settings for instances of one shape.
-
-    Encoder, optimizer, lr, members, center_start, clip, chunk_size and threads are named.
-    """
+    """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads."""
 
     method: ResolvedMethod
     training: ResolvedTraining
@@ -176,8 +123,8 @@ class ResolvedSettings(Settings):
 
     @model_validator(mode="after")
     def _fit_the_encoder(self) -> Self:
-        own = {name: name for name in ("hidden", "dropout", "norm")}
-        _refuse_untaken(ENCODERS, self.model.encoder, self.model, own)
+        for setting in ("hidden", "dropout", "norm"):
+            _refuse_untaken(ENCODERS, self.model.encoder, self.model, setting)
         return self
 
 
@@ -193,19 +140,16 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
     return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
 
 
-def _refuse_untaken(registry: Registry, name: str, room: Room, settings: Mapping[str, str]) -> None:
-    """Refuse settings that were given, and whose parameter the chosen class does not take; it is imported only then."""
-    for setting, parameter in settings.items():
-        value = getattr(room, setting)
-        if value != type(room).model_fields[setting].default and not _takes(registry, name, parameter):
-            owners = [repr(known) for known in registry.names() if _takes(registry, known, parameter)]
-            got = list(value) if isinstance(value, tuple) else value
-            raise ConfigError(
-                f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
-                f"{' and '.join(owners)}."
-            )
+def _refuse_untaken(registry: Registry, name: str, room: Room, setting: str, parameter: str | None = None) -> None:
+    """Refuse a setting that was given, and whose parameter the chosen class does not take; it is imported only then."""
 
+    def takes(known: str) -> bool:  # as `midam.registry.build` gives it
+        return (parameter or setting) in inspect.signature(registry.find(known)).parameters
 
-def _takes(registry: Registry, name: str, parameter: str) -> bool:
-    """Whether the thing is given a setting by that name, as `midam.registry.build` gives it."""
-    return parameter in inspect.signature(registry.find(name)).parameters
+    value = getattr(room, setting)
+    if value != type(room).model_fields[setting].default and not takes(name):
+        got = list(value) if isinstance(value, tuple) else value
+        raise ConfigError(
+            f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "
+            f"{' and '.join(repr(known) for known in registry.names() if takes(known))}."
+        )

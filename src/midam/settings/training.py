@@ -29,8 +29,7 @@ class TrainingSettings(Room):
     optimizer
         "sgd" (v = beta1 v + (1 - beta1) g) or "adam"; "auto": "sgd" for the mlp, "adam" for other encoders.
     lr
-        Learning rate; divided by 10 at each of `decay_at`. Default: 0.05 for the mlp with "sgd", 0.001 with "adam"; for
-        other encoders 0.01 and 0.0003.
+        Learning rate. Default: 0.05 for the mlp with "sgd" and 0.001 with "adam", 0.01 and 0.0003 for other encoders.
     decay_at
         Fractions of the epochs at which the learning rate falls tenfold, and state_rate and dual_lr are halved.
     momentum
@@ -92,14 +91,7 @@ class TrainingSettings(Room):
         """These settings for the mlp, or for a deep encoder."""
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
-        return ResolvedTraining(
-            **dict(self)
-            | {
-                "optimizer": optimizer,
-                "lr": _RATES[optimizer][deep] if self.lr is None else self.lr,
-                "members": members if self.members is None else self.members,
-            }
-        )
+        return ResolvedTraining(**self._filled(lr=_RATES[optimizer][deep], members=members) | {"optimizer": optimizer})
 
 
 class ResolvedTraining(TrainingSettings):

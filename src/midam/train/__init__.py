@@ -1,11 +1,9 @@
-"""Training: estimators, objectives, augmentations, the step, the loop and the trainer.
-
-What is named here is imported when it is asked for: settings need no trainer.
-"""
+"""Training: estimators, objectives, augmentations, the step, the loop and the trainer."""
 # ruff: noqa: F401
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.train.augment import Augment, Augmentation
@@ -18,23 +16,17 @@ if TYPE_CHECKING:
     from midam.train.trainer import Trainer, make_fabric
     from midam.train.training import Training, build_training
 
-_MODULES = {
-    "augment": ("Augment", "Augmentation"),
-    "exact": ("Exact", "ExactPoint"),
-    "gradients": ("Estimator", "MiniBatch", "VarianceReduced", "encoded_sample"),
-    "lockstep": ("Trial", "TrialResult", "train_trials"),
-    "method_names": ("method_names", "method_settings"),
-    "objectives": ("BCE", "MinMaxAUC", "Objective", "PairwiseAUC"),
-    "step": ("make_optimizer", "parameter_groups", "train_step"),
-    "trainer": ("Trainer", "make_fabric"),
-    "training": ("Training", "build_training"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = [*_HOMES]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__all__, __getattr__, __dir__ = exports(
+    __name__,
+    {
+        "midam.train.augment": "Augment Augmentation",
+        "midam.train.exact": "Exact ExactPoint",
+        "midam.train.gradients": "Estimator MiniBatch VarianceReduced encoded_sample",
+        "midam.train.lockstep": "Trial TrialResult train_trials",
+        "midam.train.method_names": "method_names method_settings",
+        "midam.train.objectives": "BCE MinMaxAUC Objective PairwiseAUC",
+        "midam.train.step": "make_optimizer parameter_groups train_step",
+        "midam.train.trainer": "Trainer make_fabric",
+        "midam.train.training": "Training build_training",
+    },
+)

@@ -18,17 +18,12 @@ class Augmentation:
     Parameters
     ----------
     instance_shape : tuple of int
-        [C, H, W] or [C, D, H, W].
+        [C, H, W] or [C, D, H, W]; `ConfigError` if instances of this shape cannot be changed so.
 
     Attributes
     ----------
     draws : int
         Random numbers that an instance takes.
-
-    Raises
-    ------
-    ConfigError
-        If instances of this shape cannot be changed so.
     """
 
     draws: int
@@ -45,15 +40,16 @@ class Augmentation:
         raise NotImplementedError
 
 
-class Flip(Augmentation):
-    """Reverse each spatial axis with probability 1/2."""
-
+class _OfAxes(Augmentation):
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         super().__init__(instance_shape)
         self.draws = len(instance_shape) - 1
 
+
+class Flip(_OfAxes):
+    """Reverse each spatial axis with probability 1/2."""
+
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return changed instances."""
         for axis in range(2, x.ndim):
             x = torch.where(_of_instance(u[:, axis - 2] < 0.5, x), x.flip(axis), x)
         return x
@@ -73,24 +69,18 @@ class Rotate90(Augmentation):
             )
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return changed instances."""
         turns = (4 * u[:, 0]).long()
         x = torch.where(_of_instance(turns % 2 == 1, x), x.rot90(1, (-2, -1)), x)
         return torch.where(_of_instance(turns >= 2, x), x.flip(-2, -1), x)
 
 
-class Crop(Augmentation):
+class Crop(_OfAxes):
     """Move along each spatial axis by a whole number of positions, up to 1/8 of its length (at least 1) either way.
 
     What comes in from outside is the reflection.
     """
 
-    def __init__(self, instance_shape: tuple[int, ...]) -> None:
-        super().__init__(instance_shape)
-        self.draws = len(instance_shape) - 1
-
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return changed instances."""
         for axis in range(2, x.ndim):
             length = x.shape[axis]
             reach = min(max(length // _SHIFT, 1), length - 1)
@@ -105,15 +95,11 @@ class Crop(Augmentation):
 
 
 class Intensity(Augmentation):
-    """Contrast times 0.8 to 1.2 about the instance's mean, and a shift by -0.2 to 0.2 of its standard deviation.
-
-    The same for all channels.
-    """
+    """Contrast times 0.8 to 1.2 about the instance's mean, shift by -0.2 to 0.2 of its deviation; channels alike."""
 
     draws = 2
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return changed instances."""
         axes = tuple(range(1, x.ndim))
         mean, deviation = x.mean(dim=axes, keepdim=True), x.std(dim=axes, keepdim=True, correction=0)
         contrast, shift = (_of_instance(_TONE * (2 * part - 1), x).to(x.dtype) for part in u.unbind(1))
@@ -134,17 +120,16 @@ class Color(Intensity):
             )
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return changed instances."""
         gray = x.mean(dim=1, keepdim=True)
         saturation = _of_instance(1 + _TONE * (2 * u[:, 0] - 1), x).to(x.dtype)
         return super().__call__(gray + (x - gray) * saturation, u[:, 1:])
 
 
 class Augment(nn.Module):
-    """Changes instances at random, each in its own way; in evaluation mode it returns them as they are.
+    """Changes each instance at random in training mode, none in evaluation mode.
 
-    The changes are applied in the order of `midam.registry.AUGMENTATIONS`, class paths last. The draws come from
-    torch's generator of the device, in one call: who seeds it, or sets it back, gets the same ones.
+    The changes are applied in the order of `midam.registry.AUGMENTATIONS`, class paths last. All draws of a call come
+    from one call to torch's generator of the device, and repeat with its state.
 
     Parameters
     ----------
@@ -167,7 +152,10 @@ class Augment(nn.Module):
 
     def __init__(self, names: Sequence[str], *, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        check_names(names)
+        for name in names:
+            AUGMENTATIONS.check(name)
+        if len(set(names)) < len(names):
+            raise ConfigError(f"Expected each name once in augment, got {', '.join(names)}; remove the second.")
         known = AUGMENTATIONS.names()
         self.names = tuple(sorted(names, key=lambda name: known.index(name) if name in known else len(known)))
         self._parts = [AUGMENTATIONS.find(name)(instance_shape) for name in self.names]
@@ -181,14 +169,6 @@ class Augment(nn.Module):
         for part, u in zip(self._parts, draws):
             x = part(x, u)
         return x
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Refuse names of augmentations that are not known, or that come twice."""
-    for name in names:
-        AUGMENTATIONS.check(name)
-    if len(set(names)) < len(names):
-        raise ConfigError(f"Expected each name once in augment, got {', '.join(names)}; remove the second.")
 
 
 def _of_instance(value: Tensor, x: Tensor) -> Tensor:

@@ -15,13 +15,7 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 class WeightAverage(Generic[Model]):
-    """The mean of a model's weights over the epochs that the settings name, if they name any.
-
-    Raises
-    ------
-    ConfigError
-        If the model normalizes by the statistics of the batch, which those of no mean of weights are.
-    """
+    """The mean of a model's weights over the epochs that the settings name, if any; refuses batch statistics."""
 
     def __init__(self, config: Settings, model: Model) -> None:
         self._config, self._model = config, model
@@ -59,7 +53,7 @@ class WeightAverage(Generic[Model]):
 
 
 def reported_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights that a trainer reports which is in this state (`Trainer.state_dict`)."""
+    """Weights that a trainer in this state (`Trainer.state_dict`) reports."""
     average: Mapping[str, Tensor] | None = state.get("average")
     if average is None or not int(average["n_averaged"]):
         return dict(state["model"])

@@ -1,10 +1,8 @@
 """From settings to parts: encoder, scorer, estimator, objective, draw rule and optimizer, each by its name."""
 
-import inspect
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,47 +34,26 @@ class MethodParts:
 
 
 def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags: int) -> MethodParts:
-    """Build the parts of a method with fresh weights from ``config.seed``; the global random state is left alone.
+    """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
 
-    One scorer, whatever ``config.members``.
-
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    instance_shape : tuple of int
-        Shape of one instance.
-    num_bags : int
-        Bags of the training set.
-
-    Raises
-    ------
-    ConfigError
-        If the combination makes no sense, or the encoder does not fit the instances.
+    Fresh weights come from ``config.run.seed``; the global random state is left alone. A `ConfigError` refuses parts
+    that make no sense together, and an encoder that does not fit the instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
-        objective = build_objective(config, num_bags=num_bags)
+        objective: Objective = _build(OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags)
         model = build_model(config, instance_shape=instance_shape)
-    chunk_size = config.run.chunk_size
-    estimator = build_estimator(config, num_bags=num_bags, value_size=model.pooling.value_size, chunk_size=chunk_size)
+    of = {"value_size": model.pooling.value_size, "chunk_size": config.run.chunk_size}
+    estimator = build_estimator(config, num_bags=num_bags, **of)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
 
 
-def build_objective(config: ResolvedSettings, *, num_bags: int) -> Objective:
-    """Build the objective, for so many training bags."""
-    offered = {"center_start": config.method.center_start, "num_bags": num_bags}
-    found: Objective = _build(OBJECTIVES, config.method.objective, config, offered, config.method.objective_args)
-    return found
-
-
 def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
     """Build the estimator, for so many training bags of values of this width."""
-    offered = {"num_bags": num_bags, "value_size": value_size, "chunk_size": chunk_size}
-    found: Estimator = _build(ESTIMATORS, config.method.estimator, config, offered, config.method.estimator_args)
+    found: Estimator = _build(ESTIMATORS, config, num_bags=num_bags, value_size=value_size, chunk_size=chunk_size)
     method = config.method
     if not found.tracks and (method.state_start != "first-visit" or method.state_refresh is not None):
         name = "state_refresh" if method.state_start == "first-visit" else "state_start"
@@ -89,14 +66,7 @@ def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int,
 
 def build_draw(config: ResolvedSettings, *, num_bags: int) -> Draw:
     """Build the draw rule, for so many training bags."""
-    found: Draw = _build(DRAWS, config.method.draw, config, {"num_bags": num_bags}, config.method.draw_args)
-    return found
-
-
-def build_pooling(config: ResolvedSettings, *, in_features: int) -> Pooling:
-    """Build the pooling of encodings of this width."""
-    offered = {"in_features": in_features, "squash": OBJECTIVES.find(config.method.objective).squash}
-    found: Pooling = _build(POOLINGS, config.method.pooling, config, offered, config.method.pooling_args)
+    found: Draw = _build(DRAWS, config, num_bags=num_bags)
     return found
 
 
@@ -104,7 +74,8 @@ def build_model(config: Settings, *, instance_shape: tuple[int, ...], pretrained
     """Build the scorer alone, with weights from torch's current random state; parameters as of `build_encoder`."""
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
-    pooling = build_pooling(config, in_features=cast(int, encoder.out_features))
+    squash = OBJECTIVES.find(config.method.objective).squash
+    pooling: Pooling = _build(POOLINGS, config, in_features=encoder.out_features, squash=squash)
     clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
     return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=clip, scaling=scaling))
 
@@ -117,40 +88,23 @@ def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...]) -> BagE
 
 
 def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> nn.Module:
-    """Build the encoder, with weights from torch's current random state or, where one is named, from a file.
+    """Build the encoder; its attribute `out_features` is the width of the encodings.
 
-    Its attribute `out_features` is the width of the encodings.
-
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    instance_shape : tuple of int
-        Shape of one instance.
-    pretrained : bool
-        Read ``config.encoder_weights``; False where other weights will take the place of all.
-
-    Raises
-    ------
-    ConfigError
-        If the encoder cannot be made, does not fit the instances, or has settings of another one.
+    Weights come from torch's current random state or from the file ``encoder_weights``, which is not read with
+    ``pretrained=False``: other weights will take the place of all. A `ConfigError` refuses an encoder that cannot be
+    made, does not fit the instances, or has settings of another one.
     """
     config = config.resolve(instance_shape)
     sizes = {"in_features": int(torch.Size(instance_shape).numel()), "instance_shape": instance_shape}
-    module = make_module(config.model.encoder, _given(config) | sizes, config.model.encoder_args)
-    wrapped = "." in config.model.encoder or not hasattr(module, "out_features")
-    encoder = module
-    if config.model.freeze or wrapped:
-        encoder = Encoder(module, instance_shape=instance_shape, name=config.model.encoder, freeze=config.model.freeze)
+    name, freeze = config.model.encoder, config.model.freeze
+    module = make_module(name, _given(config) | sizes, config.model.encoder_args)
+    wrapped = "." in name or not hasattr(module, "out_features")
+    encoder = Encoder(module, instance_shape=instance_shape, name=name, freeze=freeze) if freeze or wrapped else module
     if pretrained and config.model.encoder_weights is not None:
         load_weights(module, config.model.encoder_weights)
-    if pretrained and not wrapped and config.model.freeze and config.model.encoder_weights is None:
-        warnings.warn(
-            f"freeze={list(config.model.freeze)} keeps the random weights of {config.model.encoder}: name their "
-            "file in encoder_weights",
-            UserWarning,
-            stacklevel=2,
-        )
+    elif pretrained and not wrapped and freeze:
+        advice = "name their file in encoder_weights"
+        warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", UserWarning, stacklevel=2)
     return encoder
 
 
@@ -161,21 +115,16 @@ def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Mo
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 
-def _build(
-    registry: Registry, name: str, config: ResolvedSettings, offered: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> Any:
+def _build(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:
+    name, arguments = (getattr(config.method, setting) for setting in (registry.kind, f"{registry.kind}_args"))
     # What an encoder calls "hidden" is nothing to an attention network of that parameter.
     settings = {key: value for key, value in _given(config).items() if key not in _OF_ENCODERS}
     what = f"the {registry.kind} {name!r} in {registry.kind}_args"
-    return build(registry.find(name), what=what, offered=settings | dict(offered), arguments=arguments)
+    return build(registry.find(name), what=what, offered=settings | offered, arguments=arguments)
 
 
 def _given(config: Settings) -> dict[str, Any]:
     return {name: value for name, value in config.flat().items() if value is not None}
-
-
-def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(make).parameters
 
 
 def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:

@@ -16,15 +16,7 @@ FORMAT = 3
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint: a reader sees the old file or the new one, never half of it.
-
-    Parameters
-    ----------
-    path : Path
-        Target.
-    content : dict
-        Tensors, numbers, strings, lists and dictionaries only, so that it loads with ``weights_only=True``.
-    """
+    """Write a checkpoint of what loads with ``weights_only=True``; a reader sees the old file or the new one."""
     # torch hides the reason of a failed write, such as a full disk, behind an error of its own.
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
@@ -32,22 +24,13 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    required : sequence of str
-        Entries that it must hold.
-
-    Raises
-    ------
-    CheckpointError
-        If there is none, or it is damaged, foreign, or of another format.
-    """
+    """Read a checkpoint, which must hold the `required` entries, onto the CPU; else `CheckpointError`."""
     try:
-        _check_sums(path)
+        # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise zipfile.BadZipFile(f"the checksum of {broken} is wrong")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; check the run folder.") from None
@@ -63,11 +46,3 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
             f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
     return content
-
-
-def _check_sums(path: Path) -> None:
-    # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
-    with zipfile.ZipFile(path) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise zipfile.BadZipFile(f"the checksum of {broken} is wrong")

@@ -21,17 +21,8 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 def denormals_flushed() -> Iterator[None]:
     """Take numbers closer to 0 than 1.2e-38 for 0 on this thread.
 
-    The softmax weights of a bag and the gradients that they carry fall below that where training has gone far, and
-    some processors then take many times as long for a product. Meant for training steps: a score is computed without,
-    so that bags whose probabilities are that small keep their order.
-
-    Examples
-    --------
-    >>> tiny = torch.tensor([2.0**-126])
-    >>> with denormals_flushed():
-    ...     inside = (tiny * 0.5).item()
-    >>> inside, (tiny * 0.5).item() > 0
-    (0.0, True)
+    Late in a training, softmax weights and their gradients fall below that, and make products slow on some processors.
+    For training steps alone: bags with scores that small keep their order.
     """
     before = bool(torch.full((1,), 2.0**-126).mul_(0.5) == 0)
     torch.set_flush_denormal(True)

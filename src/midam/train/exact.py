@@ -25,12 +25,13 @@ _REFUSED = "whole bags that do not fit one chunk are refused"
 class Exact(Estimator):
     """The exact full-bag gradient in O(chunk) memory (two passes).
 
-    The first pass streams (l, r) of each bag without graph; the loss is evaluated once at it, which gives the head its
-    gradients and lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by
-    chunk. Equals plain autograd on the whole bags to rounding. Dropout is replayed chunk by chunk; batch normalization
-    in batch statistics is an error unless the batch fits one chunk, which takes one ordinary pass. With max pooling
-    one streamed pass finds each bag's maximal instance, and only that one is back-propagated; where the batch fits one
-    chunk, only for an encoder that says that it encodes an instance alike each time (`MLP.repeatable`).
+    The first pass streams (l, r) of each bag without a graph. The loss at this point gives the head its gradients, and
+    lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by chunk. This
+    equals plain autograd on the whole bags to rounding. Dropout is replayed; batch normalization in batch statistics
+    is refused. A batch that fits one chunk takes one ordinary pass, whatever the encoder does.
+
+    With max pooling one streamed pass finds each bag's maximal instance, and that one alone is back-propagated; in a
+    batch that fits one chunk, only if the encoder encodes an instance alike each time (`MLP.repeatable`).
 
     Parameters
     ----------
@@ -52,11 +53,16 @@ class Exact(Estimator):
         if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
-            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and _repeatable(model))
+            augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
+            alike = model.repeatable and not augmented
+            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and alike)
             return out
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:
-            return _two_pass(model, batch, chunk_size=self.chunk_size)
+            passes = _Passes(model, batch, self.chunk_size)
+            apply: Any = _TwoPass.apply
+            l, r = apply(passes, *passes.parameters)  # noqa: E741
+            return BagOutput(l, r, _counts(batch, l), model.pooling)
         _refuse_noise(model, "exact (max pooling)")
         total = stream_total(model, batch, chunk_size=self.chunk_size)
         z, v = model.instances(batch.reader.rows(total.where))
@@ -67,13 +73,13 @@ class ExactPoint(Estimator):
     """The exact point with a sampled gradient: (l, r) streamed over the whole bag, B instances back-propagated.
 
     Where the pooling's logits vary, the B instances are drawn with replacement in proportion to exp(z), known from the
-    first pass; otherwise uniformly without replacement. Unbiased for the gradient at fixed (a, b, alpha) for a
-    deterministic, instance-wise encoder.
+    first pass; else uniformly without replacement. Unbiased for the gradient at fixed (a, b, alpha); the encoder must
+    be deterministic and treat each instance on its own.
 
     Parameters
     ----------
     num_instances : int
-        B, instances back-propagated a bag, >= 1.
+        B >= 1, instances back-propagated a bag.
     chunk_size : int
         Instances encoded at a time in the first pass, >= 1.
     seed : int
@@ -119,20 +125,11 @@ class ExactPoint(Estimator):
         self.step = int(state)
 
 
-def _two_pass(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
-    passes = _Passes(model, batch, chunk_size)
-    apply: Any = _TwoPass.apply
-    l, r = apply(passes, *passes.parameters)  # noqa: E741
-    return BagOutput(l, r, _counts(batch, l), model.pooling)
-
-
 class _Passes:
     """Both passes over one batch, under the same autocast and, chunk by chunk, the same random numbers."""
 
     def __init__(self, model: BagScorer, batch: WholeBatch, chunk_size: int) -> None:
-        self.model = model
-        self.batch = batch
-        self.chunk_size = chunk_size
+        self.model, self.batch, self.chunk_size = model, batch, chunk_size
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = batch.reader.device
         self.autocast = torch.is_autocast_enabled(self.device.type)
@@ -151,7 +148,9 @@ class _Passes:
         return value.l, value.r
 
     def _note_random_state(self) -> None:
-        state = _random_state(self.device)
+        state: tuple[Tensor, ...] = (torch.get_rng_state(),)
+        if self.device.type == "cuda":
+            state = (*state, torch.cuda.get_rng_state(self.device))
         # An encoder that draws nothing leaves the state alone: one copy then serves all chunks of a bag of any size.
         if self.random_states and all(map(torch.equal, state, self.random_states[-1])):
             state = self.random_states[-1]
@@ -161,14 +160,16 @@ class _Passes:
         total: list[Tensor | None] = [None] * len(self.parameters)
         devices = [self.device] if self.device.type == "cuda" else []
         noise = torch.random.fork_rng(devices=devices, enabled=self.noisy)
-        with noise, torch.enable_grad(), self._precision(), closing(self.batch.read(self.chunk_size)) as chunks:
+        precision = torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast)
+        with noise, torch.enable_grad(), precision, closing(self.batch.read(self.chunk_size)) as chunks:
             for i, (_, segment, x) in enumerate(chunks):
                 if self.noisy:
-                    _set_random_state(self.random_states[i], self.device)
+                    torch.set_rng_state(self.random_states[i][0])
+                    if devices:
+                        torch.cuda.set_rng_state(self.random_states[i][1], self.device)
                 z, v = self.model.instances(x)
                 of = segment.to(z.device)
-                sizes = self.batch.sizes.to(device=z.device, dtype=z.dtype)
-                w = torch.exp(z.detach() - l[of]) / sizes[of]
+                w = torch.exp(z.detach() - l[of]) / _counts(self.batch, z)[of]
                 pulls = cotangents(v.detach(), r[of], w, grad_l[of], grad_r[of])
                 roots = [(out, pull) for out, pull in zip((z, v), pulls) if out.requires_grad]
                 grads = torch.autograd.grad(
@@ -176,9 +177,6 @@ class _Passes:
                 )
                 total = [_add(a, b) for a, b in zip(total, grads)]
         return total
-
-    def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast)
 
 
 class _TwoPass(torch.autograd.Function):
@@ -202,17 +200,6 @@ def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
     return total.add_(part)
 
 
-def _random_state(device: torch.device) -> tuple[Tensor, ...]:
-    states = (torch.get_rng_state(),)
-    return (*states, torch.cuda.get_rng_state(device)) if device.type == "cuda" else states
-
-
-def _set_random_state(states: tuple[Tensor, ...], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
-
-
 def _counts(batch: WholeBatch, like: Tensor) -> Tensor:
     return batch.sizes.to(device=like.device, dtype=like.dtype)
 
@@ -231,11 +218,6 @@ def refuse_batch_statistics(model: nn.Module, what: str) -> None:
             f"at {name!r}, where each chunk is normalized in its own way; use group normalization, or put the layer "
             "into evaluation mode (model.get_submodule(name).eval())."
         )
-
-
-def _repeatable(model: BagScorer) -> bool:
-    augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
-    return model.repeatable and not augmented
 
 
 def _refuse_noise(model: nn.Module, estimator: str) -> None:

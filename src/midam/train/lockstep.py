@@ -1,8 +1,8 @@
 """Many trials of one configuration, trained in lockstep: cross-validation at a fraction of its price.
 
-A step of a small network is mostly overhead. The trials of a study differ in bags and seed only, so their scorers are
-stacked (`midam.nn.stack`) and one step advances all of them. The draws, the weights at the start and the arithmetic
-of each trial are those of a `Trainer` of its own; the results agree to rounding.
+The trials of a study differ in bags and seed only. Of a small network, whose step is mostly overhead, the scorers are
+stacked (`midam.nn.stack`), and one step advances all. Draws, first weights and arithmetic of a trial are those of a
+`Trainer` of its own; the results agree to rounding.
 """
 
 import dataclasses
@@ -48,15 +48,14 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """What came of a trial.
+    """What came of a trial; with several members, their mean.
 
     Attributes
     ----------
     scores : float64 array [E, len(score)]
-        Bag scores after each of E epochs, or [1, len(score)] after the last; NaN once a training has diverged. With
-        several members their mean.
+        Bag scores after each of E epochs, or [1, len(score)] after the last; NaN once a training has diverged.
     loss, train_auroc : float64 array [E]
-        Of each epoch, as in `Trainer.history`; mean over members.
+        Of each epoch, as in `Trainer.history`.
     seconds : float
         Wall time of the lockstep run, divided by its trials.
     """
@@ -88,15 +87,10 @@ def train_trials(
     list of TrialResult
         In the order of `trials`.
 
-    Raises
-    ------
-    MidamError
-        As of `Trainer`.
-
     Notes
     -----
-    Where whole bags are large, where the estimator streams or the encoder is more than a small network, there is
-    nothing to gain, and the trials are trained one after the other.
+    Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
+    large, the estimator streams, or the encoder is more than a small network.
     """
     config = config.resolve(bags.instance_shape).replace(select="last", patience=None)
     if not _stackable(config, bags):
@@ -124,12 +118,11 @@ def train_trials(
 
 
 def _stackable(config: Settings, bags: Bags) -> bool:
-    if config.model.freeze or config.run.checkpointing or config.training.augment or config.run.compile:
+    run, method = config.run, config.method
+    if run.checkpointing or run.compile or run.precision != "32-true" or config.model.freeze or config.training.augment:
         return False
-    # A memory-mapped set is not made for copies in memory.
-    if config.run.precision != "32-true" or on_disk(bags.instances):
-        return False
-    if config.method.state_start != "first-visit" or config.method.state_refresh is not None:
+    # What stays on disk is not made for copies in memory.
+    if on_disk(bags.instances) or method.state_start != "first-visit" or method.state_refresh is not None:
         return False
     estimator = ESTIMATORS.find(config.method.estimator)
     if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:
@@ -142,13 +135,10 @@ def _groups(config: Settings, bags: Bags, trials: Sequence[Trial], *, at_once: i
     labels = bags.require_labels()
     alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
     for i, trial in enumerate(trials):
-        positives = int(labels[trial.train].sum())
-        counts = (
-            min(config.training.num_positive, positives),
-            min(config.training.num_negative, len(trial.train) - positives),
-        )
+        of, positives = config.training, int(labels[trial.train].sum())
+        counts = min(of.num_positive, positives), min(of.num_negative, len(trial.train) - positives)
         steps = -(-len(trial.train) // max(1, sum(counts)))
-        alike[*counts, steps, min(config.training.num_instances, int(bags.sizes[trial.train].max()))].append(i)
+        alike[*counts, steps, min(of.num_instances, int(bags.sizes[trial.train].max()))].append(i)
     return [part.tolist() for group in alike.values() for part in np.array_split(group, -(-len(group) // at_once))]
 
 
@@ -174,18 +164,16 @@ class _Lockstep:
         # Of trials with fewer bags the table of bags ends in some that are never drawn.
         width = max(len(trial.train) for trial in self._trials)
         index = torch.stack([torch.from_numpy(np.resize(trial.train, width)) for trial in self._trials])
-        reader = InstanceReader.of_table(
+        self._reader = InstanceReader.of_table(
             table, starts=self._starts.gather(1, index).flatten(), sizes=self._sizes[index].flatten()
         )
         labels = torch.from_numpy(bags.require_labels())[index.flatten()].to(self._device, torch.float32)
-        self._table_reader = reader
-        self._training = Training(members, reader, labels)
+        self._training = Training(members, self._reader, labels)
         self._training.probe()
         self._average = WeightAverage(config, self._training.trained)
         self._scored = self._lay_out([trial.score for trial in self._trials])
 
     def train(self, *, every_epoch: bool) -> list[TrialResult]:
-        """Train all epochs."""
         results, scores = [], []
         lost = np.zeros(len(self._trials), dtype=bool)
         for epoch in range(self._config.training.epochs):
@@ -196,15 +184,9 @@ class _Lockstep:
             if every_epoch or epoch == self._config.training.epochs - 1:
                 found = self._scores(self._average.reported)
                 scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
-        return [
-            TrialResult(
-                np.stack([of_epoch[m] for of_epoch in scores]),
-                np.array([result.loss[m] for result in results]),
-                np.array([result.auroc[m] for result in results]),
-                seconds=0.0,
-            )
-            for m in range(len(self._trials))
-        ]
+        loss = np.array([result.loss for result in results]).T
+        train_auroc = np.array([result.auroc for result in results]).T
+        return [TrialResult(np.stack(own), loss[m], train_auroc[m], seconds=0.0) for m, own in enumerate(zip(*scores))]
 
     def _member(self, bags: Bags, trial: Trial, seed: int) -> Member:
         train, own = bags.subset(trial.train), self._config.replace(seed=seed)
@@ -222,8 +204,7 @@ class _Lockstep:
         ]
         table = torch.cat([reader.all for reader in readers if reader.all is not None])
         used = (table != 0).any(dim=0)
-        # A feature that does not vary is 0 once it is standardized: of sparse ones, such as fingerprints of molecules,
-        # many do not.
+        # A feature that does not vary is 0 once it is standardized; of fingerprints of molecules, many do not.
         if self._config.model.standardize and table.ndim == 2 and used.any() and not used.all():
             columns = used.nonzero().squeeze(1)
             table = table.index_select(1, columns)
@@ -248,11 +229,10 @@ class _Lockstep:
 
     @torch.no_grad()
     def _scores(self, model: BagScorer) -> list[NDArray[np.float64]]:
-        """Scores of each trial's bags."""
         model.eval()
         parts = []
         for positions, sizes in self._scored:
-            x = self._table_reader.rows(positions)
+            x = self._reader.rows(positions)
             parts.append(model(x, sizes.to(x.device)).score.view(len(self._trials), -1))
         found = torch.cat(parts, dim=1).double().cpu().numpy()
         return [row[: len(trial.score)] for row, trial in zip(found, self._trials)]
@@ -295,9 +275,6 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
 
 
 def _mean(members: Sequence[TrialResult]) -> TrialResult:
-    return TrialResult(
-        np.mean([m.scores for m in members], axis=0),
-        np.mean([m.loss for m in members], axis=0),
-        np.mean([m.train_auroc for m in members], axis=0),
-        seconds=sum(m.seconds for m in members),
-    )
+    kinds = ("scores", "loss", "train_auroc")
+    scores, loss, train_auroc = (np.mean([getattr(m, kind) for m in members], axis=0) for kind in kinds)
+    return TrialResult(scores, loss, train_auroc, seconds=sum(m.seconds for m in members))

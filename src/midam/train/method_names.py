@@ -1,15 +1,4 @@
-"""Names of methods, which are data that is read here into settings.
-
-| name | objective x estimator |
-|---|---|
-| `ce-POOL`, `dam-POOL` | cross-entropy, min-max AUC x whole bags (exact) |
-| `ce-mb-POOL`, `dam-mb-POOL` | the same x a sample's own pooling (minibatch) |
-| `ce-vrsp-POOL`, `midam-POOL` | the same x tracked state (vrsp) |
-| `ce-point-POOL`, `dam-point-POOL` | the same x the whole bag's point, a sample's gradient (exact-point) |
-| `OBJECTIVE+ESTIMATOR+POOLING` | any three, by the names or class paths of the settings |
-
-POOL is mean, max, smx, att, gated, emb, gm, nor or nand.
-"""
+"""Names of methods: PREFIX-POOL of the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
 from midam.errors import ConfigError, nearest
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS
@@ -38,22 +27,17 @@ _PREFIXES = {
 
 
 def method_settings(name: str) -> dict[str, str]:
-    """Settings that a method's name stands for.
+    """Settings ``pooling``, ``estimator`` and ``objective`` that a method's name stands for.
 
     Parameters
     ----------
     name : str
         Such as ``"midam-att"``, see `method_names`, or ``"bce+vrsp+mypackage.MyPooling"``.
 
-    Returns
-    -------
-    dict of str
-        ``pooling``, ``estimator`` and ``objective``, as `Settings` takes them.
-
     Raises
     ------
     ConfigError
-        For another name; the message names the nearest one.
+        For another name; the message gives the nearest one.
 
     Examples
     --------
@@ -74,13 +58,7 @@ def method_settings(name: str) -> dict[str, str]:
 
 
 def method_names() -> list[str]:
-    """All names that `method_settings` knows but those of three settings.
-
-    Examples
-    --------
-    >>> "midam-att" in method_names(), "midam-max" in method_names()
-    (True, False)
-    """
+    """All names PREFIX-POOL; only a smooth pooling goes with an estimator that needs one."""
     return [
         f"{prefix}-{pool}"
         for prefix, (estimator, _) in _PREFIXES.items()

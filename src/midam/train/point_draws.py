@@ -10,28 +10,22 @@ from torch import Tensor
 from midam.data.batch import WholeBatch
 from midam.data.draws import uniform_slots
 from midam.evaluate.stream import stream_bags, stream_instances
-from midam.functional.logmean import BagStatistic
 from midam.nn.scorer import BagScorer
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn instances of K bags and the exact point l [K], r [K, V] they belong to.
+    """Drawn instances of K bags and the exact point that they belong to.
 
-    Attributes
-    ----------
-    positions, mask : Tensor [K, B], CPU
-        Flat positions of the drawn instances, and which slots hold one.
-    proportional : Tensor [K], bool, CPU
-        True for bags whose slots were drawn with replacement in proportion to exp(z): each then weighs 1/B. The others
-        hold distinct instances, uniformly drawn or all of them.
+    Slots of a `proportional` bag were drawn with replacement in proportion to exp(z), and weigh 1/B each; those of the
+    others hold distinct instances, uniformly drawn or all of them.
     """
 
-    l: Tensor  # noqa: E741
-    r: Tensor
-    positions: Tensor
-    mask: Tensor
-    proportional: Tensor
+    l: Tensor  # [K]  # noqa: E741
+    r: Tensor  # [K, V]
+    positions: Tensor  # int64 [K, B], CPU: flat positions
+    mask: Tensor  # bool [K, B], CPU: slots that hold an instance
+    proportional: Tensor  # bool [K], CPU
 
 
 def draw_uniform(
@@ -47,10 +41,10 @@ def draw_uniform(
 def draw_proportional(
     model: BagScorer, batch: WholeBatch, num_instances: int, *, chunk_size: int, rng: np.random.Generator
 ) -> Draw:
-    """Stream the point, and draw B instances of each bag with replacement in proportion to exp(z).
+    """Stream the point, and draw B instances a bag with replacement in proportion to exp(z), or take all of at most B.
 
-    Each of the B slots of a bag is a reservoir of one: when a chunk arrives it is replaced with the probability that
-    the chunk's weight has in all that was seen. A bag of at most B instances is taken whole instead.
+    Each of the B slots of a bag is a reservoir of one: a chunk that arrives replaces it with the probability of the
+    chunk's weight in all that was seen.
     """
     num_bags = batch.index.shape[0]
     total = model.pooling.statistic.total(num_bags)
@@ -63,7 +57,13 @@ def draw_proportional(
         inside = _draw_within(z.cpu().double().numpy(), segment.cpu().numpy(), arrived, num_instances, rng)
         replace = rng.random(inside.shape) < share.cpu().numpy()[arrived, None]
         slots[arrived] = np.where(replace, positions.numpy()[inside], slots[arrived])
-    return _take_small_bags_whole(batch, total.value(), slots)
+    sizes, ordinal = batch.sizes.unsqueeze(1), torch.arange(num_instances).expand(num_bags, -1)
+    whole = sizes <= num_instances
+    every = batch.starts.unsqueeze(1) + torch.minimum(ordinal, sizes - 1)
+    positions = torch.where(whole, every, torch.from_numpy(slots))
+    mask = torch.where(whole, ordinal < sizes, torch.ones_like(ordinal, dtype=torch.bool))
+    point = total.value()
+    return Draw(point.l, point.r, positions, mask, ~whole.squeeze(1))
 
 
 def _draw_within(
@@ -80,14 +80,3 @@ def _draw_within(
     drawn = np.searchsorted(cumulative, target, side="right")
     clipped: NDArray[np.int64] = np.clip(drawn, first[:, None], last[:, None])
     return clipped
-
-
-def _take_small_bags_whole(batch: WholeBatch, total: BagStatistic, slots: NDArray[np.int64]) -> Draw:
-    count = slots.shape[1]
-    sizes = batch.sizes.unsqueeze(1)
-    whole = sizes <= count
-    ordinal = torch.arange(count).expand(len(slots), count)
-    every = batch.starts.unsqueeze(1) + torch.minimum(ordinal, sizes - 1)
-    positions = torch.where(whole, every, torch.from_numpy(slots))
-    mask = torch.where(whole, ordinal < sizes, torch.ones_like(ordinal, dtype=torch.bool))
-    return Draw(total.l, total.r, positions, mask, ~whole.squeeze(1))

@@ -18,26 +18,16 @@ _STREAM = 7
 
 
 def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
-    """Fit the standardizers among `standardizers` to the training instances, or to a sample of very many; all alike.
+    """Fit the standardizers among `standardizers`, at least one, to the training instances; all alike.
 
-    Parameters
-    ----------
-    standardizers : sequence of nn.Module or None
-        At least one `Standardizer`.
-    train : Bags
-        The training bags. Up to 200 000 instances of 50 000 000 numbers are taken, of those on disk 4 000 000 numbers;
-        of more, so many, uniformly without replacement.
-    seed : int
-        Of the sample.
+    Of more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000) so many are drawn, without replacement.
     """
     first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
     limit = max(1, min(_MAX_INSTANCES, values // int(np.prod(train.instance_shape))))
     total = train.num_instances
-    if total > limit:
-        chosen = distinct_sorted(total, limit, np.random.default_rng([seed, _STREAM]))
-    else:
-        chosen = np.arange(total)
+    # Up to the limit it draws nothing: these are all of them.
+    chosen = distinct_sorted(total, min(total, limit), np.random.default_rng([seed, _STREAM]))
     ends = np.cumsum(train.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
     first.fit(torch.from_numpy(np.asarray(train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag]))))
@@ -46,15 +36,7 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
 
 
 def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `count` distinct whole numbers below `total`, uniformly, ascending, in O(count) memory.
-
-    Examples
-    --------
-    >>> len(distinct_sorted(10**12, 5, np.random.default_rng(0)))
-    5
-    >>> distinct_sorted(4, 4, np.random.default_rng(0))
-    array([0, 1, 2, 3])
-    """
+    """Draw `count` distinct whole numbers below `total`, uniformly, ascending, in O(count) memory."""
     if 2 * count > total:
         return np.delete(np.arange(total), distinct_sorted(total, total - count, rng))
     # Each round draws only as many as are missing: the set is that of the first distinct numbers of one sequence.

@@ -21,14 +21,7 @@ from midam.settings import Settings
 from midam.train.average import WeightAverage
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
-from midam.train.training import (
-    EpochResult,
-    Training,
-    build_members,
-    labels_of,
-    open_reader,
-    standardized_once,
-)
+from midam.train.training import EpochResult, Training, build_members, labels_of, open_reader, standardized_once
 from midam.train.training_scorer import refuse_half_volumes
 from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 
@@ -42,7 +35,7 @@ class Trainer:
     Parameters
     ----------
     config : Settings
-        Settings.
+        All of its rooms but `data` and `cut`.
     train : Bags
         Labelled, both classes present.
     val : Bags, optional
@@ -56,16 +49,11 @@ class Trainer:
         The training of each scorer.
     model : BagEnsemble
         The members' scorers as they are trained; a bag's score is the mean of theirs.
-    reported : BagEnsemble
-        What is validated and reported: `model`, or the mean of its weights once it is taken.
     epoch : int
         Epochs done.
     history : list of dict
-        A row an epoch: epoch, lr, state_rate, dual_lr, loss, train_auroc (of the scores at the estimator's points,
-        while training), val_auroc. Loss and train_auroc are means over the members; val_auroc is that of the mean
-        score.
-    best_epoch : int or None
-        Epoch with the highest validation AUROC so far, the later one of equals.
+        A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
+        while training), means over the members; val_auroc of the mean score.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
     """
@@ -83,27 +71,25 @@ class Trainer:
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
         members = build_members(config, train, device=device, standardized=standardized_once(config, train))
-        standardizers = [member.model.standardizer for member in members]
         self.model = BagEnsemble([member.model for member in members])
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
         if config.model.standardize:
-            fit_standardizers(standardizers, train, seed=config.run.seed)
+            fit_standardizers([member.model.standardizer for member in members], train, seed=config.run.seed)
         check_warm_start(config, members[0].model)
-        self._standardizer = standardizers[0]
+        self._standardizer = members[0].model.standardizer
         self._reader = self._open(train)
         self._val_reader = self.reader(val) if val is not None else None
         labels = labels_of(train, self._reader)
         self.members = [Training([member], self._reader, labels, fabric=self.fabric) for member in members]
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
-        self.best_epoch: int | None = None
         self.trained_s = 0.0
 
     @property
     def reported(self) -> BagEnsemble:
-        """The scorers that are validated and reported."""
+        """What is validated and reported: `model`, or the mean of its weights once it is taken."""
         return self._average.reported
 
     def reader(self, bags: Bags) -> InstanceReader:
@@ -116,6 +102,12 @@ class Trainer:
         return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader)
 
     @property
+    def best_epoch(self) -> int | None:
+        """Epoch with the highest validation AUROC so far, the later one of equals."""
+        scored = [(row["val_auroc"], row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        return max(scored)[1] if scored else None
+
+    @property
     def waited_s(self) -> float:
         """Seconds of `trained_s` in which the training waited for instances."""
         return self._reader.waited_s
@@ -123,27 +115,22 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """All epochs done, or patience exhausted."""
+        patience = self.config.training.patience
         if self.epoch >= self.config.training.epochs:
             return True
-        return (
-            self.config.training.patience is not None and self._epochs_without_gain() >= self.config.training.patience
-        )
+        return patience is not None and self._epochs_without_gain() >= patience
 
     def train_epoch(self) -> dict[str, Any]:
         """Train one epoch and score the validation bags; returns the new row of `history`.
 
-        Raises
-        ------
-        DivergedError
-            If the loss of a member is no longer finite.
+        Raises `DivergedError` if the loss of a member is no longer finite.
         """
         rates = self.members[0].rates(self.config.training.decays(self.epoch))
         self.model.train()
         started = time.perf_counter()
         if warm_start_due(self.config, self.epoch):
             with self.fabric.autocast(), cpu_threads(self.config.run.threads):
-                chunk = self.config.run.chunk_size
-                warm_start(self.members, self._reader, chunk_size=chunk)
+                warm_start(self.members, self._reader, chunk_size=self.config.run.chunk_size)
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
         self._average.update(self.epoch)
         self.trained_s += time.perf_counter() - started
@@ -156,7 +143,6 @@ class Trainer:
             "val_auroc": self._validate(),
         }
         self.history.append(row)
-        self._note_best(row)
         return row
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,13 +158,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`.
-
-        Raises
-        ------
-        CheckpointError
-            If the state belongs to other training bags.
-        """
+        """Continue from `state_dict`; raises `CheckpointError` if the state belongs to other training bags."""
         if state["bag_ids"] != [str(i) for i in self._train.ids]:
             raise CheckpointError(
                 "Expected the state of these training bags, got that of others; resume with the data of the run."
@@ -189,7 +169,6 @@ class Trainer:
             member.load_state_dict(part)
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
-        self.best_epoch = state["best_epoch"]
 
     def _open(self, bags: Bags) -> InstanceReader:
         return open_reader(self.config, bags, standardizer=self._standardizer, device=self.fabric.device)
@@ -211,34 +190,16 @@ class Trainer:
         if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
             return None
         labels = self._val.require_labels()
-        if labels.min() == labels.max():
-            return None
-        return auroc(labels, self.scores(self._val, self._val_reader))
+        return auroc(labels, self.scores(self._val, self._val_reader)) if labels.min() < labels.max() else None
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
-        scored = [row for row in self.history if row["val_auroc"] is not None]
-        if not scored:
-            return 0
-        best = max(scored, key=lambda row: row["val_auroc"])
-        return int(scored[-1]["epoch"] - best["epoch"])
-
-    def _note_best(self, row: Mapping[str, Any]) -> None:
-        if row["val_auroc"] is None:
-            return
-        best = None if self.best_epoch is None else self.history[self.best_epoch - 1]["val_auroc"]
-        if best is None or row["val_auroc"] >= best:
-            self.best_epoch = row["epoch"]
+        scored = [(row["val_auroc"], -row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        return max(scored)[1] - scored[-1][1] if scored else 0
 
 
 def make_fabric(config: Settings, *, loggers: Any = None) -> Fabric:
-    """One device, as the settings say.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such device here.
-    """
+    """One device, as the settings say; raises `ConfigError` if there is no such device here."""
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     # It tells of the precision at each training, of which a study has hundreds.

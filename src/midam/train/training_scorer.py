@@ -16,19 +16,9 @@ _PARTS = 8
 
 
 class Checkpointed(nn.Module):
-    """Encodes a batch in 8 parts and keeps no activations of them; the backward pass makes those of a part anew.
+    """Encodes a batch in 8 parts, whose activations the backward pass makes anew: a third more work, 1/8 of the memory.
 
-    The result is that of the encoder, part by part, with the same dropout in both passes. About a third more work, and
-    an eighth of the memory that the activations take.
-
-    The encoder must treat each instance on its own: batch normalization in batch statistics is refused.
-
-    Examples
-    --------
-    >>> encoder = nn.Linear(3, 2)
-    >>> x = torch.randn(20, 3)
-    >>> torch.allclose(Checkpointed(encoder)(x), encoder(x), atol=1e-6)
-    True
+    Result and dropout are those of the encoder, which must treat each instance on its own.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -49,23 +39,10 @@ class Checkpointed(nn.Module):
 def training_scorer(
     model: BagScorer, config: Settings, *, instance_shape: tuple[int, ...], standardized: bool = False
 ) -> BagScorer:
-    """What a step runs in place of `model`, with the very parameters of it; `model` itself where nothing is asked for.
+    """What a step runs in place of `model`, with its very parameters, for augment, checkpointing and compile.
 
-    Parameters
-    ----------
-    model : BagScorer
-        On its device, in training mode.
-    config : Settings
-        Settings: augment, checkpointing, compile.
-    instance_shape : tuple of int
-        Shape of one instance.
-    standardized : bool
-        Instances come standardized: the scorer's own standardizer is left out.
-
-    Raises
-    ------
-    ConfigError
-        If the instances cannot be augmented so, or the encoder not be checkpointed.
+    With `standardized` instances, the scorer's own standardizer is left out. Where nothing is asked for, this is
+    `model` itself. A `ConfigError` refuses what cannot be augmented or checkpointed.
     """
     encoder, standardizer = model.encoder, None if standardized else model.standardizer
     if config.run.compile:

@@ -21,14 +21,7 @@ def check_warm_start(config: Settings, model: BagScorer) -> None:
 
 
 def warm_start_due(config: Settings, epoch: int) -> bool:
-    """Whether epoch `epoch` (from 0) begins with a warm start.
-
-    Examples
-    --------
-    >>> config = Settings(state_start="exact", state_refresh=2)
-    >>> [warm_start_due(config, epoch) for epoch in range(5)]
-    [True, False, True, False, True]
-    """
+    """Whether epoch `epoch` (from 0) begins with a warm start."""
     if epoch == 0:
         return config.method.state_start == "exact"
     return config.method.state_refresh is not None and epoch % config.method.state_refresh == 0
@@ -38,16 +31,8 @@ def warm_start(members: Sequence[Training], reader: InstanceReader, *, chunk_siz
     """Set the tracked state of each bag and member to the whole bag's statistic, streamed once for all members.
 
     In evaluation mode, which without batch statistics is the training mode without its noise (dropout, augmentation).
-    A bag counts as visited from then on.
-
-    Parameters
-    ----------
-    members : sequence of Training
-        Of one scorer each, with an estimator that tracks a state.
-    reader : InstanceReader
-        Of the training bags, as the members are trained with.
-    chunk_size : int
-        Instances encoded at a time, >= 1.
+    A bag counts as visited from then on. Each member trains one scorer, with an estimator that tracks a state;
+    `reader` is that of the training bags.
     """
     models = [member.trained for member in members]
     with evaluation(nn.ModuleList(models)):

@@ -19,13 +19,12 @@ _SHOWN = 5
 
 
 class Encoder(nn.Module):
-    """A network as an encoder: what it returns as [M, D], its width D found by a trial run, parts of it frozen.
+    """A network as an encoder: its output as [M, D], with the width D found by a trial run, and parts of it frozen.
 
-    An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1];
-    it becomes of the type of the instances, so that a network may compute in half precision.
-    A frozen part has parameters without gradient, and stays in evaluation mode whatever `train` says: its
-    normalization keeps its running statistics, its dropout is off. Where no parameter is left to train, the network
-    runs without a graph.
+    An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1].
+    It takes the type of the instances, so that a network may compute in half precision.
+    A frozen part has parameters without gradient and stays in evaluation mode whatever `train` says: its normalization
+    keeps its running statistics, its dropout is off. Where nothing is left to train, the network runs without a graph.
 
     Parameters
     ----------
@@ -36,20 +35,19 @@ class Encoder(nn.Module):
     name : str
         What messages call it.
     freeze : sequence of str
-        Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it. A part
-        without parameters keeps its running statistics.
+        Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it.
 
     Attributes
     ----------
     out_features : int
         D.
     repeatable : bool
-        What the network says of itself, as `midam.nn.encoders.MLP` does; False where it says nothing.
+        What the network says of itself, as `midam.nn.encoders.MLP` does; else False.
 
     Raises
     ------
     ConfigError
-        If the network does not take two such instances, does not return one row for each, or has no part of a name in
+        If the network does not take two such instances, does not return a row for each, or has no part of a name in
         `freeze`.
 
     Examples
@@ -63,18 +61,22 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        *,
-        instance_shape: tuple[int, ...],
-        name: str = "encoder",
-        freeze: Sequence[str] = (),
+        self, module: nn.Module, *, instance_shape: tuple[int, ...], name: str = "encoder", freeze: Sequence[str] = ()
     ) -> None:
         super().__init__()
         self.module = module
         self.out_features = _trial(module, instance_shape, name)
         self._frozen = tuple(freeze)
-        self._freeze(name)
+        names = [found for found, _ in (*module.named_parameters(), *module.named_modules()) if found]
+        for part in self._frozen:
+            if part != "*" and not any(_within(found, part) for found in names):
+                parts = {".".join(of.split(".")[:depth]) for of in names for depth in range(1, of.count(".") + 2)}
+                advice = nearest(part, parts, count=3)
+                raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
+        for found, parameter in module.named_parameters():
+            if any(_within(found, part) for part in self._frozen):
+                parameter.requires_grad_(False)
+        self._hold()
         self._trains = any(p.requires_grad for p in module.parameters())
         self.repeatable = bool(getattr(module, "repeatable", False))
 
@@ -94,16 +96,6 @@ class Encoder(nn.Module):
             if any(_within(name, part) for part in self._frozen):
                 module.eval()
 
-    def _freeze(self, encoder: str) -> None:
-        names = [name for name, _ in (*self.module.named_parameters(), *self.module.named_modules()) if name]
-        for part in self._frozen:
-            if part != "*" and not any(_within(name, part) for name in names):
-                raise ConfigError(_unknown_part(part, names, encoder))
-        for name, parameter in self.module.named_parameters():
-            if any(_within(name, part) for part in self._frozen):
-                parameter.requires_grad_(False)
-        self._hold()
-
 
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
     """Make an encoder by name or class path.
@@ -111,12 +103,11 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
     Parameters
     ----------
     name : str
-        A name of `midam.registry.ENCODERS`, or "package.module.Class", or a function there that returns a module, such
-        as "timm.create_model". It is imported and so runs code: give no path that you do not trust.
-    offered : mapping
-        What an encoder that is known by name gets where it has parameters of these names. A class path gets none.
-    arguments : mapping
-        Keyword arguments.
+        A name of `midam.registry.ENCODERS`, or the path of a class or of a function that returns a module, such as
+        "timm.create_model". Importing it runs its code: give no path that you do not trust.
+    offered, arguments : mapping
+        Keyword arguments: `offered` to an encoder known by name, where it has parameters of these names, and
+        `arguments`, which each must take.
 
     Raises
     ------
@@ -143,15 +134,15 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Fill a module with the weights of a file, every one of them and no others.
+    """Fill a module with the weights of a file, all of them and no others.
 
     Parameters
     ----------
     module : nn.Module
         To be filled.
     path : str or Path
-        A state dictionary written by ``torch.save``, alone or under the key "state_dict" of a dictionary; read with
-        ``weights_only=True``, so no code of the file runs. Or a file that ends in ".safetensors".
+        A ".safetensors" file; or a state dictionary written by ``torch.save``, alone or under the key "state_dict",
+        read with ``weights_only=True``, so that no code of the file runs.
 
     Raises
     ------
@@ -182,13 +173,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def batch_norms(module: nn.Module) -> list[str]:
-    """Names of the layers that normalize by the statistics of the batch as the module is now.
-
-    Examples
-    --------
-    >>> batch_norms(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.BatchNorm1d(2).eval()))
-    ['1']
-    """
+    """Names of the layers that, as the module is now, normalize by the statistics of the batch."""
     return [
         name
         for name, layer in module.named_modules()
@@ -198,7 +183,7 @@ def batch_norms(module: nn.Module) -> list[str]:
 
 @contextmanager
 def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
-    """Around code that is not ours: what it raises is told in one line, and kept as the cause."""
+    """Around code that is not ours: what it raises is told in one line and kept as the cause."""
     try:
         yield
     except MidamError:
@@ -233,11 +218,6 @@ def _as_rows(e: Tensor) -> Tensor:
 
 def _within(name: str, part: str) -> bool:
     return part in ("*", name) or name.startswith(f"{part}.")
-
-
-def _unknown_part(part: str, names: Sequence[str], encoder: str) -> str:
-    parts = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
-    return f"Expected a part of the encoder {encoder!r} in freeze, got {part!r}; {nearest(part, parts, count=3)}"
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:

@@ -13,9 +13,9 @@ class MLP(nn.Module):
     Parameters
     ----------
     in_features : int
-        Number of features of an instance; further axes are flattened.
+        Features of an instance; further axes are flattened.
     hidden : sequence of int, optional
-        Width of each layer, the last one being the encoding. Default: one layer of `in_features`.
+        Width of each layer, the last that of the encoding. Default: one layer of `in_features`.
     dropout : float
         In [0, 1), after each layer.
 
@@ -24,10 +24,10 @@ class MLP(nn.Module):
     out_features : int
         Width of the encodings.
     repeatable : bool
-        An instance encoded twice is encoded alike: max pooling may look for the maximum first and back-propagate it
-        alone. Of an encoder without this attribute nobody knows.
+        An instance encoded twice is encoded alike, so that max pooling may look for the maximum first and
+        back-propagate it alone. An encoder without this attribute is taken not to be.
     stackable : bool
-        A step of it is mostly overhead, so that trials are trained together; see `midam.train.lockstep`.
+        A step is mostly overhead, so that trials are trained together; see `midam.train.lockstep`.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """ResNet20 for patches and slices (2-D) and for volumes (3-D)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor, nn
 from midam.errors import ConfigError
 
 Norm = Literal["group", "batch"]
+_Maker = Callable[..., nn.Module]
 
-_CONV: dict[int, type[nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
-_BATCH_NORM: dict[int, type[nn.Module]] = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+_CONV: dict[int, _Maker] = {2: nn.Conv2d, 3: nn.Conv3d}
+_BATCH_NORM: dict[int, _Maker] = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 class ResNet20(nn.Module):
@@ -35,11 +37,6 @@ class ResNet20(nn.Module):
     repeatable : bool
         As of `midam.nn.encoders.MLP`.
 
-    Raises
-    ------
-    ConfigError
-        For another normalization.
-
     References
     ----------
     He et al., "Deep residual learning for image recognition", CVPR 2016, section 4.2.
@@ -54,8 +51,11 @@ class ResNet20(nn.Module):
 
     def __init__(self, in_channels: int = 3, *, norm: Norm = "group", spatial: Literal[2, 3] = 2) -> None:
         super().__init__()
-        conv, make_norm = _conv_maker(spatial), _norm_maker(norm, spatial)
-        self.stem = nn.Sequential(conv(in_channels, 16, 1), make_norm(16), nn.ReLU(inplace=True))
+        if norm not in ("group", "batch"):
+            raise ConfigError(f"Expected norm 'group' or 'batch', got {norm!r}; choose one of them.")
+        conv = partial(_CONV[spatial], kernel_size=3, padding=1, bias=False)
+        make_norm = partial(nn.GroupNorm, 8) if norm == "group" else _BATCH_NORM[spatial]
+        self.stem = nn.Sequential(conv(in_channels, 16), make_norm(16), nn.ReLU(inplace=True))
         blocks: list[nn.Module] = []
         width_in = 16
         for width in (16, 32, 64):
@@ -74,18 +74,7 @@ class ResNet20(nn.Module):
 
 
 def resnet20(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
-    """`ResNet20` of patches and slices [C, H, W].
-
-    Raises
-    ------
-    ConfigError
-        For instances of another kind.
-
-    Examples
-    --------
-    >>> resnet20((3, 32, 32)).out_features
-    64
-    """
+    """`ResNet20` of patches and slices [C, H, W]; raises `ConfigError` for instances of another shape."""
     return _of_shape("resnet20", "[channels, height, width]", instance_shape, norm=norm, spatial=2)
 
 
@@ -105,19 +94,11 @@ def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: No
 
 
 class _ResidualBlock(nn.Module):
-    def __init__(
-        self,
-        width_in: int,
-        width: int,
-        *,
-        stride: int,
-        conv: Callable[[int, int, int], nn.Module],
-        make_norm: Callable[[int], nn.Module],
-    ) -> None:
+    def __init__(self, width_in: int, width: int, *, stride: int, conv: _Maker, make_norm: _Maker) -> None:
         super().__init__()
-        self.conv1 = conv(width_in, width, stride)
+        self.conv1 = conv(width_in, width, stride=stride)
         self.norm1 = make_norm(width)
-        self.conv2 = conv(width, width, 1)
+        self.conv2 = conv(width, width)
         self.norm2 = make_norm(width)
         self.stride = stride
         self.pad = (width - width_in) // 2
@@ -125,24 +106,8 @@ class _ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = torch.relu(self.norm1(self.conv1(x)))
         out = self.norm2(self.conv2(out))
-        return torch.relu(out + self._shortcut(x))
-
-    def _shortcut(self, x: Tensor) -> Tensor:
-        if self.stride == 1:
-            return x
-        spatial = x.ndim - 2
-        every_other = (slice(None), slice(None), *[slice(None, None, self.stride)] * spatial)
-        return nn.functional.pad(x[every_other], (*[0] * (2 * spatial), self.pad, self.pad))
-
-
-def _conv_maker(spatial: int) -> Callable[[int, int, int], nn.Module]:
-    kind = _CONV[spatial]
-    return lambda width_in, width, stride: kind(width_in, width, 3, stride=stride, padding=1, bias=False)
-
-
-def _norm_maker(norm: Norm, spatial: int) -> Callable[[int], nn.Module]:
-    if norm == "group":
-        return lambda width: nn.GroupNorm(8, width)
-    if norm == "batch":
-        return _BATCH_NORM[spatial]
-    raise ConfigError(f"Expected norm 'group' or 'batch', got {norm!r}; choose one of them.")
+        if self.stride > 1:
+            spatial = x.ndim - 2
+            every_other = (slice(None), slice(None), *[slice(None, None, self.stride)] * spatial)
+            x = nn.functional.pad(x[every_other], (*[0] * (2 * spatial), self.pad, self.pad))
+        return torch.relu(out + x)

@@ -13,12 +13,7 @@ from midam.nn.pooling.statistic import LOG_MEAN, Statistic
 class Pooling(nn.Module):
     """Base of the poolings: maps encodings [M, D] to logits z [M] and values v [M, V], and owns the outer function f2.
 
-    Scores enter float32 (`upcast`) before any nonlinearity, whatever precision the encoder ran in.
-
-    Parameters
-    ----------
-    in_features : int
-        Width D of the encodings.
+    `in_features` is D. Scores enter float32 (`upcast`) before any nonlinearity, whatever precision the encoder ran in.
 
     Attributes
     ----------
@@ -64,13 +59,8 @@ class Pooling(nn.Module):
 class ScorePooling(Pooling):
     """Base of the poolings of one score an instance.
 
-    Parameters
-    ----------
-    in_features : int
-        Width of the encodings.
-    squash : bool
-        Pool phi = sigmoid(score), as the AUC objectives need. Without it the raw score is pooled and the result is the
-        bag's logit, as cross-entropy wants it.
+    With `squash` phi = sigmoid(score) is pooled, as the AUC objectives need; without it the raw score, to the bag's
+    logit, as cross-entropy wants it.
     """
 
     def __init__(self, in_features: int, *, squash: bool = True) -> None:

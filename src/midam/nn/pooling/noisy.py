@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from midam.errors import ConfigError
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, ScorePooling, require_positive, upcast
+from midam.nn.pooling.base import Pooling, require_positive, upcast
+from midam.nn.pooling.mean import MeanPooling
 
 _SATURATION_SIZE = 1000
 
@@ -50,7 +51,7 @@ class NoisyOrPooling(Pooling):
             )
 
 
-class NoisyAndPooling(ScorePooling):
+class NoisyAndPooling(MeanPooling):
     """Noisy-and (Kraus et al. 2016): a soft threshold at a learnable fraction of positive instances.
 
     Parameters
@@ -64,7 +65,6 @@ class NoisyAndPooling(ScorePooling):
     """
 
     name = "noisy-and"
-    value_size = 1
 
     def __init__(self, in_features: int, *, slope: float = 10.0, threshold: float = 0.3) -> None:
         super().__init__(in_features, squash=True)
@@ -75,11 +75,6 @@ class NoisyAndPooling(ScorePooling):
             )
         self.register_buffer("a", torch.tensor(slope))
         self.b_logit = nn.Parameter(torch.logit(torch.tensor(threshold)))
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        phi = self.instance_score(e)
-        return phi.new_zeros(phi.shape), phi.unsqueeze(-1)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Pooled instance scores [K]."""

@@ -1,7 +1,4 @@
-"""The two statistics that a pooling can rest on, log-weighted mean and maximum, behind one face.
-
-What reads bags (scorer, estimators, streaming, explanations) asks the pooling's `statistic` and never which one it is.
-"""
+"""The two statistics that a pooling can rest on, log-weighted mean and maximum, behind one face."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,40 +13,18 @@ _EMPTY = "Expected at least one instance, got an empty batch; pass bags that hol
 
 
 class Total:
-    """The statistic of K bags, merged from chunks of instances in bounded memory, without a graph.
+    """The statistic of K bags, merged from chunks of instances without a graph, in O(K V) memory."""
 
-    Parameters
-    ----------
-    num_bags : int
-        K.
-
-    Attributes
-    ----------
-    where : int64 Tensor [K], CPU
-        Flat position of each bag's carrier, where `Statistic.carrier` is not None.
-    """
-
-    where: Tensor
+    where: Tensor  # int64 [K], CPU: flat position of each bag's carrier, where `Statistic.carrier` is not None
 
     def __init__(self, num_bags: int) -> None:
         self.num_bags = num_bags
         self._merged: BagStatistic | None = None
 
     def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
-        """Merge a chunk of instances.
+        """Merge m instances: flat positions (int64 [m], CPU), bags (int64 [m], in [0, K)), z [m] and v [m, V].
 
-        Parameters
-        ----------
-        positions : int64 Tensor [m], CPU
-            Flat position of each instance.
-        segment : int64 Tensor [m]
-            Bag of each, in [0, K).
-        z, v : Tensor [m], Tensor [m, V]
-
-        Returns
-        -------
-        BagStatistic
-            Of the chunk alone.
+        Returns the statistic of this chunk alone.
         """
         raise NotImplementedError
 
@@ -75,7 +50,7 @@ class Total:
 
 
 class MeanTotal(Total):
-    """The log-weighted mean, merged in float64: in float32 that of a million instances would depend on their cuts."""
+    """The log-weighted mean, merged in float64: in float32 that of a million instances would depend on the chunks."""
 
     _dtype = torch.float32
 
@@ -139,9 +114,9 @@ class Statistic:
         As those of `midam.functional.logmean`.
     total : type
         The `Total` of K bags.
-    carrier : callable or None
-        ``carrier(z, segment, num_bags=)``, the row [K] of the one instance that carries all of a bag's gradient; None
-        where each instance carries a part.
+    carrier : callable, optional
+        ``carrier(z, segment, num_bags=)`` gives the row [K] of the one instance that carries all of a bag's gradient;
+        None where each instance carries a part.
     """
 
     sample: Callable[..., BagStatistic]
@@ -152,7 +127,7 @@ class Statistic:
 
     @property
     def trackable(self) -> bool:
-        """It can be linearized at any point, so that a moving average tracks it and any sample carries its gradient."""
+        """It can be linearized at any point: a moving average can track it, and any sample carries its gradient."""
         return self.carrier is None
 
 
