@@ -1,8 +1,4 @@
-"""Splits of bags: stratified by label, disjoint by group.
-
-Bags of one group (a patient, a slide) never stand in two splits or folds, since a model that has seen the group in
-training is not tested on anything new.
-"""
+"""Splits of bags: stratified by label, and disjoint by group (a patient, a slide), as a model has seen its groups."""
 
 from collections.abc import Sequence
 
@@ -18,8 +14,8 @@ def split_bags(
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test: stratified by label, disjoint by group.
 
-    Groups are taken in random order, large ones first, and each goes where it brings the shares of both classes closest
-    to the wanted ones.
+    Groups are taken by falling size, equal ones in random order; each goes where it brings the shares of both classes
+    closest to the wanted ones.
 
     Parameters
     ----------
@@ -28,14 +24,14 @@ def split_bags(
     groups : array of str, shape [N], optional
         Bags of one group stay together. Default: each bag is its own group.
     fractions : three floats in [0, 1], sum 1, default (0.6, 0.2, 0.2)
-        Wanted shares of train, val and test. A split of share 0 stays empty.
+        Wanted shares of train, val and test; a split of share 0 stays empty.
     seed : int >= 0, default 0
         Seed of the shuffle.
 
     Returns
     -------
     array of str, shape [N]
-        ``"train"``, ``"val"`` or ``"test"``; too few groups for each split to hold both classes are refused.
+        ``"train"``, ``"val"`` or ``"test"``; each split holds both classes, or a `BagDataError` is raised.
 
     Examples
     --------
@@ -56,8 +52,8 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """Give each bag the number of the fold that tests it, 0 to folds - 1.
 
-    Without groups, scikit-learn's shuffled StratifiedKFold. With groups, the rule of `split_bags`: unlike
-    StratifiedGroupKFold, it gives each fold both classes wherever that is possible, and refuses what is not.
+    Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which unlike
+    StratifiedGroupKFold gives each fold both classes, or refuses.
 
     Parameters
     ----------
@@ -176,7 +172,7 @@ def _both_classes(counts: NDArray[np.int64], parts: NDArray[np.int64], number: i
 
 
 def _seeds(counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64]) -> dict[int, int]:
-    """Give each part a first group or pair of groups with both classes, small ones to small parts."""
+    """Give each part a first group, or pair of groups, with both classes: small ones to small parts."""
     ascending = order[::-1].tolist()
     negative = [g for g in ascending if counts[g, 1] == 0]
     positive = [g for g in ascending if counts[g, 0] == 0]

@@ -1,4 +1,4 @@
-"""Fetching of public archives: download, parse, verify the content, then put it into the cache."""
+"""Public archives: download and parse."""
 
 import gzip
 import http.client
@@ -23,10 +23,10 @@ _CHUNK = 1 << 16
 
 
 def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
-    """Download a file (http, https, file; proxies of the environment are used), which the caller removes.
+    """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
 
-    `progress` is called with the bytes so far and the bytes in all (None: unknown). An address that does not answer, or
-    not in full, is a `DataNotFoundError`.
+    `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
+    `DataNotFoundError`.
     """
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "midam"})
@@ -45,16 +45,10 @@ def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress 
 
 
 def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
-    """Read the bags of a public archive (zip or tar); a bag is positive if an instance is.
+    """Read the bags of D features from a zip or tar; a bag is positive if an instance is.
 
-    Parameters
-    ----------
-    member : str
-        Regular expression that finds the member, case ignored. Members ``.Z`` and ``.gz`` are decompressed.
-    form : {"musk", "svm"}
-        ``"musk"``: ``molecule,conformation,f1,...,fD,class``. ``"svm"``: ``instance:bag:label i:value ...``, i from 1.
-    features : int
-        D, the width of an instance.
+    `member` is a regular expression, case ignored; members ``.Z`` and ``.gz`` are decompressed. `form` is ``"musk"``
+    (lines ``molecule,conformation,f1,...,fD,class``) or ``"svm"`` (``instance:bag:label i:value ...``, i from 1).
     """
     try:
         text = _read_member(path, member).decode("ascii")
