@@ -261,14 +261,7 @@ class Bags:
         return np.flatnonzero(self.splits == name)
 
     def gather(self, rows: ArrayLike) -> NDArray[Any]:
-        """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M].
-
-        Examples
-        --------
-        >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]])
-        >>> bags.gather(bags.starts[1] + np.array([[0], [1]])).shape
-        (2, 1, 1)
-        """
+        """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M]."""
         return np.asarray(self.instances[row_positions(rows, len(self.instances))])
 
     def places(self, index: int) -> NDArray[Any] | None:

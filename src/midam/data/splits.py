@@ -108,6 +108,18 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
         )
 
 
+def class_counts(labels: NDArray[np.int64], groups: ArrayLike) -> NDArray[np.int64]:
+    """Negative and positive bags of each group, [G, 2]."""
+    codes = np.unique(groups, return_inverse=True)[1]
+    return np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
+
+
+def most_parts(counts: NDArray[np.int64]) -> int:
+    """Number of parts that can each hold a group with both classes, or one of each."""
+    negative, positive = (counts > 0).T
+    return int((negative & positive).sum() + min((negative & ~positive).sum(), (positive & ~negative).sum()))
+
+
 def _assign(
     labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
 ) -> NDArray[np.int64]:
@@ -133,16 +145,13 @@ def _assign(
 def _require(
     labels: NDArray[np.int64], codes: NDArray[np.int64], parts: int, *, what: str, unit: str
 ) -> NDArray[np.int64]:
-    """Count negatives and positives of each group, [G, 2]; refuse too few groups for ``parts`` parts."""
-    counts = np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
-    negative, positive = (counts[:, 0] > 0), (counts[:, 1] > 0)
-    mixed = int((negative & positive).sum())
-    pure = min(int((negative & ~positive).sum()), int((positive & ~negative).sum()))
-    # A part needs a group with both classes, or one of each.
-    if mixed + pure < parts:
+    """Class counts of each group; refuse too few groups for ``parts`` parts."""
+    counts = class_counts(labels, codes)
+    if most_parts(counts) < parts:
+        negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(
-            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {int(positive.sum())} {unit} "
-            f"with positive and {int(negative.sum())} with negative bags; ask for fewer {what}s or add bags."
+            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {positive} {unit} "
+            f"with positive and {negative} with negative bags; ask for fewer {what}s or add bags."
         )
     return counts
 

@@ -8,7 +8,7 @@ import tarfile
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,14 @@ def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
     """
     try:
         text = _read_member(path, member).decode("ascii")
-        return (_parse_musk if form == "musk" else _parse_svm)(text, features, str(path))
+        found = list((_musk_rows if form == "musk" else _svm_rows)(text, features))
+        if not found:
+            raise ValueError("an empty table")
+        names, rows, positive = zip(*found, strict=True)
+        ids, codes = np.unique(names, return_inverse=True)
+        labels = np.zeros(len(ids), dtype=np.int64)
+        np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
+        return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=str(path))
     except BagDataError:
         raise
     except (ValueError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
@@ -82,20 +89,17 @@ def _read_member(path: Path, pattern: str) -> bytes:
     return gzip.decompress(data) if name.endswith(".gz") else data
 
 
-def _parse_musk(text: str, features: int, source: str) -> Bags:
-    names, rows, positive = [], [], []
+def _musk_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = line.split(",")
         if len(fields) != features + 3:
             raise ValueError(f"{len(fields)} fields for {features + 3}")
-        names.append(fields[0])
-        rows.append(np.array(fields[2:-1], dtype=np.float64))
-        positive.append(float(fields[-1]) > 0)
-    return _gather(names, rows, positive, source)
+        yield fields[0], np.array(fields[2:-1], dtype=np.float64), float(fields[-1]) > 0
 
 
-def _parse_svm(text: str, features: int, source: str) -> Bags:
-    names, rows, positive = [], [], []
+def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
     for line in filter(None, map(str.strip, io.StringIO(text))):
         if line.startswith("#"):
             continue
@@ -107,16 +111,4 @@ def _parse_svm(text: str, features: int, source: str) -> Bags:
             if int(index) < 1:
                 raise ValueError(f"feature {index}")
             row[int(index) - 1] = float(value)
-        names.append(bag)
-        rows.append(row)
-        positive.append(float(label) > 0)
-    return _gather(names, rows, positive, source)
-
-
-def _gather(names: list[str], rows: list[NDArray[np.float64]], positive: list[bool], source: str) -> Bags:
-    if not rows:
-        raise ValueError("an empty table")
-    ids, codes = np.unique(names, return_inverse=True)
-    labels = np.zeros(len(ids), dtype=np.int64)
-    np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
-    return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=source)
+        yield bag, row, float(label) > 0
