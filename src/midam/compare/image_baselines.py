@@ -31,12 +31,12 @@ def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
 
 
 def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read by chunks."""
+    """Voxels [n, 1] of each bag above its least intensity, the background of a scan, read by chunks."""
     found = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0
         for chunk in _chunks(bags, number):
-            # A lower intensity is the new ground.
+            # A lower intensity is the new background.
             ground = ground if least <= chunk.min() else 0
             least = min(least, float(chunk.min()))
             ground += int((chunk == least).sum())

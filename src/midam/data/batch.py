@@ -176,56 +176,26 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """K bags, B drawn instances each.
+    """K bags, B drawn instances each."""
 
-    Attributes
-    ----------
-    x : Tensor [K * B, ...]
-        Drawn instances, bag after bag.
-    index : Tensor [K], int64
-        Positions of the bags in the training set (rows of the bag state).
-    labels, sizes : Tensor [K]
-        0 or 1, and the whole bags' numbers of instances n_i.
-    mask : Tensor [K, B], bool, optional
-        True for slots that hold an instance; None: all do.
-    log_ratio : Tensor [K, B], optional
-        Correction of weighted draws, see `midam.functional.logmean.importance_logits`.
-    class_weights : ClassWeights, optional
-        Of the labels, in the dtype of the scores; None: the objective works them out.
-    may_be_whole : bool
-        False: each bag is larger than its draw.
-    """
-
-    x: Tensor
-    index: Tensor
-    labels: Tensor
-    sizes: Tensor
-    mask: Tensor | None = None
-    log_ratio: Tensor | None = None
-    class_weights: ClassWeights | None = None
-    may_be_whole: bool = True
+    x: Tensor  # [K * B, ...], drawn instances, bag after bag
+    index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
+    labels: Tensor  # [K], 0 or 1
+    sizes: Tensor  # [K], numbers of instances n_i of the whole bags
+    mask: Tensor | None = None  # bool [K, B], True for slots that hold an instance; None: all do
+    log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
+    class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective works them out
+    may_be_whole: bool = True  # False: each bag is larger than its draw
 
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """K whole bags, read chunk by chunk.
+    """K whole bags, read chunk by chunk."""
 
-    Attributes
-    ----------
-    reader : InstanceReader
-        Of the set that holds the bags.
-    index : Tensor [K], int64, CPU
-        Positions of the bags in that set.
-    labels : Tensor [K]
-        0 or 1, on the reader's device.
-    class_weights : ClassWeights, optional
-        As in `SampledBatch`.
-    """
-
-    reader: InstanceReader
-    index: Tensor
-    labels: Tensor
-    class_weights: ClassWeights | None = None
+    reader: InstanceReader  # of the set that holds the bags
+    index: Tensor  # int64 [K], CPU, positions of the bags in that set
+    labels: Tensor  # [K], 0 or 1, on the reader's device
+    class_weights: ClassWeights | None = None  # as in `SampledBatch`
 
     @property
     def starts(self) -> Tensor:

@@ -21,30 +21,14 @@ _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """All draws of one epoch: T steps of K bags, B instances each.
+    """All draws of one epoch: T steps of K bags, positive ones first and distinct within a step, B instances each."""
 
-    Attributes
-    ----------
-    bags : torch.Tensor, int64 [T, K]
-        Positions of the bags, positive ones first; distinct within a step.
-    slots : torch.Tensor, int64 [T, K, B], or None
-        Positions of the drawn instances in their bag, ascending; 0 where masked. None: whole bags.
-    mask : torch.Tensor, bool [T, K, B], or None
-        True where an instance was drawn.
-    num_positive : int
-        Positive bags of a step.
-    log_ratio : torch.Tensor, float32 [T, K, B], or None
-        Correction of weighted draws, see `midam.data.draws.Drawn`.
-    parts : int
-        Number of batches of equal layout that the K bags are, side by side.
-    """
-
-    bags: torch.Tensor
-    slots: torch.Tensor | None
-    mask: torch.Tensor | None
-    num_positive: int
-    log_ratio: torch.Tensor | None = None
-    parts: int = 1
+    bags: torch.Tensor  # int64 [T, K], positions of the bags
+    slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags
+    mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
+    num_positive: int  # of a step
+    log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
+    parts: int = 1  # batches of equal layout that the K bags are, side by side
 
     def __len__(self) -> int:
         return len(self.bags)
