@@ -142,10 +142,8 @@ class InstanceReader:
     @torch.no_grad()
     def _transformed(self, array: NDArray[Any]) -> Tensor:
         x = torch.from_numpy(array).to(self.device)
-        if len(x) <= _ROWS_AT_A_TIME:
-            return self._transform(x)
-        lows = range(0, len(x), _ROWS_AT_A_TIME)
-        return torch.cat([self._transform(x[low : low + _ROWS_AT_A_TIME]) for low in lows])
+        parts = [self._transform(part) for part in torch.split(x, _ROWS_AT_A_TIME)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
     def _loaded(self, bags: Bags) -> Tensor | None:

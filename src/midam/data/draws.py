@@ -29,14 +29,8 @@ class Draw:
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
         """Draw the instances of an epoch.
 
-        Parameters
-        ----------
-        bags, sizes : int64 arrays [T, K]
-            Positions of each step's bags in the training set, and their numbers of instances.
-        width : int
-            B, at most the size of the largest bag.
-        rng : numpy.random.Generator
-            The same for the same seed and epoch.
+        `bags` and `sizes` [T, K] are the positions of each step's bags in the training set and their numbers of
+        instances, `width` is B, at most the largest size; `rng` is the same for the same seed and epoch.
         """
         raise NotImplementedError
 

@@ -164,7 +164,7 @@ class RowFile(Rows):
         if self.mapped:
             return np.take(self._mapped(), positions, axis=0)
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
-        view = _bytes_of(found)
+        view = bytes_of(found)
         for number, position in enumerate(positions.tolist()):
             self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
         return found
@@ -174,7 +174,7 @@ class RowFile(Rows):
         found = np.empty((high - low, *self.shape[1:]), self.dtype)
         if found.size:
             file, start = self._open(), self.offset + low * self.row_bytes
-            self._fill(file, _bytes_of(found), start)
+            self._fill(file, bytes_of(found), start)
             if not self.mapped:
                 _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
         return found
@@ -239,7 +239,8 @@ class RowFile(Rows):
         return cls(path, shape=array.shape, dtype=array.dtype, **options)
 
 
-def _bytes_of(array: NDArray[Any]) -> memoryview:
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array."""
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 

@@ -15,8 +15,8 @@ def read_ahead(
 ) -> Generator[tuple[Job, Found], None, None]:
     """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
 
-    The threads end with the iterator: when it is exhausted, closed, or fails. What `read` raises in any of them is
-    raised when the caller next asks.
+    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
+    `read` raises in any of them is raised when the caller next asks.
     """
     if workers == 0:
         for job in jobs:

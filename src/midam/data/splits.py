@@ -1,4 +1,4 @@
-"""Splits of bags: stratified by label, and disjoint by group (a patient, a slide), as a model has seen its groups."""
+"""Splits of bags: stratified by label, and disjoint by group (a patient, a slide), so that no tested group is known."""
 
 from collections.abc import Sequence
 
@@ -137,7 +137,7 @@ def _assign(
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
     parts = _fill(counts, order, shares, {})
-    if not _both_classes(counts, parts, len(shares)):
+    if not np.all([np.bincount(parts, weights=of_class, minlength=len(shares)) for of_class in counts.T]):
         parts = _fill(counts, order, shares, _seeds(counts, order, shares))
     return parts[codes]
 
@@ -173,11 +173,6 @@ def _fill(
             parts[group] = change.argmin()
             held[parts[group]] += weights[group]
     return parts
-
-
-def _both_classes(counts: NDArray[np.int64], parts: NDArray[np.int64], number: int) -> bool:
-    held = np.stack([np.bincount(parts, weights=counts[:, c], minlength=number) for c in (0, 1)])
-    return bool((held > 0).all())
 
 
 def _seeds(counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64]) -> dict[int, int]:

@@ -56,32 +56,12 @@ def load(
     images: ImageOptions = DEFAULTS,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Load a data set from ``$MIDAM_DATA``, from the cache, or from its public home.
+    """Load a data set from ``$MIDAM_DATA``, from the `cache` folder (default: `cache_folder`), or from its public home.
 
-    Parameters
-    ----------
-    name : str
-        Catalog name.
-    cache : str or Path, optional
-        Cache folder. Default: `cache_folder`.
-    progress : callable, optional
-        Called with the bytes fetched and the bytes in all (None: unknown).
-    images : ImageOptions
-        How the images of an image set are cut.
-    on_file : callable, optional
-        Called with the number of image files looked at and the number of all.
-
-    Returns
-    -------
-    Bags
-        float32, with ids such as ``musk1-0007``; those of an image set are named by their files.
-
-    Raises
-    ------
-    DataNotFoundError
-        If the set has to be fetched and its home does not answer; the message says what to do.
-    BagDataError
-        If the content is not the expected one.
+    `progress` is called with the bytes fetched and in all (None: unknown); `images` says how an image set is cut, and
+    `on_file` is called with the number of its files looked at and of all. The bags are float32, with ids such as
+    ``musk1-0007``; those of an image set are named by their files. A home that does not answer raises a
+    `DataNotFoundError` that says what to do, other content a `BagDataError`.
 
     Examples
     --------
@@ -104,23 +84,10 @@ def fetch(
 ) -> Path:
     """Fetch a data set from its public home into the cache, verified; returns the file.
 
-    Parameters
-    ----------
-    name, cache, progress
-        As in `load`.
-    url : str, optional
-        Another address of the same archive, for instance ``file:///downloads/archive.zip``.
-    timeout : float, default 60
-        Seconds without an answer.
-
-    Raises
-    ------
-    DataNotFoundError
-        If the address does not answer, or the cache cannot be written.
-    BagDataError
-        If the content is not the expected one; the cache is then left as it was.
-    ConfigError
-        If the set needs no download.
+    `cache` and `progress` are as in `load`; `url` is another address of the same archive, for instance
+    ``file:///downloads/archive.zip``, and `timeout` the seconds to wait for an answer. An address that does not answer
+    and a cache that cannot be written raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the
+    cache as it was; a bundled set raises a `ConfigError`.
     """
     entry = _entry(name)
     if _bundled(entry):

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, content_hash
-from midam.data.on_disk import Rows
+from midam.data.on_disk import Rows, bytes_of
 from midam.data.store.format import RowFacts
 from midam.data.store.plan import WrittenBag
 from midam.data.validate import refuse_not_finite, row_chunks
@@ -60,7 +60,7 @@ class RowFiles:
 
     def write(self, number: int, content: NDArray[Any], offset: int) -> None:
         """Write rows to file `number` from byte `offset` on."""
-        view = memoryview(content.reshape(-1).view(np.uint8).data)
+        view = bytes_of(content)
         with _named(self.paths[number]), self._locks[number]:
             self._files[number].seek(offset)
             while view:
@@ -75,12 +75,6 @@ class RowFiles:
         """Close the files."""
         for file in self._files:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def write_rows(

@@ -5,7 +5,7 @@ import hashlib
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
             shutil.rmtree(part, ignore_errors=True)
             journal.remove()
         raise
-    with files:
+    with closing(files):
         write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
