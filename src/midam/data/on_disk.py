@@ -123,27 +123,21 @@ class RowFile(Rows):
         [M, ...].
     dtype : dtype
         Of the numbers, little-endian.
-    offset : int, default 0
-        Bytes before the first row.
     reads : {"auto", "mmap", "pread"}
         "mmap" maps the file: the fastest gather, but touched pages count as resident memory until the system takes them
         back. "pread" copies each row by a system call and drops what a scan has read from the page cache, so that
         memory does not grow. "auto": mmap for a file of at most a quarter of the machine's memory.
     """
 
-    def __init__(
-        self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, offset: int = 0, reads: ReadsName = "auto"
-    ) -> None:
+    def __init__(self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, reads: ReadsName = "auto") -> None:
         self.path = Path(path)
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
-        self.offset = offset
         self.reads = reads
         found = self.path.stat().st_size
-        if found < offset + self.nbytes:
+        if found < self.nbytes:
             raise BagDataError(
-                f"Expected {offset + self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it "
-                "anew."
+                f"Expected {self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it anew."
             )
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
@@ -166,14 +160,14 @@ class RowFile(Rows):
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
         view = bytes_of(found)
         for number, position in enumerate(positions.tolist()):
-            self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
+            self._fill(file, view[number * width : (number + 1) * width], position * width)
         return found
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
         found = np.empty((high - low, *self.shape[1:]), self.dtype)
         if found.size:
-            file, start = self._open(), self.offset + low * self.row_bytes
+            file, start = self._open(), low * self.row_bytes
             self._fill(file, bytes_of(found), start)
             if not self.mapped:
                 _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
@@ -186,8 +180,7 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype.str, "reads": self.reads}
-        return partial(RowFile, offset=self.offset, **options), (str(self.path),)
+        return partial(RowFile, shape=self.shape, dtype=self.dtype.str, reads=self.reads), (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
@@ -200,10 +193,10 @@ class RowFile(Rows):
         """
         width = self.row_bytes
         tried = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(file, self.offset + position * width) for position in tried):
+        if not width or all(_cached(file, position * width) for position in tried):
             return
         for position in positions.tolist():
-            _advise(file, self.offset + position * width, width, "POSIX_FADV_WILLNEED")
+            _advise(file, position * width, width, "POSIX_FADV_WILLNEED")
 
     def _fill(self, file: FileIO, view: memoryview, start: int) -> None:
         while view:
@@ -226,7 +219,7 @@ class RowFile(Rows):
     def _mapped(self) -> NDArray[Any]:
         with self._lock:
             if self._map is None:
-                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
                 if hasattr(mmap, "MADV_RANDOM"):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
