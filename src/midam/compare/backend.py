@@ -10,22 +10,23 @@ import joblib
 from midam.errors import ConfigError
 
 BACKENDS = ("loky", "threading", "ray", "dask")
+_MODULES = {"ray": "ray.util.joblib", "dask": "distributed"}
 
 
 @contextmanager
 def use_backend(name: str, *, jobs: int) -> Iterator[None]:
     """Let joblib run so many tasks at a time on a backend.
 
-    ``RAY_ADDRESS`` and ``DASK_SCHEDULER_ADDRESS`` name the cluster; without one, workers start on this machine.
+    ``RAY_ADDRESS`` or ``DASK_SCHEDULER_ADDRESS`` names a cluster; without one, workers start on this machine.
     """
     check_backend(name, jobs=jobs)
     if name == "ray":
-        _load("ray.util.joblib", "ray").register_ray()
+        _load(_MODULES[name], name).register_ray()
         with joblib.parallel_config(backend="ray", n_jobs=jobs):
             yield
     elif name == "dask":
-        distributed = _load("distributed", "dask")
-        named = _load("dask.config", "dask").get("scheduler-address", default=None)
+        distributed = _load(_MODULES[name], name)
+        named = _load("dask.config", name).get("scheduler-address", default=None)
         options = {} if named else {"n_workers": jobs, "threads_per_worker": 1}
         with distributed.Client(**options), joblib.parallel_config(backend="dask", n_jobs=jobs):
             yield
@@ -41,12 +42,12 @@ def check_backend(name: str, *, jobs: int) -> None:
         raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {name!r}; choose one of them.")
     if jobs < 1:
         raise ConfigError(f"Expected jobs >= 1, got {jobs}; choose another number.")
-    for module in {"ray": ["ray.util.joblib"], "dask": ["distributed"]}.get(name, []):
-        _load(module, name)
+    if name in _MODULES:
+        _load(_MODULES[name], name)
 
 
 def _load(module: str, backend: str) -> ModuleType:
-    package = {"ray": "ray", "dask": "dask[distributed]"}[backend]
+    package = "ray" if backend == "ray" else "dask[distributed]"
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:

@@ -1,19 +1,20 @@
-"""Baselines: methods that are no settings of this library. Each is trained on the training bags of a trial alone.
+"""Baselines: methods that are no settings of this library, and those of feature vectors, from scikit-learn.
 
-Those of feature vectors, from scikit-learn, are what a sceptic asks for: trees and logistic regression on bag
-statistics, the set kernel, and instances with the label of their bag. What they choose, they choose by inner
-cross-validation of five folds (fewer where a class is rare), stratified and disjoint by group, by the mean AUROC.
+What these choose, they choose by the mean AUROC of an inner cross-validation of five folds (fewer where a class is
+rare), stratified and disjoint by group; the first of equals is taken.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
@@ -41,24 +42,18 @@ class Baseline(ABC):
     """
 
     uses_torch = False
-    """Draws from torch's global random state: in threads of one process such methods take turns."""
+    """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
 
     @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Train on the bags ``trial.train`` with the seed ``trial.seed``, and score the bags ``trial.score``.
+        """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
-        Only the labels of the training bags may be looked at. Returns a float64 score a bag, higher for positive ones.
+        Positive bags score higher. Only the labels of the training bags may be used.
         """
 
 
 def bag_statistics(bags: Bags, index: Positions) -> Scores:
-    """Mean, minimum, maximum and standard deviation [n, 4 D] of each feature over each bag.
-
-    Examples
-    --------
-    >>> bag_statistics(Bags.from_list([[[1.0], [3.0]]]), np.array([0]))
-    array([[2., 1., 3., 1.]])
-    """
+    """Mean, minimum, maximum and standard deviation [n, 4 D] of each feature over each bag."""
     return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in _flat_bags(bags, index)])
 
 
@@ -68,7 +63,7 @@ def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
 
 
 def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
-    """Training and scored bags as rows, by mean and deviation of the training instances."""
+    """Training and scored bags as rows, standardized by the training instances."""
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
@@ -81,10 +76,7 @@ def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scor
 
 
 class BagStatisticsTrees(Baseline):
-    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006), untuned.
-
-    A subclass may take other statistics of bags.
-    """
+    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
     statistics = staticmethod(bag_statistics)
 
@@ -96,24 +88,17 @@ class BagStatisticsTrees(Baseline):
 
 
 class BagStatisticsLogistic(Baseline):
-    """`bag-statistics-logistic`; C is chosen. A subclass may take other statistics of bags."""
+    """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
     statistics = staticmethod(bag_statistics)
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
         x, y = self.statistics(bags, trial.train), bags.require_labels()[trial.train]
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
         folds = inner_folds(bags, trial.train, seed=trial.seed)
-
-        def mean_auroc(c: float) -> float:
-            areas = []
-            for test in folds:
-                inside = np.setdiff1d(np.arange(len(y)), test)
-                areas.append(auroc(y[test], _logistic(c).fit(x[inside], y[inside]).decision_function(x[test])))
-            return float(np.mean(areas))
-
-        best = max(_LOGISTIC_C, key=mean_auroc) if folds else 1.0
-        return np.asarray(_logistic(best).fit(x, y).decision_function(self.statistics(bags, trial.score)))
+        fitted = _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
+        return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
 
 
 class SetKernelSVM(Baseline):
@@ -125,16 +110,13 @@ class SetKernelSVM(Baseline):
         y = bags.require_labels()[trial.train]
         gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
         kernels = set_kernels([*train, *score], train, gammas=gammas)
-        folds = inner_folds(bags, trial.train, seed=trial.seed)
-        best, best_area = (kernels[len(_GAMMAS) // 2], 1.0), -1.0
-        for kernel in kernels:
-            for c in _KERNEL_C if folds else []:
-                area = float(np.mean([_kernel_auroc(kernel[: len(y)], y, test, c) for test in folds]))
-                if area > best_area:
-                    best, best_area = (kernel, float(c)), area
-        kernel, c = best
-        machine = SVC(C=c, kernel="precomputed").fit(kernel[: len(y)], y)
-        return np.asarray(machine.decision_function(kernel[len(y) :]))
+        folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
+        if folds:
+            found = [_search(SVC(kernel="precomputed"), {"C": _KERNEL_C}, folds, k[:rows], y) for k in kernels]
+            best = int(np.argmax([search.best_score_ for search in found]))
+            return np.asarray(found[best].decision_function(kernels[best, rows:]))
+        middle = kernels[len(_GAMMAS) // 2]
+        return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
 
 
 class InstanceLogisticMax(Baseline):
@@ -154,11 +136,13 @@ def _flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
         yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
 
 
-def _logistic(c: float) -> Pipeline:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=float(c), max_iter=_MAX_ITERATIONS))
+def _search(
+    model: Any, grid: dict[str, Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64]
+) -> GridSearchCV:
+    """Fit the model with the values of the best mean AUROC over inner folds."""
+    inner = [(np.setdiff1d(np.arange(len(y)), test), test) for test in folds]
+    return GridSearchCV(model, grid, cv=inner, scoring=_area, error_score="raise").fit(x, y)
 
 
-def _kernel_auroc(kernel: Scores, y: NDArray[np.int64], test: Positions, c: float) -> float:
-    inside = np.setdiff1d(np.arange(len(y)), test)
-    machine = SVC(C=float(c), kernel="precomputed").fit(kernel[np.ix_(inside, inside)], y[inside])
-    return auroc(y[test], machine.decision_function(kernel[np.ix_(test, inside)]))
+def _area(model: Any, x: Scores, y: NDArray[np.int64]) -> float:
+    return auroc(y, model.decision_function(x))

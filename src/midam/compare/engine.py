@@ -1,8 +1,7 @@
-"""The engine of trials: which are wanted, which of them are done, and the missing ones computed side by side.
+"""The engine of trials: which are done, and the missing ones computed side by side.
 
-A trial is a row, a dictionary of what JSON takes, known by the fields that name it. Trials that are computed together
-are a `Group`, which is computed whole even if a part is missing: trainings in lockstep agree bit for bit only in the
-same company.
+A trial is a row, a dictionary of what JSON takes, known by the fields that name it. A `Group` of trials is computed
+whole even if only some are missing: a training in lockstep repeats bit for bit only with the same others.
 """
 
 import json
@@ -25,24 +24,17 @@ Task = TypeVar("Task")
 
 @dataclass(frozen=True, eq=False)
 class Group(Generic[Task]):
-    """Trials that are computed together, known by their names; the tasks that make them run side by side."""
+    """Names of trials that are computed together, by tasks that run side by side."""
 
     names: Sequence[Row]
     tasks: Sequence[Task]
 
 
 class TrialStore:
-    """Rows of finished trials, kept in a journal of one process at a time, or in memory alone.
+    """Rows of finished trials, in a journal of one process at a time, or in memory alone.
 
-    Leave the context, or call `close`, to let go of the journal; one without rows is removed. A last line that a crash
-    cut off is dropped; another damaged line raises a `CheckpointError`, another process that has it a `ConfigError`.
-
-    Examples
-    --------
-    >>> store = TrialStore()
-    >>> store.add([{"method": "midam", "fold": 0, "auroc": 0.9}])
-    >>> store.find([{"fold": 0, "method": "midam"}, {"fold": 1, "method": "midam"}])
-    [{'method': 'midam', 'fold': 0, 'auroc': 0.9}, None]
+    Leave the context, or call `close`, to release the journal; one without rows is removed. A last line cut off by a
+    crash is dropped; other damage is a `CheckpointError`, a journal that another process has a `ConfigError`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -64,7 +56,7 @@ class TrialStore:
             )
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows; they are on the disk when this returns."""
+        """Add rows; they are on the disk when this returns."""
         new = list(rows)
         if self._journal is not None:
             self._journal.add(new)
@@ -73,7 +65,7 @@ class TrialStore:
             index.update((_key(row, fields), row) for row in new)
 
     def find(self, names: Sequence[Row]) -> list[Row | None]:
-        """The row of each name, None where there is none yet; all names have the same fields."""
+        """The row of each name, or None; all names have the same fields."""
         if not names:
             return []
         fields = tuple(sorted(names[0]))
@@ -82,7 +74,7 @@ class TrialStore:
         return [self._indexes[fields].get(_key(name, fields)) for name in names]
 
     def select(self, *names: Row) -> list[Row]:
-        """All rows that have the fields of one of the names, in the order of the store."""
+        """All rows that match one of the names, in the order of the store."""
         return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
 
     def missing(self, groups: Iterable[Group[Task]]) -> list[Group[Task]]:
@@ -90,7 +82,7 @@ class TrialStore:
         return [group for group in groups if None in self.find(group.names)]
 
     def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:
-        """Add the rows of names that are not there yet, each with its result."""
+        """Add the rows of those names that have none yet."""
         held = self.find(names)
         self.add({**n, **r} for n, r, row in zip(names, results, held, strict=True) if row is None)
 
@@ -116,18 +108,10 @@ def compute(
     backend: str = "loky",
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Compute the tasks of all groups side by side, and keep each group as it finishes.
+    """Compute the tasks of all groups side by side with `function`, and `keep` each group with its results.
 
-    `function` computes a task; it, the tasks and the results can be pickled. `jobs` tasks run at a time on a `backend`,
-    see `midam.compare.backend`. `keep` is called with a group and the results of its tasks, `on_progress` with the
-    number of trials that are done, the tasks of a group counting in equal parts.
-
-    Examples
-    --------
-    >>> groups = [Group([{"x": 1}, {"x": 2}], [1, 2]), Group([{"x": 3}], [3])]
-    >>> compute(groups, str, keep=lambda group, results: print(len(group.names), results), backend="threading")
-    2 ['1', '2']
-    1 ['3']
+    Function, tasks and results can be pickled. `jobs` tasks run at a time on a `midam.compare.backend`. `on_progress`
+    is called with the number of trials done, in which the tasks of a group count equally.
     """
     if not groups:
         return
@@ -144,17 +128,17 @@ def compute(
 
 
 def _results(groups: Sequence[Group[Task]], function: Callable[[Task], Any]) -> Generator[tuple[int, int, Any]]:
-    """Results of all tasks as they come; closing stops what still runs."""
+    """Results of all tasks as they come, with group and place; closing stops what still runs."""
     calls = [
         delayed(_run)(function, task, g, t) for g, group in enumerate(groups) for t, task in enumerate(group.tasks)
     ]
     backend, jobs = get_active_backend()
     if backend.supports_return_generator:
-        # One task at a time in the queue of a worker: a stop has little to wait for.
+        # One task in the queue of a worker: a stop has little to wait for.
         with closing(Parallel(return_as="generator_unordered", batch_size=1)(calls)) as results:
             yield from results
     else:
-        # Ray's backend returns whole lists only: a round of tasks after the other.
+        # Ray's backend returns whole lists only.
         for low in range(0, len(calls), 2 * jobs):
             yield from Parallel(batch_size=1)(calls[low : low + 2 * jobs])
 

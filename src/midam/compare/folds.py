@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
-from midam.data.splits import check_disjoint, split_bags, stratified_folds
+from midam.data.splits import check_disjoint, class_counts, most_parts, split_bags, stratified_folds
 from midam.errors import BagDataError, ConfigError
 
 Positions = NDArray[np.int64]
+Parts = tuple[Positions, Positions]  # to train and to validate on
 
 
 class Fold(NamedTuple):
@@ -25,12 +26,11 @@ class Fold(NamedTuple):
 
 
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
-    """Repeated k-fold splits, stratified by label and disjoint by group where groups are known.
+    """Repeated k-fold splits, stratified by label and disjoint by group; without groups, each bag is its own.
 
-    Repeat r is shuffled with seed r. Too many folds are reduced, with one warning, until each test part holds both
-    classes and at least two positive groups: with one, an AUROC ranks a single patient. Two folds are the least; what
-    is wrong with those is said by `fold_remarks`. Without groups a bag is its own. Fewer than two bags, or groups, of a
-    class raise a `BagDataError`.
+    Repeat r is shuffled with seed r. The folds are reduced, with one warning, until each test part holds both classes
+    and two positive groups (with one, an AUROC ranks a single patient), but to no less than two. Fewer than two groups
+    of a class are a `BagDataError`.
 
     Examples
     --------
@@ -41,12 +41,12 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     both_classes(bags)
     labels, units = bags.require_labels(), _units(bags)
     unit = "bags" if bags.groups is None else "groups"
-    possible = _both_class_parts(labels, units)
+    possible = most_parts(class_counts(labels, units))
     if possible < 2:
-        kinds = [len(np.unique(units[labels == value])) for value in (1, 0)]
+        negative, positive = (class_counts(labels, units) > 0).sum(axis=0).tolist()
         raise BagDataError(
-            f"Expected at least two {unit} of each class, one to train on and one to test on, got {kinds[0]} with "
-            f"positive and {kinds[1]} with negative bags (in {bags.source}); add bags of the rarer class."
+            f"Expected at least two {unit} of each class, one to train on and one to test on, got {positive} with "
+            f"positive and {negative} with negative bags (in {bags.source}); add bags of the rarer class."
         )
     count = min(folds, possible)
     made = _repeated(bags, repeats=repeats, folds=count)
@@ -71,7 +71,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
 
 
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
-    """Folds with int64 positions; refuses none, names that repeat, strange positions, bags or groups on both sides."""
+    """Folds with int64 positions; refuses none, equal names, foreign positions, and bags or groups on both sides."""
     found = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
     if not found:
         raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
@@ -110,10 +110,10 @@ def one_class(bags: Bags, positions: Positions) -> bool:
     return bool(labels.min() == labels.max())
 
 
-def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> tuple[Positions, Positions] | None:
-    """Split training bags into a part to train and a part to validate on: stratified, disjoint by group.
+def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> Parts | None:
+    """Split training bags into parts to train and, a `fraction`, to validate on: stratified, disjoint by group.
 
-    None where not both can hold both classes; `fraction` is the wanted share of the validation part.
+    None where the parts cannot both hold both classes.
     """
     groups = None if bags.groups is None else bags.groups[train]
     try:
@@ -126,9 +126,9 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
 
 
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Test positions, among the training bags, of up to five folds; none where two cannot hold both classes each."""
+    """Test positions among the training bags of up to five folds; none where two folds cannot hold both classes."""
     labels, units = bags.require_labels()[train], _units(bags)[train]
-    count = min(5, _both_class_parts(labels, units))
+    count = min(5, most_parts(class_counts(labels, units)))
     if count < 2:
         return []
     numbers = stratified_folds(labels, groups=None if bags.groups is None else units, folds=count, seed=seed)
@@ -151,11 +151,3 @@ def _units(bags: Bags) -> NDArray[np.str_]:
 
 def _positive_units(bags: Bags, fold: Fold) -> int:
     return len(np.unique(_units(bags)[fold.test[bags.require_labels()[fold.test] == 1]]))
-
-
-def _both_class_parts(labels: ArrayLike, groups: NDArray[np.str_]) -> int:
-    """Number of parts of whole groups that can each hold both classes."""
-    codes = np.unique(groups, return_inverse=True)[1]
-    positive = np.bincount(codes, weights=np.asarray(labels)) > 0
-    negative = np.bincount(codes, weights=1 - np.asarray(labels)) > 0
-    return int((positive & negative).sum() + min((positive & ~negative).sum(), (negative & ~positive).sum()))

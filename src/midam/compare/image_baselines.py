@@ -1,4 +1,4 @@
-"""Baselines of images: what colors, and the size of what a volume shows, say before anything is learned from them."""
+"""Baselines of images: by their colors, or by the size of what a volume shows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,14 +16,7 @@ _STACKED = 2  # axes of an instance, channel and place, from which it is an imag
 
 
 def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read a chunk at a time.
-
-    Examples
-    --------
-    >>> image = np.array([0, 2], dtype=np.uint8).reshape(1, 1, 1, 2)
-    >>> color_statistics(Bags.from_list([image]), np.array([0]))
-    array([[1., 1.]])
-    """
+    """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
     found = []
     for number in index.tolist():
         count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
@@ -38,12 +31,12 @@ def color_statistics(bags: Bags, index: Positions) -> NDArray[np.float64]:
 
 
 def voxel_counts(bags: Bags, index: Positions) -> NDArray[np.float64]:
-    """Voxels [n, 1] of each bag above its least intensity, which is the ground of a scan, read a chunk at a time."""
+    """Voxels [n, 1] of each bag above its least intensity, the background of a scan, read by chunks."""
     found = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0
         for chunk in _chunks(bags, number):
-            # What was the ground of the chunks so far is none beside a lower one.
+            # A lower intensity is the new background.
             ground = ground if least <= chunk.min() else 0
             least = min(least, float(chunk.min()))
             ground += int((chunk == least).sum())

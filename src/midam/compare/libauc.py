@@ -4,8 +4,8 @@ The settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9,
 1e-4, batches of 8 + 8 bags, 4 instances a bag, 100 epochs, the rates lowered after 50 and 75. Features are standardized
 by the training instances. Nothing is tuned or selected; the weights of the last epoch score.
 
-Its packages import torchvision, torch_geometric and more as soon as they are touched. A handful of its files is
-enough, so they are imported one by one under empty parent packages. Nothing of LibAUC is changed or copied.
+Its packages import torchvision, torch_geometric and more, so the few files that are needed are imported one by one
+under empty parent packages. Nothing of LibAUC is changed or copied.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class LibAUCAttention(Baseline):
         return peer.mil_models.FFNN_stoc_att(input_dim=width, hidden_sizes=(width,), num_classes=1)
 
     def join(self, pooled: list[Any]) -> Any:
-        """Its sampled pooling of each bag, as its loss takes them."""
+        """Its sampled poolings, as its loss takes them."""
         return [torch.cat([p[k].view(1, 1) for p in pooled]) for k in range(2)]
 
 
@@ -101,14 +101,13 @@ class LibAUCSmoothedMax(LibAUCAttention):
         return peer.mil_models.FFNN(input_dim=width, hidden_sizes=(width,), last_activation="sigmoid", num_classes=1)
 
     def join(self, pooled: list[Any]) -> Any:
-        """Its sampled pooling of each bag, as its loss takes them."""
+        """Its sampled poolings, as its loss takes them."""
         return torch.cat(pooled).view(-1, 1)
 
 
 def libauc_folder() -> Path | None:
-    """Folder with the package `libauc`: ``MIDAM_LIBAUC``, else of the installed ones, else `libauc` beside them."""
-    named = os.environ.get("MIDAM_LIBAUC")
-    if named:
+    """Folder that holds the package `libauc`: ``MIDAM_LIBAUC``, else that of the installed one, else PREFIX/libauc."""
+    if named := os.environ.get("MIDAM_LIBAUC"):
         places = [Path(named)]
     else:
         spec = importlib.util.find_spec("libauc")

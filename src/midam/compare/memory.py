@@ -24,9 +24,9 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
-    """Peak memory in MiB by method, above what libraries and data take; empty where there are no forks to measure.
+    """Peak memory in MiB by method, above libraries and data; empty where processes cannot fork.
 
-    A training repeats itself epoch after epoch: two epochs of the first fold of a method's task are enough.
+    Measured over two epochs of the first fold of each task.
     """
     if not tasks:
         return {}
@@ -47,7 +47,7 @@ def _first_fold(task: Task) -> Task:
 
 
 def _measure(bags: Bags, task: Task) -> float | None:
-    """Peak memory in MiB of a task in a fork of this process, above what it starts with; None if it failed."""
+    """Peak memory in MiB of a task in a fork, above what it starts with; None if it failed."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -13,14 +13,11 @@ DEFAULT = "midam"
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """One method of a comparison: a baseline, or settings that replace those of a method trained here.
-
-    If it is `tuned`, learning rate, margin and epoch are chosen on validation bags.
-    """
+    """One method of a comparison: a baseline, or a method trained here."""
 
     name: str
-    settings: dict[str, str]
-    tuned: bool = False
+    settings: dict[str, str]  # that replace those of the comparison
+    tuned: bool = False  # learning rate, margin and epoch are chosen on validation bags
     baseline: Baseline | None = None
 
 
@@ -30,10 +27,7 @@ def known_methods() -> list[str]:
 
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
-    """Methods of these names, ready to run; the class path of a `Baseline` is a name too.
-
-    Raises a `ConfigError` for fewer than two, one twice, an unknown one, or a library that is not installed.
-    """
+    """Methods of at least two different names, ready to run; the class path of a `Baseline` is a name too."""
     known = known_methods()
     for name in names:
         if name not in known and "." not in name and "+" not in name:

@@ -1,4 +1,4 @@
-"""What a comparison consists of: groups of tasks whose outcomes make trials, and folds that cannot be used."""
+"""What a comparison consists of: groups of tasks, and folds that cannot be used."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from midam.compare.engine import Group, Row
-from midam.compare.folds import Fold, Positions, one_class, validation_part
+from midam.compare.folds import Fold, Parts, Positions, one_class, validation_part
 from midam.compare.methods import ComparedMethod
 from midam.compare.tasks import Outcome, Task
 from midam.compare.trials import NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TRAIN, trial_name, trial_result
@@ -62,7 +62,7 @@ def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequ
 def plan(
     bags: Bags, methods: Sequence[ComparedMethod], folds: Sequence[Fold], selection: Selection
 ) -> tuple[list[tuple[Row, Row]], list[Group[Task]]]:
-    """Names and results of trials on folds that cannot be used, and the groups of the others, repeat after repeat."""
+    """Names and results of trials on unusable folds, and the groups of the others, repeat after repeat."""
     barred: list[tuple[Row, Row]] = []
     groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
@@ -85,9 +85,9 @@ def plan(
 def group_results(
     bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
 ) -> list[Row]:
-    """Results of the folds of a group, each of the candidate with the best validation AUROC.
+    """Results of the folds of a group, each of the candidate with the best validation AUROC; the first gets `peak`.
 
-    Of equals, the one with the best mean over epochs, then the first. `peak` goes to the first fold.
+    Of equals, the one with the best mean over epochs is taken, then the first.
     """
     made = []
     for i, fold in enumerate(group.tasks[0].folds):
@@ -99,7 +99,7 @@ def group_results(
     return made
 
 
-def _status(bags: Bags, fold: Fold, parts: tuple[Positions, Positions] | None, *, validates: bool) -> str | None:
+def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:
     if one_class(bags, fold.test):
         return ONE_CLASS_TEST
     if one_class(bags, fold.train):
@@ -108,10 +108,7 @@ def _status(bags: Bags, fold: Fold, parts: tuple[Positions, Positions] | None, *
 
 
 def _tasks(
-    method: ComparedMethod,
-    folds: list[Fold],
-    parts: dict[int, tuple[Positions, Positions] | None],
-    selection: Selection,
+    method: ComparedMethod, folds: list[Fold], parts: dict[int, Parts | None], selection: Selection
 ) -> Iterator[list[Task]]:
     """Tasks of each group: a baseline on one fold, or the candidates of a method on all folds of the repeat."""
     if method.baseline is not None:

@@ -43,15 +43,15 @@ def run_comparison(
 ) -> Comparison:
     """Test methods on the same folds.
 
-    Inside each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses
-    learning rate, margin and epoch of the methods trained here. With a single learning rate, a single margin and
-    ``select="last"`` there is nothing to choose, and the whole training part trains. The method "midam" is trained with
-    `settings` as they are; baselines choose what they choose inside the training part.
+    In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
+    rate, margin and epoch of the methods trained here. With one learning rate, one margin and ``select="last"`` nothing
+    is chosen, and the whole training part trains. "midam" is trained with `settings` as they are; baselines choose on
+    their own.
 
     Parameters
     ----------
     bags : Bags
-        Labeled; groups, where there are any, keep the inner splits disjoint.
+        Labeled; groups keep the inner splits disjoint.
     methods : sequence of str
         At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
     folds : sequence of Fold
@@ -59,26 +59,26 @@ def run_comparison(
     settings : Settings, optional
         All other settings of the methods trained here.
     lrs, margins : sequence of float
-        Candidates; the first of equals is taken. Margins concern the AUC objectives alone. Default of the learning
-        rates: `midam.compare.LEARNING_RATES` of the optimizer that `settings` settle on.
+        Candidates; the first of equals is taken, and only AUC objectives have a margin. Default of `lrs`:
+        `midam.compare.LEARNING_RATES` of the optimizer.
     select : {"best", "last"}
         Epoch that is tested.
     out : str or Path, optional
-        Folder that keeps the trials, and gets trials.csv, summary.csv, summary.md and compare.png. A second call with
-        the same arguments computes what is missing there; further methods may be named.
+        Folder for the trials, trials.csv, summary.csv, summary.md and compare.png. A second call with the same
+        arguments, or further methods, computes what is missing there.
     jobs, backend : int, {"loky", "threading", "ray", "dask"}
         Tasks at a time, and where they run, see `midam.compare.backend`.
     measure_memory : bool
-        Measure the peak memory of one trial a method, in a process of its own.
+        Measure the peak memory of one trial of each method, in a process of its own.
     notes : sequence of str
-        What a reader of the summary should know of the folds; stands among its notes.
+        Notes on the folds for the summary.
     on_progress : callable, optional
         Called with the number of finished trials (candidates count in part) and of all.
 
     Raises
     ------
     MidamError
-        For what makes no sense: nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
+        If arguments are wrong; nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
         comparison that has a folder.
 
     Examples
@@ -128,7 +128,7 @@ def run_comparison(
 
 
 class _Keeper:
-    """Keeps the trials of a group as it finishes, and tells each warning once."""
+    """Keeps the trials of a group as it finishes, and gives each warning once."""
 
     def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
         self._bags, self._store, self._folder = bags, store, folder
@@ -137,7 +137,7 @@ class _Keeper:
         self._write()
 
     def measure(self, groups: Sequence[Group[Task]]) -> None:
-        """Measure the peak memory of a task of each method for which it is not known yet."""
+        """Measure the peak memory of each method for which it is not known yet."""
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
         self._peaks = peaks_mib(self._bags, {name: task for name, task in first.items() if name not in known})
@@ -173,7 +173,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
 
 
 def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
-    """Take up what is in the folder; refuse one of something else."""
+    """Trials of a folder; refuse the folder of something else."""
     if folder is None:
         return TrialStore()
     path, journal = folder / "config.yaml", folder / "trials.jsonl"
@@ -197,7 +197,7 @@ def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
 
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
-    """What may not differ between two calls that share a folder, but for the path of the data."""
+    """What must be equal in two calls that share a folder, except for the path of the data."""
     return {
         "version": __version__,
         "data": bags.source,

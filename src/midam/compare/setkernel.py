@@ -24,14 +24,7 @@ def median_gamma(rows: Rows, *, seed: int) -> float:
 
 
 def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLike) -> Rows:
-    """Kernel [G, len(left), len(right)] of each bag of `left` with each of `right`, for several gammas in one pass.
-
-    Examples
-    --------
-    >>> bag = np.array([[0.0], [1.0]])
-    >>> set_kernels([bag], [bag], gammas=[1.0]).round(12)
-    array([[[1.]]])
-    """
+    """Kernel [G, len(left), len(right)] of each bag of `left` with each of `right`, for G gammas in one pass."""
     widths = np.atleast_1d(np.asarray(gammas, dtype=np.float64))
     columns = np.concatenate(right)
     starts = np.cumsum([0, *(len(bag) for bag in right[:-1])])

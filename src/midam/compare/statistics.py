@@ -24,12 +24,12 @@ class CorrectedInterval(NamedTuple):
 def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) -> CorrectedInterval:
     """Mean of the trials and the corrected resampled t interval, with J - 1 degrees of freedom.
 
-    The bounds are NaN for fewer than two trials, or for trials without any spread, which say nothing about the error.
+    The bounds are NaN for fewer than two trials, or trials without spread.
 
     Parameters
     ----------
     values : array_like, shape [J]
-        One figure (an AUROC, a paired difference) a trial, finite.
+        One finite figure (an AUROC, a paired difference) per trial.
     ratio : float > 0
         Test bags over training bags of a trial, 1/9 for 10 folds.
     level : float in (0, 1), default 0.95

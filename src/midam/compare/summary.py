@@ -1,4 +1,4 @@
-"""From trials to the table: a row a method, and what was left out said beside it."""
+"""From trials to a table of methods, with notes on what was left out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,12 @@ class Comparison:
     Attributes
     ----------
     trials : DataFrame
-        A row a trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
+        A row per trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
-        A row a method: `folds` used, mean `auroc`, `auprc` and paired `difference` to the first method, with 95%
-        intervals, mean `seconds` a trial, `peak_mib`, and the folds left out by reason. NaN where there is none.
+        A row per method: `folds` used; mean `auroc`, `auprc`, `difference` to the first method, paired by fold, and
+        `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none.
+    remarks : tuple of str
+        Sentences about the folds.
     """
 
     trials: pd.DataFrame

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from midam.compare.engine import Row
-from midam.compare.folds import Fold, Positions
+from midam.compare.folds import Fold, Parts, Positions
 from midam.compare.methods import ComparedMethod
 from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
@@ -29,28 +29,24 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One method, or one candidate of it (`config`), on some folds.
-
-    `parts` are the positions that each fold trains on, and validates on (none: nothing is selected); with
-    `every_epoch` the epoch is selected too.
-    """
+    """One method, or one candidate of it, on some folds."""
 
     method: ComparedMethod
-    config: Settings | None
+    config: Settings | None  # None: a baseline
     folds: Sequence[Fold]
-    parts: Sequence[tuple[Positions, Positions]]
-    every_epoch: bool = False
+    parts: Sequence[Parts]  # of each fold; without validation bags nothing is selected
+    every_epoch: bool = False  # select the epoch too
 
 
 class Outcome(NamedTuple):
-    """What a task found on one fold: columns of the trial, and validation AUROCs, of the tested epoch and of all."""
+    """What a task found on one fold."""
 
-    columns: Row
-    validation: tuple[float, float] = (0.0, 0.0)
+    columns: Row  # of the trial
+    validation: tuple[float, float] = (0.0, 0.0)  # AUROC of the tested epoch, and mean over epochs
 
 
 def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
-    """Outcomes, one a fold, and the warnings that were given; uses one thread."""
+    """Outcomes of the folds, and warnings; uses one thread."""
     with cpu_threads(1), threadpool_limits(1):
         if task.config is None:
             return [_run_baseline(bags, task)], []
@@ -79,7 +75,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
 def _pick(
     labels: NDArray[np.int64], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
-    """Test the epoch with the best validation AUROC, the later one of equals; without validation the last."""
+    """Test the epoch with the best validation AUROC, the later of equals; without validation, the last."""
     usable = np.flatnonzero(np.isfinite(result.scores).all(axis=1))
     rows, margin = len(result.scores), None if config.method.objective == "bce" else config.method.margin
     columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}

@@ -2,7 +2,7 @@
 
 Cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with ReLU before it,
 Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by the training instances.
-Nothing is tuned or selected; the weights of the last epoch score.
+Nothing is selected; the weights of the last epoch score.
 """
 
 import importlib

@@ -23,13 +23,13 @@ _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "
 class Bags:
     """N bags over one flat array of M instances.
 
-    The constructor checks the structure (``check(finite=False)``); `from_arrays` and `from_list` check the values too.
-    Parameters become attributes, which cannot be bound anew. The arrays are shared, never copied: do not write to them.
+    The constructor checks the structure; `from_arrays` and `from_list` check the values too. Parameters become
+    read-only attributes. The arrays are shared, not copied: do not write to them.
 
     Parameters
     ----------
     instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
-        Instances of all bags, any numeric dtype; in memory or on disk.
+        Instances of all bags, of any numeric dtype.
     sizes : array of int, shape [N]
         Number of each bag's instances, at least 1.
     starts : array of int, shape [N], optional
@@ -39,28 +39,28 @@ class Bags:
     labels : array of int, shape [N], optional
         0 (negative) or 1 (positive). None where the labels are unknown.
     groups : array of str, shape [N], optional
-        What several bags can share and two splits must not: a patient, a slide, a scanner.
+        What bags may share but splits may not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
     coords : array or Rows, shape [M, C], optional
         Place of each instance in its bag, for instance pixels.
     digests : array of str, shape [N], optional
-        Digest of each bag's content where it is known, as of a store; see `bag_digests`.
+        Known digest of each bag's content, see `bag_digests`.
     feature_names : sequence of str, optional
-        Names of the features of a table, in the order of the last axis.
+        Names of the features along the last axis.
     sources : array of str, shape [N], optional
         File or files that each bag was read from.
     attributes : array of str, shape [N], optional
-        What the files of each bag say of themselves, as JSON: ``{file: {array: {name: value}}}``, see `described`.
+        JSON of what the files of each bag say of themselves: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
-        How images, slides or volumes were cut into the instances; None of other instances, and where it is not known.
+        How images, slides or volumes were cut into instances, where that is known.
     source : str, default "memory"
-        Where the bags come from. Error messages name it.
+        Where the bags come from; error messages name it.
 
     Raises
     ------
     BagDataError
-        If the structure does not hold; the message names the first bag at fault.
+        If a check fails; the message names the first bag at fault.
 
     Examples
     --------
@@ -141,10 +141,9 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of instances `X` [M, ...], their bag numbers `bag` [M], and labels `y` [N]; the rest as of `Bags`.
+        """Make bags of instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
-        Bag numbers are 0 to N - 1, in any order. Unsorted instances are copied into bag order; within a bag their order
-        stays. A length, a bag number or a value that is wrong is refused.
+        The rest is as in `Bags`. Unsorted instances are copied into bag order and keep their order within a bag.
 
         Examples
         --------
@@ -167,17 +166,8 @@ class Bags:
             order = np.argsort(numbers, kind="stable")
             X = X[order]
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
-        bags = cls(
-            X,
-            sizes=sizes,
-            ids=names,
-            labels=y,
-            groups=groups,
-            splits=splits,
-            coords=coords,
-            feature_names=feature_names,
-            source=source,
-        )
+        others: dict[str, Any] = {"groups": groups, "splits": splits, "feature_names": feature_names}
+        bags = cls(X, sizes=sizes, ids=names, labels=y, coords=coords, source=source, **others)
         bags.check()
         return bags
 
@@ -193,9 +183,7 @@ class Bags:
         coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
     ) -> Self:
-        """Make bags of a list of arrays [n_i, ...], one a bag; `coords` is such a list too, the rest as of `Bags`.
-
-        A bag that is empty, differs in width from the first one, or holds NaN or infinity, is refused.
+        """Make bags of a list of arrays [n_i, ...], one per bag; `coords` is such a list too, the rest as in `Bags`.
 
         Examples
         --------
@@ -216,14 +204,7 @@ class Bags:
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
         bags = cls(
-            instances,
-            sizes=sizes,
-            ids=names,
-            labels=labels,
-            groups=groups,
-            splits=splits,
-            coords=places,
-            source=source,
+            instances, sizes=sizes, ids=names, labels=labels, groups=groups, splits=splits, coords=places, source=source
         )
         bags.check()
         return bags
@@ -235,7 +216,7 @@ class Bags:
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> NDArray[Any]:
-        """Return the instances of one bag, shape [n_i, ...]: a view of memory, or read from disk as a whole."""
+        """Instances of one bag, [n_i, ...]: a view of memory, or a read from disk."""
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
@@ -268,23 +249,11 @@ class Bags:
         return self.replace(**{name: None if part is None else part[chosen] for name, part in parts.items()})
 
     def replace(self, **changes: Any) -> Self:
-        """Make bags of the same instances with other parameters of `Bags`.
-
-        Examples
-        --------
-        >>> Bags.from_list([[[1.0]], [[2.0]]]).replace(labels=[0, 1]).labels
-        array([0, 1])
-        """
+        """These bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
         return type(self)(**{**vars(self), **changes})
 
     def where_split(self, name: str) -> NDArray[np.int64]:
-        """Positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`.
-
-        Examples
-        --------
-        >>> Bags.from_list([[[1.0]], [[2.0]]], splits=["train", "test"]).where_split("test")
-        array([1])
-        """
+        """Positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
         if name not in SPLITS:
             raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {name!r}; name one of them.")
         if self.splits is None:
@@ -292,24 +261,11 @@ class Bags:
         return np.flatnonzero(self.splits == name)
 
     def gather(self, rows: ArrayLike) -> NDArray[Any]:
-        """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M].
-
-        Examples
-        --------
-        >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]])
-        >>> bags.gather(bags.starts[1] + np.array([[0], [1]])).shape
-        (2, 1, 1)
-        """
+        """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M]."""
         return np.asarray(self.instances[row_positions(rows, len(self.instances))])
 
     def places(self, index: int) -> NDArray[Any] | None:
-        """Coordinates of the instances of one bag, shape [n_i, C]; None where there are none.
-
-        Examples
-        --------
-        >>> Bags.from_list([[[1.0]], [[2.0]]], coords=[[[0, 0]], [[7, 9]]]).places(1)
-        array([[7, 9]])
-        """
+        """Coordinates of the instances of one bag, [n_i, C]; None where there are none."""
         start = int(self.starts[index])
         return None if self.coords is None else self.coords[start : start + int(self.sizes[index])]
 
@@ -324,16 +280,13 @@ class Bags:
         return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
 
     def require_labels(self) -> NDArray[np.int64]:
-        """Return the labels, int64 [N]; bags without labels are refused."""
+        """Labels, int64 [N]; bags without labels are refused."""
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
     def check(self, *, finite: bool = True) -> None:
-        """Check that the bags are what they should be; the error names the first bag at fault.
-
-        With `finite`, all instances are read, a chunk at a time, and NaN and infinity are refused.
-        """
+        """Check the structure; with `finite`, also read all instances by chunks and refuse NaN and infinity."""
         validate.check_instances(self.instances, self.coords, self.source)
         validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
         for name in ("groups", "sources", "digests", "attributes"):
@@ -345,10 +298,7 @@ class Bags:
             validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
 
     def fingerprint(self) -> str:
-        """SHA-256 of ids, sizes, labels, dtype, shape and the content of each bag, as hexadecimal digits.
-
-        Equal for a subset and for a copy of it, in memory or on disk.
-        """
+        """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
         head = {
             "ids": self.ids.tolist(),
             "sizes": self.sizes.tolist(),
@@ -363,7 +313,7 @@ class Bags:
 def bag_digests(bags: Bags) -> list[str]:
     """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
 
-    Where the bags do not know their digests, all instances are read once, a chunk at a time, and the bags keep them.
+    Digests that are not known yet take one read of all instances by chunks; the bags keep them.
     """
     if bags.digests is not None:
         return [str(digest) for digest in bags.digests]
@@ -377,7 +327,7 @@ def bag_digests(bags: Bags) -> list[str]:
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
-    """Return the hash of a bag's content, to be updated with the bytes of its instances in order."""
+    """Hash of a bag's content, to be updated with its instances in order."""
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
 
 

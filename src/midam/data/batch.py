@@ -36,18 +36,17 @@ class InstanceReader:
     device : torch.device or str
         Where the tensors go.
     resident : bool, optional
-        Keep all instances on the device, so that a read is an index into a tensor. Default: on the CPU, unless they
-        are on disk; on a CUDA device, where they take less than half of its free memory.
+        Keep all instances on the device. Default: on the CPU, those in memory; on a CUDA device, those that take less
+        than half of its free memory.
     transform : callable, optional
-        Applied to the instances [M, ...], once where they are resident, otherwise at each read.
-    workers : int, optional
-        Threads that `stream` reads ahead with, >= 0, where the instances are not resident. Default: 2 where they are on
-        disk, else 0.
+        Applied to the instances [M, ...]: once where they are resident, otherwise at each read.
+    workers : int >= 0, optional
+        Threads that `stream` reads ahead with, where instances are not resident. Default: 2 on disk, else 0.
 
     Attributes
     ----------
     starts, sizes : Tensor [N], int64, CPU
-        Flat position of each bag's first instance, as this reader counts, and number of its instances.
+        Flat position of each bag's first instance, as this reader counts, and its number of instances.
     waited_s : float
         Seconds that callers have waited for instances that are not resident.
     """
@@ -63,7 +62,7 @@ class InstanceReader:
     ) -> None:
         self.device = torch.device(device)
         self._array = bags.instances
-        self._transform = transform or _unchanged
+        self._transform = transform or (lambda x: x)
         self.starts = torch.from_numpy(bags.starts)
         self.sizes = torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
@@ -80,7 +79,7 @@ class InstanceReader:
 
     @classmethod
     def of_table(cls, table: Tensor, *, starts: Tensor, sizes: Tensor) -> "InstanceReader":
-        """Reader of bags whose instances stand in a tensor [R, ...]; `starts` and `sizes` [N] say where (CPU)."""
+        """Reader of a tensor [R, ...], in which the bags lie at `starts` with `sizes` ([N], CPU)."""
         reader = cls.__new__(cls)
         reader.device, reader._tensor = table.device, table
         reader.starts, reader.sizes = starts, sizes
@@ -108,17 +107,9 @@ class InstanceReader:
         return x
 
     def stream(self, jobs: Iterable[tuple[Tensor, Extra]]) -> Generator[tuple[Tensor, Extra, Tensor], None, None]:
-        """Each job with its instances, in order; those that are not resident are read ahead by the workers.
+        """Each job (flat positions [M], anything) with its instances [M, ...] on the device, in order.
 
-        Parameters
-        ----------
-        jobs : iterable of (Tensor [M], anything)
-            Flat positions to read, and what belongs to them.
-
-        Yields
-        ------
-        positions, extra, x : Tensor [M], anything, Tensor [M, ...]
-            The job and its instances on the device.
+        Those that are not resident are read ahead by the workers.
         """
         if self._tensor is not None:
             for positions, extra in jobs:
@@ -151,10 +142,8 @@ class InstanceReader:
     @torch.no_grad()
     def _transformed(self, array: NDArray[Any]) -> Tensor:
         x = torch.from_numpy(array).to(self.device)
-        if len(x) <= _ROWS_AT_A_TIME:
-            return self._transform(x)
-        lows = range(0, len(x), _ROWS_AT_A_TIME)
-        return torch.cat([self._transform(x[low : low + _ROWS_AT_A_TIME]) for low in lows])
+        parts = [self._transform(part) for part in torch.split(x, _ROWS_AT_A_TIME)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
     def _loaded(self, bags: Bags) -> Tensor | None:
@@ -185,58 +174,26 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """K bags, B drawn instances each.
+    """K bags, B drawn instances each."""
 
-    Attributes
-    ----------
-    x : Tensor [K * B, ...]
-        Drawn instances, bag after bag.
-    index : Tensor [K], int64
-        Positions of the bags in the training set (rows of the tracked state).
-    labels : Tensor [K]
-        0 or 1.
-    sizes : Tensor [K]
-        True bag sizes n_i.
-    mask : Tensor [K, B], bool, optional
-        True for slots that hold an instance; None: all do.
-    log_ratio : Tensor [K, B], optional
-        Correction of weighted draws, see `midam.functional.logmean.importance_logits`.
-    class_weights : ClassWeights, optional
-        Of the labels, in the dtype of the scores; None: the objective works them out.
-    may_be_whole : bool
-        False: each bag is larger than its draw.
-    """
-
-    x: Tensor
-    index: Tensor
-    labels: Tensor
-    sizes: Tensor
-    mask: Tensor | None = None
-    log_ratio: Tensor | None = None
-    class_weights: ClassWeights | None = None
-    may_be_whole: bool = True
+    x: Tensor  # [K * B, ...], drawn instances, bag after bag
+    index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
+    labels: Tensor  # [K], 0 or 1
+    sizes: Tensor  # [K], numbers of instances n_i of the whole bags
+    mask: Tensor | None = None  # bool [K, B], True for slots that hold an instance; None: all do
+    log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
+    class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective works them out
+    may_be_whole: bool = True  # False: each bag is larger than its draw
 
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """K whole bags, read chunk by chunk.
+    """K whole bags, read chunk by chunk."""
 
-    Attributes
-    ----------
-    reader : InstanceReader
-        Of the set that the bags stand in.
-    index : Tensor [K], int64, CPU
-        Positions of the bags in that set.
-    labels : Tensor [K]
-        0 or 1, on the reader's device.
-    class_weights : ClassWeights, optional
-        As of a `SampledBatch`.
-    """
-
-    reader: InstanceReader
-    index: Tensor
-    labels: Tensor
-    class_weights: ClassWeights | None = None
+    reader: InstanceReader  # of the set that holds the bags
+    index: Tensor  # int64 [K], CPU, positions of the bags in that set
+    labels: Tensor  # [K], 0 or 1, on the reader's device
+    class_weights: ClassWeights | None = None  # as in `SampledBatch`
 
     @property
     def starts(self) -> Tensor:
@@ -249,13 +206,7 @@ class WholeBatch:
         return self.reader.sizes[self.index]
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Instances of all bags, one bag after the other, in chunks of at most `chunk_size`.
-
-        Yields
-        ------
-        positions, segment : Tensor [m], Tensor [m], int64, CPU
-            Flat positions to read and the bag (0 to K-1) of each.
-        """
+        """Flat positions [m] of the bags' instances, at most `chunk_size` at a time, and the bag (0 to K-1) of each."""
         starts, ends = self.starts, torch.cumsum(self.sizes, 0)
         total = int(ends[-1])
         for low in range(0, total, chunk_size):
@@ -265,18 +216,8 @@ class WholeBatch:
             yield starts[segment] + ordinal - first, segment
 
     def read(self, chunk_size: int) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
-        """Read the instances of `chunks`, those on disk ahead of their use.
-
-        Yields
-        ------
-        positions, segment, x : Tensor [m], Tensor [m], Tensor [m, ...]
-            As of `chunks`, and the instances on the reader's device.
-        """
+        """`chunks`, each with its instances [m, ...] on the reader's device."""
         return self.reader.stream(self.chunks(chunk_size))
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
 
 
 def sampled_batches(
@@ -292,11 +233,6 @@ def sampled_batches(
         Made with `num_instances`.
     labels : Tensor [N]
         Of the training set, on the reader's device.
-
-    Raises
-    ------
-    ConfigError
-        If the sampler draws whole bags.
     """
     plan = sampler.epoch()
     if plan.slots is None or plan.mask is None:
@@ -318,7 +254,7 @@ def sampled_batches(
 def whole_batches(
     reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
 ) -> Generator[WholeBatch, None, None]:
-    """One epoch of whole batches; parameters as in `sampled_batches`, the sampler made without `num_instances`."""
+    """One epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
     weights = _class_weights(plan, labels)
     for bags in plan.bags:
@@ -326,6 +262,6 @@ def whole_batches(
 
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights:
-    """Those of each batch of an epoch: all have the same layout, positives first."""
+    """Class weights of each batch of an epoch; all batches have the same layout."""
     of_one = plan.bags[0, : plan.bags.shape[1] // plan.parts]
     return class_weights(labels[of_one.to(labels.device)])._replace(both=None)

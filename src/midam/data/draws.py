@@ -8,44 +8,29 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class Drawn(NamedTuple):
-    """Instances drawn from bags, B a bag.
+    """Instances drawn from bags, B per bag.
 
-    Attributes
-    ----------
-    slots : int64 array [..., B]
-        Positions inside the bag, in [0, n); 0 where masked.
-    mask : bool array [..., B]
-        True where an instance was drawn; at least one a bag.
-    log_ratio : float32 array [..., B], optional
-        ``log(n q_j)`` of draws with replacement from probabilities q, see
-        `midam.functional.logmean.importance_logits`. None: uniform draws, which need no correction.
+    `log_ratio` is ``log(n q_j)`` of draws with replacement from probabilities q, see
+    `midam.functional.logmean.importance_logits`; None for uniform draws, which need no correction.
     """
 
-    slots: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    log_ratio: NDArray[np.float32] | None = None
+    slots: NDArray[np.int64]  # [..., B], positions inside the bag, in [0, n); 0 where masked
+    mask: NDArray[np.bool_]  # [..., B], True where an instance was drawn; at least one per bag
+    log_ratio: NDArray[np.float32] | None = None  # [..., B]
 
 
 class Draw:
     """Base of the draw rules.
 
-    A rule is made by name with the settings and sizes that its constructor asks for: ``num_instances`` (B),
-    ``num_bags``, ``seed`` and any other setting.
+    A rule is made by name with what its constructor asks for: ``num_instances`` (B), ``num_bags``, ``seed``, and any
+    other setting.
     """
 
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
         """Draw the instances of an epoch.
 
-        Parameters
-        ----------
-        bags : int64 array [T, K]
-            Positions of the bags of each step in the training set.
-        sizes : int64 array [T, K]
-            Their numbers of instances.
-        width : int
-            B, at most the size of the largest bag.
-        rng : numpy.random.Generator
-            The same for the same seed and epoch.
+        `bags` and `sizes` [T, K] are the positions of each step's bags in the training set and their numbers of
+        instances, `width` is B, at most the largest size; `rng` is the same for the same seed and epoch.
         """
         raise NotImplementedError
 
@@ -70,35 +55,15 @@ def uniform_slots(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Draw min(n, B) distinct positions of each bag, uniformly without replacement.
 
-    Floyd's algorithm over all bags at once: B rounds of random numbers, whatever the size of a bag.
-
-    Parameters
-    ----------
-    sizes : array of int, any shape [...]
-        Instances of each bag (n), at least 1.
-    num_instances : int >= 1
-        Positions to draw from each (B).
-    rng : numpy.random.Generator
-        Source of the draws.
-
-    Returns
-    -------
-    slots : int64 array [..., B]
-        Positions in [0, n), ascending; 0 where masked.
-    mask : bool array [..., B]
-        True for the first min(n, B) of each bag.
-
-    References
-    ----------
-    Bentley and Floyd, "Programming pearls: a sample of brilliance", CACM 30(9), 1987.
+    `sizes` [...] are n >= 1. Returns slots [..., B], ascending and 0 where masked, and a mask [..., B], True for the
+    first min(n, B). Floyd's algorithm (Bentley and Floyd, CACM 30(9), 1987) over all bags at once takes B rounds of
+    random numbers, whatever the size of a bag.
 
     Examples
     --------
     >>> slots, mask = uniform_slots([10**6, 2], 3, np.random.default_rng(0))
-    >>> mask.tolist()
-    [[True, True, True], [True, True, False]]
-    >>> slots[1].tolist()
-    [0, 1, 0]
+    >>> mask.tolist(), slots[1].tolist()
+    ([[True, True, True], [True, True, False]], [0, 1, 0])
     """
     shape = np.shape(sizes)
     size = np.asarray(sizes, dtype=np.int64).reshape(-1)

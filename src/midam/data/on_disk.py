@@ -1,7 +1,4 @@
-"""Instances that stay on disk: read by position, never as a whole.
-
-`Rows` is what `midam.data.bags.Bags` asks of an array that is not in memory; `RowFile` is the flat file of a store.
-"""
+"""Instances that stay on disk: `Rows` are read by position, never as a whole; `RowFile` is the flat file of a store."""
 
 import errno
 import mmap
@@ -29,8 +26,7 @@ _MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
 class Rows(ABC):
     """M instances [M, ...] that are read by position; a subclass sets `shape` and `dtype`, and reads with `gather`.
 
-    Subclasses are safe to read from several threads, and open their files anew in another process (pickling carries
-    paths, never handles).
+    Several threads may read at once. Pickling carries paths, not handles: another process opens the files anew.
     """
 
     shape: tuple[int, ...]
@@ -49,9 +45,9 @@ class Rows(ABC):
         return
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
-        """Copy the instances at `positions` of any shape, long runs of neighbors in one read each.
+        """Copy the instances at `positions` of any shape, or of a mask [M]: ``[*positions.shape, *shape[1:]]``.
 
-        A mask [M] selects as it does of an array. Shape of the copy: ``positions.shape + shape[1:]``.
+        A long run of neighbors is one read.
         """
         positions = row_positions(positions, len(self))
         flat = positions.reshape(-1)
@@ -61,12 +57,13 @@ class Rows(ABC):
             raise IndexError(f"Expected positions from 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}.")
         opens = np.flatnonzero(np.append(True, np.diff(flat) != 1))
         if len(flat) < _LONG_RUN * len(opens):
-            return self.gather(flat).reshape(*positions.shape, *self.shape[1:])
-        if len(opens) == 1:
-            return self.read(int(flat[0]), int(flat[-1]) + 1).reshape(*positions.shape, *self.shape[1:])
-        found = np.empty((len(flat), *self.shape[1:]), self.dtype)
-        for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(flat)]):
-            found[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
+            found = self.gather(flat)
+        elif len(opens) == 1:
+            found = self.read(int(flat[0]), int(flat[-1]) + 1)
+        else:
+            found = np.empty((len(flat), *self.shape[1:]), self.dtype)
+            for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(flat)]):
+                found[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
         return found.reshape(*positions.shape, *self.shape[1:])
 
     def __len__(self) -> int:
@@ -86,12 +83,12 @@ class Rows(ABC):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Files that the instances are read from; none where that cannot be said."""
+        """Files that the instances are read from, where that is known."""
         return ()
 
     @property
     def plan(self) -> str:
-        """What the rows are made of the files with; other options give another text."""
+        """The options with which the rows are made of the files, as text."""
         return ""
 
     @property
@@ -126,28 +123,21 @@ class RowFile(Rows):
         [M, ...].
     dtype : dtype
         Of the numbers, little-endian.
-    offset : int, default 0
-        Bytes before the first row.
     reads : {"auto", "mmap", "pread"}
-        "mmap" maps the file: the fastest gather, but the pages that were touched count as the process's resident
-        memory until the system takes them back. "pread" copies each row by a system call, so that resident memory
-        does not grow, and drops what a scan has read from the page cache. "auto": mmap for a file of at most a quarter
-        of the machine's memory.
+        "mmap" maps the file: the fastest gather, but touched pages count as resident memory until the system takes them
+        back. "pread" copies each row by a system call and drops what a scan has read from the page cache, so that
+        memory does not grow. "auto": mmap for a file of at most a quarter of the machine's memory.
     """
 
-    def __init__(
-        self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, offset: int = 0, reads: ReadsName = "auto"
-    ) -> None:
+    def __init__(self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, reads: ReadsName = "auto") -> None:
         self.path = Path(path)
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
-        self.offset = offset
         self.reads = reads
         found = self.path.stat().st_size
-        if found < offset + self.nbytes:
+        if found < self.nbytes:
             raise BagDataError(
-                f"Expected {offset + self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it "
-                "anew."
+                f"Expected {self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it anew."
             )
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
@@ -168,17 +158,17 @@ class RowFile(Rows):
         if self.mapped:
             return np.take(self._mapped(), positions, axis=0)
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
-        view = _bytes_of(found)
+        view = bytes_of(found)
         for number, position in enumerate(positions.tolist()):
-            self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
+            self._fill(file, view[number * width : (number + 1) * width], position * width)
         return found
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
         found = np.empty((high - low, *self.shape[1:]), self.dtype)
         if found.size:
-            file, start = self._open(), self.offset + low * self.row_bytes
-            self._fill(file, _bytes_of(found), start)
+            file, start = self._open(), low * self.row_bytes
+            self._fill(file, bytes_of(found), start)
             if not self.mapped:
                 _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
         return found
@@ -190,25 +180,23 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype.str, "reads": self.reads}
-        return partial(RowFile, offset=self.offset, **options), (str(self.path),)
+        return partial(RowFile, shape=self.shape, dtype=self.dtype.str, reads=self.reads), (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
             self.close()
 
     def _announce(self, file: FileIO, positions: NDArray[np.int64]) -> None:
-        """Ask for all rows before the first is waited for, where some are still on the disk.
+        """Ask for all rows at once, which a disk serves sooner than one after the other.
 
-        A disk serves many requests at a time sooner than one after the other. Asking for what is in the page cache
-        costs as much as a gather of it, so a few rows are tried first.
+        For rows in the page cache, that costs as much as to gather them, so a few are tried first.
         """
         width = self.row_bytes
         tried = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(file, self.offset + position * width) for position in tried):
+        if not width or all(_cached(file, position * width) for position in tried):
             return
         for position in positions.tolist():
-            _advise(file, self.offset + position * width, width, "POSIX_FADV_WILLNEED")
+            _advise(file, position * width, width, "POSIX_FADV_WILLNEED")
 
     def _fill(self, file: FileIO, view: memoryview, start: int) -> None:
         while view:
@@ -231,7 +219,7 @@ class RowFile(Rows):
     def _mapped(self) -> NDArray[Any]:
         with self._lock:
             if self._map is None:
-                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
                 if hasattr(mmap, "MADV_RANDOM"):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
@@ -244,7 +232,8 @@ class RowFile(Rows):
         return cls(path, shape=array.shape, dtype=array.dtype, **options)
 
 
-def _bytes_of(array: NDArray[Any]) -> memoryview:
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array."""
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
@@ -263,7 +252,7 @@ def _cached(file: FileIO, start: int) -> bool:
 
 
 def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
-    """Tell the system what will happen to a part of a file, where it listens."""
+    """Tell the system, where it listens, how a part of a file will be used."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), start, size, getattr(os, advice))
 
@@ -284,5 +273,5 @@ def physical_memory() -> int:
 
 
 def on_disk(array: object) -> bool:
-    """Whether the instances are left where they are, on disk, instead of being held in memory."""
+    """Whether the instances are read from disk instead of held in memory."""
     return isinstance(array, Rows | np.memmap)

@@ -13,17 +13,10 @@ Found = TypeVar("Found")
 def read_ahead(
     jobs: Iterable[Job], read: Callable[[Job], Found], *, workers: int
 ) -> Generator[tuple[Job, Found], None, None]:
-    """Each job with what `read` makes of it, in the order of the jobs, whatever the number of workers.
+    """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
 
-    Jobs are taken from at most ``2 * workers`` ahead of the caller, and read by so many threads at once; none reads
-    when asked. The threads end with the iterator: when it is exhausted, closed, or fails. What no thread has begun when
-    the caller asks for it, the caller reads itself. What `read` raises is raised as soon as the caller asks for more,
-    also where an earlier job went well.
-
-    Examples
-    --------
-    >>> list(read_ahead([3, 1, 2], str, workers=2))
-    [(3, '3'), (1, '1'), (2, '2')]
+    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
+    `read` raises in any of them is raised when the caller next asks.
     """
     if workers == 0:
         for job in jobs:
@@ -38,18 +31,14 @@ def read_ahead(
             if not pending:
                 return
             job, future = pending.popleft()
-            # A read that no thread has begun is done sooner here than it would be waited for.
+            # What no thread has begun is read here, sooner than waiting for it.
             found = read(job) if future.cancel() else future.result()
-            _raise_failed(later for _, later in pending)
+            for _, later in pending:
+                if later.done():
+                    later.result()  # raises, if it failed
             # Only the caller may hold it on: a chunk kept here would be one more in memory.
             del future
             yield job, found
             del found
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _raise_failed(futures: Iterable[Future[Found]]) -> None:
-    for future in futures:
-        if future.done():
-            future.result()

@@ -1,7 +1,7 @@
 """Samplers: which bags make a batch (S+, S-), and which instances of a bag are drawn (B).
 
-Draws come from Philox, a counter-based generator, keyed by (seed, epoch, purpose). Instance draws are therefore a pure
-function of seed and epoch; what remains to be saved is how far each class has been gone through.
+Draws come from Philox, a counter-based generator, keyed by (seed, epoch, purpose): instance draws depend on seed and
+epoch alone, and a resume needs only the queue of each class.
 """
 
 import warnings
@@ -21,30 +21,14 @@ _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """All draws of one epoch: T steps of K bags, B instances each.
+    """All draws of one epoch: T steps of K bags, positive ones first and distinct within a step, B instances each."""
 
-    Attributes
-    ----------
-    bags : torch.Tensor, int64 [T, K]
-        Positions of the bags: first the positive ones, then the negative ones; distinct within a step.
-    slots : torch.Tensor, int64 [T, K, B], or None
-        Positions of the drawn instances inside their bag, ascending; 0 where masked. None: whole bags.
-    mask : torch.Tensor, bool [T, K, B], or None
-        True where an instance was drawn.
-    num_positive : int
-        Positive bags of a step, the first of the K.
-    log_ratio : torch.Tensor, float32 [T, K, B], or None
-        Correction of weighted draws, see `midam.data.draws.Drawn`.
-    parts : int
-        The K bags are so many batches of one layout, one after the other.
-    """
-
-    bags: torch.Tensor
-    slots: torch.Tensor | None
-    mask: torch.Tensor | None
-    num_positive: int
-    log_ratio: torch.Tensor | None = None
-    parts: int = 1
+    bags: torch.Tensor  # int64 [T, K], positions of the bags
+    slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags
+    mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
+    num_positive: int  # of a step
+    log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
+    parts: int = 1  # batches of equal layout that the K bags are, side by side
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -53,9 +37,8 @@ class EpochPlan:
 class BagSampler:
     """Draw batches of S+ positive and S- negative bags, and B instances of each bag.
 
-    An epoch draws at least as many bags as there are: T = ceil(N / (S+ + S-)) steps. Each class runs through a random
-    permutation, shuffled anew when it is exhausted, so that the visits of two bags of a class never differ by more than
-    one. A bag gives min(n_i, B) distinct instances, uniformly.
+    An epoch has T = ceil(N / (S+ + S-)) steps. Each class runs through a random permutation, shuffled anew when it is
+    exhausted, so the visits of two bags of a class differ by at most one.
 
     Parameters
     ----------
@@ -64,27 +47,23 @@ class BagSampler:
     sizes : array of int, shape [N]
         Instances of each bag.
     num_positive, num_negative : int, default 8
-        Positive (S+) and negative (S-) bags of a step. Reduced, with one warning, to the bags that there are.
+        Positive (S+) and negative (S-) bags of a step; a class with fewer gives all, with one warning.
     num_instances : int or None
         Instances drawn from a bag (B). None: whole bags.
     seed : int >= 0, default 0
-        Seed of the sampler's own generators.
+        Seed of the draws.
     draw : Draw, optional
-        Which instances are drawn; default: uniformly.
+        Which instances are drawn. Default: min(n_i, B) distinct ones, uniformly.
 
     Attributes
     ----------
-    num_positive, num_negative : int
-        The numbers in force.
-    steps_per_epoch : int
-        T.
+    num_positive, num_negative, steps_per_epoch : int
+        S+, S- and T in force.
 
     Raises
     ------
-    OneClassError
-        If a class is missing.
-    ConfigError
-        If a number is out of range.
+    OneClassError, ConfigError
+        If a class is missing, or a number is out of range.
 
     Examples
     --------
@@ -128,13 +107,7 @@ class BagSampler:
         self._epoch = 0
 
     def epoch(self) -> EpochPlan:
-        """Draw the next epoch.
-
-        Returns
-        -------
-        EpochPlan
-            The bags and instances of all steps.
-        """
+        """Draw the next epoch."""
         bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
         for row in bags:
             row[: self.num_positive] = self._positive.take(self.num_positive)
@@ -149,13 +122,7 @@ class BagSampler:
         return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resume needs: ints and tensors only.
-
-        Returns
-        -------
-        dict
-            Epoch counter, for each class the bags still to come and the number of shuffles, and the draw rule's state.
-        """
+        """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
         return {
             "epoch": self._epoch,
             "num_bags": len(self._sizes),
@@ -165,18 +132,7 @@ class BagSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken.
-
-        Parameters
-        ----------
-        state : mapping
-            From `state_dict` of a sampler over the same bags with the same settings.
-
-        Raises
-        ------
-        CheckpointError
-            If the state belongs to other bags.
-        """
+        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
         if state["num_bags"] != len(self._sizes):
             raise CheckpointError(
                 f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
@@ -206,15 +162,7 @@ class BagSampler:
 
 
 class StackedSampler:
-    """Several samplers of equal layout as one, which draws from all their bags side by side.
-
-    Parameters
-    ----------
-    samplers : sequence of BagSampler
-        With equally many steps, bags a step and instances a bag.
-    num_bags : int
-        Bag i of sampler m is bag ``m * num_bags + i`` of the plan.
-    """
+    """Samplers of equal layout (steps, bags, instances) side by side: bag i of sampler m is ``m * num_bags + i``."""
 
     def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
         self._samplers = samplers

@@ -1,8 +1,4 @@
-"""Splits of bags: stratified by label, disjoint by group.
-
-Bags of one group (a patient, a slide) never stand in two splits or folds, since a model that has seen the group in
-training is not tested on anything new.
-"""
+"""Splits of bags: stratified by label, and disjoint by group (a patient, a slide), so that no tested group is known."""
 
 from collections.abc import Sequence
 
@@ -18,8 +14,8 @@ def split_bags(
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test: stratified by label, disjoint by group.
 
-    Groups are taken in random order, large ones first, and each goes where it brings the shares of both classes closest
-    to the wanted ones.
+    Groups are taken by falling size, equal ones in random order; each goes where it brings the shares of both classes
+    closest to the wanted ones.
 
     Parameters
     ----------
@@ -28,14 +24,14 @@ def split_bags(
     groups : array of str, shape [N], optional
         Bags of one group stay together. Default: each bag is its own group.
     fractions : three floats in [0, 1], sum 1, default (0.6, 0.2, 0.2)
-        Wanted shares of train, val and test. A split of share 0 stays empty.
+        Wanted shares of train, val and test; a split of share 0 stays empty.
     seed : int >= 0, default 0
         Seed of the shuffle.
 
     Returns
     -------
     array of str, shape [N]
-        ``"train"``, ``"val"`` or ``"test"``; too few groups for each split to hold both classes are refused.
+        ``"train"``, ``"val"`` or ``"test"``; each split holds both classes, or a `BagDataError` is raised.
 
     Examples
     --------
@@ -56,8 +52,8 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """Give each bag the number of the fold that tests it, 0 to folds - 1.
 
-    Without groups, scikit-learn's shuffled StratifiedKFold. With groups, the rule of `split_bags`: unlike
-    StratifiedGroupKFold, it gives each fold both classes wherever that is possible, and refuses what is not.
+    Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which unlike
+    StratifiedGroupKFold gives each fold both classes, or refuses.
 
     Parameters
     ----------
@@ -112,6 +108,18 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
         )
 
 
+def class_counts(labels: NDArray[np.int64], groups: ArrayLike) -> NDArray[np.int64]:
+    """Negative and positive bags of each group, [G, 2]."""
+    codes = np.unique(groups, return_inverse=True)[1]
+    return np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
+
+
+def most_parts(counts: NDArray[np.int64]) -> int:
+    """Number of parts that can each hold a group with both classes, or one of each."""
+    negative, positive = (counts > 0).T
+    return int((negative & positive).sum() + min((negative & ~positive).sum(), (positive & ~negative).sum()))
+
+
 def _assign(
     labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
 ) -> NDArray[np.int64]:
@@ -129,7 +137,7 @@ def _assign(
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
     parts = _fill(counts, order, shares, {})
-    if not _both_classes(counts, parts, len(shares)):
+    if not np.all([np.bincount(parts, weights=of_class, minlength=len(shares)) for of_class in counts.T]):
         parts = _fill(counts, order, shares, _seeds(counts, order, shares))
     return parts[codes]
 
@@ -137,16 +145,13 @@ def _assign(
 def _require(
     labels: NDArray[np.int64], codes: NDArray[np.int64], parts: int, *, what: str, unit: str
 ) -> NDArray[np.int64]:
-    """Count negatives and positives of each group, [G, 2]; refuse too few groups for ``parts`` parts."""
-    counts = np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
-    negative, positive = (counts[:, 0] > 0), (counts[:, 1] > 0)
-    mixed = int((negative & positive).sum())
-    pure = min(int((negative & ~positive).sum()), int((positive & ~negative).sum()))
-    # A part needs a group with both classes, or one of each.
-    if mixed + pure < parts:
+    """Class counts of each group; refuse too few groups for ``parts`` parts."""
+    counts = class_counts(labels, codes)
+    if most_parts(counts) < parts:
+        negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(
-            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {int(positive.sum())} {unit} "
-            f"with positive and {int(negative.sum())} with negative bags; ask for fewer {what}s or add bags."
+            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {positive} {unit} "
+            f"with positive and {negative} with negative bags; ask for fewer {what}s or add bags."
         )
     return counts
 
@@ -170,13 +175,8 @@ def _fill(
     return parts
 
 
-def _both_classes(counts: NDArray[np.int64], parts: NDArray[np.int64], number: int) -> bool:
-    held = np.stack([np.bincount(parts, weights=counts[:, c], minlength=number) for c in (0, 1)])
-    return bool((held > 0).all())
-
-
 def _seeds(counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64]) -> dict[int, int]:
-    """Give each part a first group or pair of groups with both classes, small ones to small parts."""
+    """Give each part a first group, or pair of groups, with both classes: small ones to small parts."""
     ascending = order[::-1].tolist()
     negative = [g for g in ascending if counts[g, 1] == 0]
     positive = [g for g in ascending if counts[g, 0] == 0]

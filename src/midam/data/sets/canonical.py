@@ -1,4 +1,4 @@
-"""The content of bags, whatever their order: a digest to verify it, and one canonical order."""
+"""The content of bags whatever their order: its digest, and one canonical order."""
 
 import hashlib
 
@@ -10,29 +10,12 @@ from midam.errors import BagDataError
 
 
 def content_digest(bags: Bags) -> str:
-    """SHA-256 of labels and instances that no order of bags or instances changes; float32, rounded to 5 decimals.
-
-    Examples
-    --------
-    >>> one = Bags.from_list([[[1.0], [2.0]], [[3.0]]], labels=[0, 1])
-    >>> other = Bags.from_list([[[3.0]], [[2.0], [1.0]]], labels=[1, 0])
-    >>> content_digest(one) == content_digest(other)
-    True
-    """
+    """SHA-256 of labels and instances (float32, rounded to 5 decimals), whatever the order of bags and instances."""
     return _join([digest for digest, _, _ in _digested(bags)])
 
 
 def canonical(bags: Bags, *, name: str, digest: str) -> Bags:
-    """Verify the content, and put bags and instances into an order that depends on it alone.
-
-    The bags are float32, with ids ``name-0000``, ``name-0001``, ...; `digest` is the `content_digest` that is expected.
-
-    Examples
-    --------
-    >>> bags = Bags.from_list([[[2.0], [1.0]]], labels=[0])
-    >>> canonical(bags, name="tiny", digest=content_digest(bags))[0].ravel()
-    array([1., 2.], dtype=float32)
-    """
+    """Bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ..."""
     parts = sorted(_digested(bags), key=lambda part: part[0])
     found = _join([part[0] for part in parts])
     if found != digest:
@@ -53,7 +36,7 @@ def _digested(bags: Bags) -> list[tuple[bytes, NDArray[np.float32], int]]:
     parts = []
     for number, label in enumerate(bags.require_labels().tolist()):
         rows = bags[number].reshape(int(bags.sizes[number]), -1).astype(np.float32)
-        # float32 comes first, so that a file of float32 has the digest of the float64 that it was made of.
+        # float32 first: a file of float32 has the digest of the float64 that it was made of.
         rounded = np.round(rows.astype(np.float64), 5).astype("<f4") + np.float32(0)  # -0 becomes 0
         order = np.lexsort(rounded.T[::-1])
         parts.append((hashlib.sha256(bytes([label]) + rounded[order].tobytes()).digest(), rows[order], label))

@@ -1,9 +1,9 @@
 """The built-in data sets: `names`, `describe`, `load`, `fetch`.
 
-``digits`` is drawn from digits that scikit-learn carries. The five classical sets are looked for in ``$MIDAM_DATA``,
-then in the cache, and are otherwise fetched from their public homes. Wherever a set comes from, its content is
-verified, and its bags and instances are put into one canonical order, so that a seed gives the same result everywhere.
-The image sets of the paper are those of `midam.data.sets.images`.
+``digits`` is drawn from digits that scikit-learn carries. The other sets are looked for in ``$MIDAM_DATA``, then in the
+cache; the five classical ones are otherwise fetched from their public homes. The content is verified, and bags and
+instances are put into one canonical order, so that a seed gives the same result everywhere. For the paper's image sets
+see `midam.data.sets.images`.
 """
 
 import os
@@ -35,26 +35,14 @@ def names() -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a name of the catalog, perhaps with a part as in ``pdgm:T1``.
-
-    Examples
-    --------
-    >>> is_name("musk1"), is_name("pdgm:T1"), is_name("musk1:T1"), is_name("c:/data")
-    (True, True, False, False)
-    """
+    """Whether this is a name of the catalog, perhaps with a part as in ``pdgm:T1``; ``c:/data`` is none."""
     name, colon, _ = text.partition(":")
     entry = CATALOG.get(name)
     return entry is not None and (not colon or entry.part is not None)
 
 
 def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
-    """Fields of an entry, and its ``location``: a path, ``"bundled"``, or None if the set would have to be fetched.
-
-    Examples
-    --------
-    >>> describe("digits")["location"]
-    'bundled'
-    """
+    """Fields of an entry, and its ``location``: a path, ``"bundled"``, or None if the set would have to be fetched."""
     entry, found = _entry(name), _find(name, cache)
     location = "bundled" if _bundled(entry) else None if found is None else str(found)
     return {**asdict(entry), "location": location}
@@ -68,33 +56,12 @@ def load(
     images: ImageOptions = DEFAULTS,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Load a data set: from ``$MIDAM_DATA``, from the cache, or from its public home.
+    """Load a data set from ``$MIDAM_DATA``, from the `cache` folder (default: `cache_folder`), or from its public home.
 
-    Parameters
-    ----------
-    name : str
-        Catalog name.
-    cache : str or Path, optional
-        Cache folder. Default: `cache_folder`.
-    progress : callable, optional
-        Called with the bytes that are fetched and the bytes in all (None: unknown).
-    images : ImageOptions
-        How the images of an image set are cut.
-    on_file : callable, optional
-        Called with the number of image files that have been looked at and the number of all.
-
-    Returns
-    -------
-    Bags
-        Verified bags, float32, in canonical order, with ids such as ``musk1-0007``; of an image set, bags named by
-        their files.
-
-    Raises
-    ------
-    DataNotFoundError
-        If the set has to be fetched and its home does not answer; the message says what to do.
-    BagDataError
-        If the content is not what it should be.
+    `progress` is called with the bytes fetched and in all (None: unknown); `images` says how an image set is cut, and
+    `on_file` is called with the number of its files looked at and of all. The bags are float32, with ids such as
+    ``musk1-0007``; those of an image set are named by their files. A home that does not answer raises a
+    `DataNotFoundError` that says what to do, other content a `BagDataError`.
 
     Examples
     --------
@@ -117,23 +84,10 @@ def fetch(
 ) -> Path:
     """Fetch a data set from its public home into the cache, verified; returns the file.
 
-    Parameters
-    ----------
-    name, cache, progress
-        As of `load`.
-    url : str, optional
-        Another address of the same archive, for instance ``file:///downloads/archive.zip``.
-    timeout : float, default 60
-        Seconds without an answer.
-
-    Raises
-    ------
-    DataNotFoundError
-        If the address does not answer, or the cache cannot be written.
-    BagDataError
-        If the content is not what it should be. The cache is then left as it was.
-    ConfigError
-        If the set needs no download.
+    `cache` and `progress` are as in `load`; `url` is another address of the same archive, for instance
+    ``file:///downloads/archive.zip``, and `timeout` the seconds to wait for an answer. An address that does not answer
+    and a cache that cannot be written raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the
+    cache as it was; a bundled set raises a `ConfigError`.
     """
     entry = _entry(name)
     if _bundled(entry):
@@ -157,8 +111,7 @@ def fetch(
 
 def cache_folder() -> Path:
     """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    own = os.environ.get("MIDAM_CACHE")
-    if own:
+    if own := os.environ.get("MIDAM_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "midam"
 

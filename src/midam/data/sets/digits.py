@@ -1,7 +1,4 @@
-"""Bags of handwritten digits: a small set that needs no download.
-
-The 8x8 digits are the 1797 real ones that scikit-learn carries (Alpaydin and Kaynak, UCI 1998).
-"""
+"""Bags of the 1797 handwritten digits (8x8) that scikit-learn carries (Alpaydin and Kaynak, UCI 1998)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +13,9 @@ _NINE = 9
 
 
 def digit_bags() -> Bags:
-    """The bags of the catalog entry ``digits``, the same ones each time: float32 [64] in [0, 1].
+    """The bags of the catalog entry ``digits``, always the same: 5 to 15 distinct digits, float32 [64] in [0, 1].
 
-    A bag holds 5 to 15 distinct digits. It is positive when 1 to 3 of them are nines, negative when none is.
-
-    Examples
-    --------
-    >>> bags = digit_bags()
-    >>> int(bags.labels.sum()), bags.instance_shape
-    (180, (64,))
+    A bag is positive when 1 to 3 of them are nines, negative when none is.
     """
     from sklearn.datasets import load_digits  # noqa: PLC0415
 

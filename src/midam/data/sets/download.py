@@ -1,4 +1,4 @@
-"""Fetching of public archives: download, parse, verify the content, then put it into the cache."""
+"""Public archives: download and parse."""
 
 import gzip
 import http.client
@@ -8,7 +8,7 @@ import tarfile
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,10 @@ _CHUNK = 1 << 16
 
 
 def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
-    """Download a file (http, https, file; proxies of the environment are used), which the caller removes.
+    """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
 
-    `progress` is called with the bytes so far and the bytes in all (None: unknown). An address that does not answer, or
-    not in full, is a `DataNotFoundError`.
+    `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
+    `DataNotFoundError`.
     """
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "midam"})
@@ -45,20 +45,21 @@ def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress 
 
 
 def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
-    """Read the bags of a public archive (zip or tar); a bag is positive if an instance is.
+    """Read the bags of D features from a zip or tar; a bag is positive if an instance is.
 
-    Parameters
-    ----------
-    member : str
-        Regular expression that finds the member, case ignored. Members ``.Z`` and ``.gz`` are decompressed.
-    form : {"musk", "svm"}
-        ``"musk"``: ``molecule,conformation,f1,...,fD,class``. ``"svm"``: ``instance:bag:label i:value ...``, i from 1.
-    features : int
-        D, the width of an instance.
+    `member` is a regular expression, case ignored; members ``.Z`` and ``.gz`` are decompressed. `form` is ``"musk"``
+    (lines ``molecule,conformation,f1,...,fD,class``) or ``"svm"`` (``instance:bag:label i:value ...``, i from 1).
     """
     try:
         text = _read_member(path, member).decode("ascii")
-        return (_parse_musk if form == "musk" else _parse_svm)(text, features, str(path))
+        found = list((_musk_rows if form == "musk" else _svm_rows)(text, features))
+        if not found:
+            raise ValueError("an empty table")
+        names, rows, positive = zip(*found, strict=True)
+        ids, codes = np.unique(names, return_inverse=True)
+        labels = np.zeros(len(ids), dtype=np.int64)
+        np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
+        return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=str(path))
     except BagDataError:
         raise
     except (ValueError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
@@ -88,20 +89,17 @@ def _read_member(path: Path, pattern: str) -> bytes:
     return gzip.decompress(data) if name.endswith(".gz") else data
 
 
-def _parse_musk(text: str, features: int, source: str) -> Bags:
-    names, rows, positive = [], [], []
+def _musk_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = line.split(",")
         if len(fields) != features + 3:
             raise ValueError(f"{len(fields)} fields for {features + 3}")
-        names.append(fields[0])
-        rows.append(np.array(fields[2:-1], dtype=np.float64))
-        positive.append(float(fields[-1]) > 0)
-    return _gather(names, rows, positive, source)
+        yield fields[0], np.array(fields[2:-1], dtype=np.float64), float(fields[-1]) > 0
 
 
-def _parse_svm(text: str, features: int, source: str) -> Bags:
-    names, rows, positive = [], [], []
+def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
     for line in filter(None, map(str.strip, io.StringIO(text))):
         if line.startswith("#"):
             continue
@@ -113,16 +111,4 @@ def _parse_svm(text: str, features: int, source: str) -> Bags:
             if int(index) < 1:
                 raise ValueError(f"feature {index}")
             row[int(index) - 1] = float(value)
-        names.append(bag)
-        rows.append(row)
-        positive.append(float(label) > 0)
-    return _gather(names, rows, positive, source)
-
-
-def _gather(names: list[str], rows: list[NDArray[np.float64]], positive: list[bool], source: str) -> Bags:
-    if not rows:
-        raise ValueError("an empty table")
-    ids, codes = np.unique(names, return_inverse=True)
-    labels = np.zeros(len(ids), dtype=np.int64)
-    np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
-    return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=source)
+        yield bag, row, float(label) > 0

@@ -1,7 +1,6 @@
 """The image sets of the paper: where they lie, how to get them, and what they hold.
 
-Only ``adrenal`` has a public address of a single file. The others are downloaded by hand, or are private; a set is
-looked for in ``$MIDAM_DATA`` and in the cache, under the names of `ImageSet.places`.
+Only ``adrenal`` is a single public file; the others are downloaded by hand, or are private.
 """
 
 import hashlib
@@ -20,14 +19,7 @@ _ZENODO = "https://zenodo.org/records/10519652/files"
 
 @dataclass(frozen=True)
 class ImageSet:
-    """An image set of the catalog, with its numbers as of the default settings.
-
-    `kind` says what its files are (images, arrays or volumes), `places` where it is looked for under ``$MIDAM_DATA``,
-    and `part` what is read where the name says nothing, as in ``pdgm:FLAIR`` (None: no parts). `digest` is the SHA-256
-    of the names, sizes, labels and groups of its files, or the MD5 of its only file (empty: not known), which lies at
-    `archive`; `strict` says whether another digest is an error or a warning, since copies of other size are known, and
-    `reached` whether `archive` was reached when the digest was noted.
-    """
+    """An image set of the catalog, with its numbers by the default settings."""
 
     name: str
     description: str
@@ -37,19 +29,19 @@ class ImageSet:
     positives: int
     instances: int
     features: str
-    kind: str
+    kind: str  # of its files: images, arrays or volumes
     url: str | None
     obtain: str
-    places: tuple[str, ...]
-    digest: str = ""
-    strict: bool = True
-    archive: str | None = None
-    part: str | None = None
-    reached: bool = False
+    places: tuple[str, ...]  # names under MIDAM_DATA or the cache
+    digest: str = ""  # MD5 of its only file, else SHA-256 of names, sizes, labels and groups; empty: not known
+    strict: bool = True  # another digest is an error; else, where other copies of the set are known, a warning
+    archive: str | None = None  # address of its only file
+    part: str | None = None  # read where the name has none, as in pdgm:FLAIR; None: the set has no parts
+    reached: bool = False  # whether the archive was reached when the digest was noted
 
     @property
     def file(self) -> str:
-        """What its only file is called in the cache."""
+        """Name of its only file in the cache."""
         if self.archive is None:
             raise DataNotFoundError(self.how_to_get())
         return Path(self.archive.partition("?")[0]).name
@@ -60,10 +52,7 @@ class ImageSet:
         return f"Expected {self.name} in MIDAM_DATA, got none of {', '.join(self.places)}; {self.obtain}.{where}"
 
     def read(self, name: str, path: Path | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
-        """Read a set that lies here, verified as far as its content is known.
-
-        Files of another size or choice are an error, or a warning where several versions of the set are known.
-        """
+        """Read a set that lies here, verified as far as its digest is known."""
         if path is None:
             raise DataNotFoundError(self.how_to_get())
         refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, what=self.kind, where=name)

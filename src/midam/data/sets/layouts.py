@@ -17,6 +17,7 @@ from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.manifest import ManifestReader
 from midam.data.sources.reader import OnFile, Request
 from midam.data.sources.table_columns import read_names_table, require_columns
+from midam.data.validate import SPLITS
 from midam.errors import BagDataError
 
 Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
@@ -43,7 +44,7 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
 
 
 def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
-    """LC25000, of which somebody has noted which images come from one tile, in ``labels.csv``."""
+    """LC25000, with a ``labels.csv`` that says which images come from one tile."""
     table = path / "labels.csv"
     if not table.is_file():
         raise BagDataError(
@@ -56,20 +57,14 @@ def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnF
 
 def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
     """MedMNIST: images and labels of each split in one npz."""
-    volumes, labels, splits = [], [], []
     with np.load(path, allow_pickle=False) as archive:
-        for split in ("train", "val", "test"):
-            volumes.append(archive[f"{split}_images"])
-            labels.append(archive[f"{split}_labels"].reshape(-1))
-            splits += [split] * len(volumes[-1])
-    numbers = [
-        f"adrenal-{split}-{n:04d}" for split, part in zip(("train", "val", "test"), labels) for n in range(len(part))
-    ]
+        volumes = [archive[f"{split}_images"] for split in SPLITS]
+        labels = [archive[f"{split}_labels"].reshape(-1) for split in SPLITS]
     return bags_of_volumes(
         np.concatenate(volumes),
-        ids=np.array(numbers),
+        ids=np.array([f"adrenal-{split}-{n:04d}" for split, part in zip(SPLITS, labels) for n in range(len(part))]),
         labels=np.concatenate(labels).astype(np.int64),
-        splits=np.array(splits),
+        splits=np.repeat(SPLITS, [len(part) for part in volumes]),
         options=options,
         source=str(path),
     )
@@ -78,8 +73,8 @@ def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: O
 def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
     """UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, and grades in ``UCSF-PDGM-metadata*.csv``.
 
-    Patients of WHO grade 4 are positive, those of grade 2 negative, others are left out. Follow-ups, whose names end in
-    ``_FU...``, share the group of their patient. The table writes three digits where folders have four.
+    WHO grade 4 is positive, grade 2 negative, others are left out. Follow-ups (``..._FU...``) share the group of their
+    patient. Numbers have three digits in the table, four in folders.
     """
     tables = sorted(path.glob("UCSF-PDGM-metadata*.csv"))
     if not tables:

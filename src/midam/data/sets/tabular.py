@@ -17,12 +17,7 @@ _ANDREWS = "http://www.cs.columbia.edu/~andrews/mil/data/MIL-Data-2002-Musk-Core
 
 @dataclass(frozen=True)
 class TabularSet:
-    """A set of feature vectors, and its numbers.
-
-    `url` is a public archive (None: no download is needed), in which the regular expression `member` finds the table,
-    and `form` is its format, see `midam.data.sets.download.parse_archive`. `digest` is the content digest of the bags;
-    `reached` says whether the url was reached when it was computed, or it comes from a copy of the data.
-    """
+    """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.download.parse_archive`."""
 
     name: str
     description: str
@@ -32,11 +27,11 @@ class TabularSet:
     positives: int
     instances: int
     features: int
-    url: str | None
+    url: str | None  # of a public archive; None: no download is needed
     member: str
     form: str
-    digest: str
-    reached: bool
+    digest: str  # of the content
+    reached: bool  # whether the digest is of what the url gave, or of a copy of the data
     part: None = None
 
     @property

@@ -9,13 +9,8 @@ _CLEAR = 256
 def decompress(data: bytes) -> bytes:
     """Decode the bytes of a ``.Z`` file (Welch, Computer 17(6), 1984).
 
-    Codes stand in groups of eight, the lowest bit first. They have 9 bits, and later up to 16; where the width
-    changes, the rest of the group is filler.
-
-    Examples
-    --------
-    >>> decompress(bytes.fromhex("1f9d9061c400")).decode()
-    'ab'
+    Codes come in groups of eight, lowest bit first, of 9 to 16 bits; where the width grows, the rest of the group is
+    filler.
     """
     if len(data) < 3 or data[:2] != _MAGIC or not 10 <= data[2] & 0x1F <= 16:
         raise BagDataError("Expected a .Z file of the Unix compress program, got other bytes; fetch the file again.")
@@ -51,6 +46,6 @@ def decompress(data: bytes) -> bytes:
 
 
 def _next_group(position: int, group: int, width: int) -> int:
-    """Return the bit where the next group of eight codes starts."""
+    """Bit where the next group of eight codes starts."""
     bits = 8 * width
     return group - (group - position) // bits * bits

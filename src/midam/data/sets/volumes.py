@@ -1,4 +1,4 @@
-"""Many volumes in one array, as slices or as whole volumes."""
+"""Bags of many volumes in one array."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from midam.errors import ConfigError
 
 
 class VolumeSet(Parts):
-    """The volumes of an array [N, D, H, W], cut when they are read; another process maps the file of a map anew."""
+    """The volumes of an array [N, D, H, W], cut when they are read; pickling carries the path of a memory map."""
 
     def __init__(
         self, volumes: NDArray[Any], names: list[str], options: ImageOptions, facts: list[FileFacts] | None = None
@@ -50,13 +50,6 @@ def bags_of_volumes(
     """Bags of an array of volumes [N, D, H, W]; those of a memory map stay on disk, others are cut now.
 
     A volume that is not finite or shows nothing is refused; `others` are groups and splits.
-
-    Examples
-    --------
-    >>> volumes = np.eye(3)[None] * np.ones((2, 4, 1, 1))
-    >>> bags = bags_of_volumes(volumes, ids=["a", "b"], labels=[0, 1], options=ImageOptions(), source="here")
-    >>> bags.sizes, bags.instance_shape
-    (array([4, 4]), (1, 3, 3))
     """
     if options.spacing is not None:
         raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")

@@ -1,4 +1,4 @@
-"""The rows of an import: files that are allocated at the start, and filled by several threads at once."""
+"""Files of rows, allocated at the start of an import and filled by several threads at once."""
 
 import errno
 import hashlib
@@ -11,20 +11,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, content_hash
-from midam.data.on_disk import Rows
+from midam.data.on_disk import Rows, bytes_of
 from midam.data.store.format import RowFacts
 from midam.data.store.plan import WrittenBag
 from midam.data.validate import refuse_not_finite, row_chunks
 from midam.files import Journal
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 _COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
@@ -33,7 +30,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 
 @dataclass
 class ImportProgress:
-    """The bags that an import has written, by position; `on_bag` is called with the position of each."""
+    """Bags that an import has written, by position; `on_bag` is called with each position."""
 
     on_bag: Callable[[int], None]
     done: dict[int, WrittenBag] = field(default_factory=dict)
@@ -45,7 +42,7 @@ class ImportProgress:
 
 
 class RowFiles:
-    """Files of rows in a folder, allocated as a whole and written from several threads; errors name the file."""
+    """The files of rows in a folder; errors name the file."""
 
     def __init__(self, folder: Path, facts: Sequence[RowFacts]) -> None:
         self.paths = [folder / fact.file for fact in facts]
@@ -63,7 +60,7 @@ class RowFiles:
 
     def write(self, number: int, content: NDArray[Any], offset: int) -> None:
         """Write rows to file `number` from byte `offset` on."""
-        view = memoryview(content.reshape(-1).view(np.uint8).data)
+        view = bytes_of(content)
         with _named(self.paths[number]), self._locks[number]:
             self._files[number].seek(offset)
             while view:
@@ -79,17 +76,11 @@ class RowFiles:
         for file in self._files:
             file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def write_rows(
     bags: Bags, starts: NDArray[np.int64], files: RowFiles, journal: Journal, *, jobs: int, progress: ImportProgress
 ) -> None:
-    """Write the bags that are not in the journal, and note them there once their bytes are on the disk."""
+    """Write the bags that are not in the journal, and add them to it once their bytes are on the disk."""
     stop = threading.Event()
     fresh: list[WrittenBag] = []
     committed = time.monotonic()
@@ -146,7 +137,7 @@ def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threa
         files.write(0, chunk, (start + offset) * chunk[0].nbytes)
     if bags.coords is None:
         return WrittenBag(number, digest.hexdigest(), None)
-    checksum: _Hash = hashlib.sha256()
+    checksum = hashlib.sha256()
     for offset, chunk in _chunks(bags.coords, span, stop):
         checksum.update(chunk.data)
         files.write(1, chunk, (start + offset) * chunk[0].nbytes)
@@ -187,7 +178,7 @@ def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
 
 
 def _allocate(file: FileIO, size: int) -> None:
-    """Take the room at the start, so that a full disk is found before the work is done; not every system can."""
+    """Reserve the room, where the system can, so that a full disk is found before the work."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -199,7 +190,7 @@ def _allocate(file: FileIO, size: int) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Let an error of the system name the file."""
+    """Let a system error name the file."""
     try:
         yield
     except OSError as error:

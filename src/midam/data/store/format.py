@@ -1,4 +1,4 @@
-"""What the files of a store hold, and how they are written: the bag table, and the description that is written last."""
+"""The bag table and the description of a store, and how they are written."""
 
 import hashlib
 import io
@@ -18,8 +18,8 @@ FORMAT = "midam store"
 VERSION = 1
 INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz", "store.json"
 
-# Of the bag table: texts as the UTF-8 bytes of the different ones, where each begins and ends, and which one each bag
-# has (the ids differ, and have no index); digests as 32 bytes each.
+# Of the bag table: texts as the UTF-8 bytes of the different ones, their offsets, and the index of each bag's text (not
+# of ids, which all differ); digests as 32 bytes each.
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 LONG_TEXTS = ("sources", "attributes")
 DIGESTS = ("digests", "coords_digests")
@@ -28,10 +28,10 @@ _OFFSETS, _INDEX = "_offsets", "_index"
 
 @dataclass(frozen=True)
 class RowFacts:
-    """A file of rows: its name in the store, the dtype as numpy writes it (little-endian), the shape and the size."""
+    """A file of rows."""
 
-    file: str
-    dtype: str
+    file: str  # name in the store
+    dtype: str  # as numpy writes it, little-endian
     shape: tuple[int, ...]
     bytes: int
 
@@ -45,15 +45,11 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says.
-
-    `table` gives file, count (bags), bytes and sha256 of the bag table; `source` says where the bags came from, and
-    `cut` how images, slides or volumes were cut.
-    """
+    """What ``store.json`` says; `feature_names`, `source` and `cut` are those of `Bags`."""
 
     instances: RowFacts
     coords: RowFacts | None
-    table: dict[str, Any]
+    table: dict[str, Any]  # file, count (bags), bytes and sha256 of the bag table
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
@@ -65,7 +61,7 @@ class Description:
 
 
 def read_description(folder: Path) -> Description:
-    """Read ``store.json``; a folder that is no store, another version, and a file that was changed are refused."""
+    """Read ``store.json``; a folder that is no store, another version, and a changed file are refused."""
     path = folder / DESCRIPTION
     content = read_json(path)
     if content is None:
@@ -92,7 +88,7 @@ def read_description(folder: Path) -> Description:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Content of a store's description; None where there is none, half of one, or another thing."""
+    """Content of ``store.json``; None where there is no whole one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -125,17 +121,17 @@ def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
         raise BagDataError(
             f"Expected the bag table as it was written, got another or none (in {path}); import the data again."
         )
-    found: dict[str, NDArray[Any]] = {}
     with np.load(io.BytesIO(content), allow_pickle=False) as table:
         columns = {name: table[name] for name in table.files}
-    for name in [name for name in columns if not name.endswith((_OFFSETS, _INDEX))]:
-        column = columns[name]
-        found[name] = _texts(name, columns) if name in TEXTS else _digits(column) if name in DIGESTS else column
-    return found
+    return {
+        name: _texts(name, columns) if name in TEXTS else _digits(column) if name in DIGESTS else column
+        for name, column in columns.items()
+        if not name.endswith((_OFFSETS, _INDEX))
+    }
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system opens folders."""
+    """Wait until the names in a folder are on the disk, where the system can."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -154,7 +150,7 @@ def _facts(content: dict[str, Any]) -> RowFacts:
 
 
 def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Arrays of a column of texts; a long one costs its own bytes, and equal ones are there once."""
+    """Arrays of a column of texts, equal ones stored once."""
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts.tolist()]
     parts = [text.encode() for text in places]
@@ -168,7 +164,7 @@ def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
 def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Column of texts: str of one width, or objects where a long one would widen all."""
     content, offsets = columns[name].tobytes(), columns[name + _OFFSETS].tolist()
-    # Plain ASCII is decoded as a whole, since its letters are where its bytes are: opening takes half the time.
+    # ASCII, whose letters are where its bytes are, is decoded as a whole: opening takes half the time.
     if content.isascii():
         texts = list(map(content.decode().__getitem__, map(slice, offsets[:-1], offsets[1:])))
     else:

@@ -1,4 +1,4 @@
-"""The plan of an import, and which of its bags are on the disk already, as its journal says."""
+"""The plan of an import, and its bags that are on the disk already."""
 
 import hashlib
 import json
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from midam.data.bags import Bags, bag_digests, hash_rows
 from midam.data.on_disk import Rows
+from midam.data.store.format import TEXTS
 from midam.files import Journal
 
 
 class WrittenBag(NamedTuple):
-    """A bag that is in the files of the store: its position, and the digests of its content and coordinates."""
+    """A bag that is in the files of the store, and the digests of its content and coordinates."""
 
     number: int
     digest: str
@@ -20,9 +21,9 @@ class WrittenBag(NamedTuple):
 
 
 def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
-    """Bags that a journal holds; None if it is of another plan. An empty journal is of every plan.
+    """Bags of a journal, whose first row is the plan; None if that is another one, none of an empty journal.
 
-    The first line is the plan. The first other one that is no bag is cut off, with all that follow.
+    The journal is cut at the first row that is no bag.
     """
     if not journal.rows and journal.damaged is None:
         return []
@@ -40,20 +41,16 @@ def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
 
 
 def plan_digest(bags: Bags) -> str:
-    """SHA-256 of what a store of these bags will hold, as far as it can be told before they are read.
+    """SHA-256 of what a store of these bags will hold.
 
-    Files count by path, size and time of their last change, and by what their rows are made with; bags that do not
-    come from files by their content.
+    Files count by path, size, time of last change and options of their rows; bags that are in memory by content.
     """
     files = _files(bags)
     plan = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
         "labels": None if bags.labels is None else bags.labels.tolist(),
-        "texts": {
-            name: None if getattr(bags, name) is None else getattr(bags, name).tolist()
-            for name in ("groups", "splits", "sources", "attributes")
-        },
+        "texts": {name: None if getattr(bags, name) is None else getattr(bags, name).tolist() for name in TEXTS[1:]},
         "dtype": bags.instances.dtype.str,
         "shape": bags.instance_shape,
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
@@ -68,7 +65,7 @@ def plan_digest(bags: Bags) -> str:
 
 
 def _files(bags: Bags) -> list[Path]:
-    """Files that all of the instances and coordinates come from; none where a part is in memory alone."""
+    """Files of instances and coordinates; none where a part of them is in memory alone."""
     found: list[Path] = []
     for rows in (bags.instances, bags.coords):
         if rows is None:
@@ -81,7 +78,7 @@ def _files(bags: Bags) -> list[Path]:
 
 
 def _stamp(path: Path) -> list[Any]:
-    """Path, size and time of a file; those of all files of a folder, whose own time is not that of its content."""
+    """Path, size and time of a file, or of all files of a folder, whose own time says nothing of its content."""
     if path.is_dir():
         files = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return [str(path), [_stamp(file) for file in files]]

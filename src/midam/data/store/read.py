@@ -5,12 +5,11 @@
     bags.npz        the bag table: ids, sizes, labels, groups, splits, sources, attributes, digests
     store.json      what the files hold, and their digests; written last
 
-Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads the table and the sizes of the files,
-never the instances.
+Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +25,7 @@ from midam.errors import BagDataError, DataNotFoundError
 
 @dataclass(frozen=True)
 class DamagedBag:
-    """A bag, by its id, whose bytes in a file of the store are not those that were written."""
+    """Id of a bag whose bytes in a file of the store are not those that were written."""
 
     bag: str
     file: str
@@ -50,14 +49,14 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     Returns
     -------
     Bags
-        Its bags. They know their digests; several processes and threads can read them at once.
+        They know their digests; several processes and threads can read them at once.
 
     Raises
     ------
     DataNotFoundError
         If there is no such folder.
     BagDataError
-        If it is no store, of another version, or a file is missing, cut short or another.
+        If it is no store, of another version, or a file is missing or changed.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
 
 
 def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
-    """Read a whole store and compare each bag with its digest; returns those that differ, in the order of the bags.
+    """Read a whole store and return the bags that differ from their digests, in order.
 
     Parameters
     ----------
@@ -82,7 +81,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
     jobs : int, default 1
         Bags at a time, by threads.
     on_bag : callable, optional
-        Called with the position of each bag that is read.
+        Called with the position of each bag, once it is read.
     """
     bags, coords_digests = _open(Path(path), "pread")
 
@@ -99,18 +98,13 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
                     found.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
         return found
 
-    found: dict[int, list[DamagedBag]] = {}
+    damaged: list[DamagedBag] = []
     with ThreadPoolExecutor(jobs, thread_name_prefix="midam-verify") as pool:
-        futures = {pool.submit(damage, number): number for number in range(len(bags))}
-        try:
-            for future in as_completed(futures):
-                found[futures[future]] = future.result()
-                if on_bag is not None:
-                    on_bag(futures[future])
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [bag for number in range(len(bags)) for bag in found[number]]
+        for number, found in enumerate(pool.map(damage, range(len(bags)))):  # an error cancels what has not begun
+            damaged += found
+            if on_bag is not None:
+                on_bag(number)
+    return damaged
 
 
 def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:

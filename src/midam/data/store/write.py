@@ -1,11 +1,11 @@
-"""Writing a store: one pass over each bag, in parallel, so that a stopped import goes on where it was."""
+"""Writing a store: one pass over each bag, in parallel; a stopped import goes on where it was."""
 
 import errno
 import hashlib
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +32,27 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
-    """Write bags into a store: a folder that `midam.data.open_store` opens at once, whatever its size; returns `out`.
+    """Write bags into a store, a folder that `midam.data.open_store` opens at once; returns `out`.
 
-    Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, with a journal of the bags that
-    are on the disk; the folder takes its name when it is complete. After a stop or a kill the same call goes on, and
-    the result has the same bytes as that of an uninterrupted one. If the bags have changed meanwhile, it starts anew
-    with a warning.
+    Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, which is renamed when it is
+    complete. After a stop or a kill the same call goes on and gives the same bytes; if the bags have changed meanwhile,
+    it starts anew with a warning.
 
     Parameters
     ----------
     bags : Bags
-        Bags in memory or on disk, whatever their rows.
+        In memory or on disk.
     out : str or Path
         Folder to write; must not exist, or be empty.
     jobs : int, default 1
-        Bags at a time, by threads: reading, hashing and writing run beside each other.
+        Threads, each of which reads, hashes and writes bags.
     on_bag : callable, optional
         Called with the position of each bag that is written, those of an earlier call first.
 
     Raises
     ------
     BagDataError
-        If an instance is NaN or infinite; the message names file, bag and instance.
+        If an instance is NaN or infinite.
     StoreError
         If `out` is taken, another process writes it, or the disk is full.
     RunStoppedError
@@ -72,7 +71,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with Journal(journal_path, busy=_busy(out)) as journal:
+        busy = f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
+        with Journal(journal_path, busy=StoreError(busy)) as journal:
             if not part.exists() and _is_taken(place):
                 journal.remove()  # of an import that was killed after its last step
             require_free(place)
@@ -85,20 +85,14 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     return Path(out)
 
 
-def _busy(out: str | Path) -> StoreError:
-    return StoreError(
-        f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
-    )
-
-
 def _is_taken(place: str | Path) -> bool:
-    """Whether something stands where a store is to be written; an empty folder does not count."""
+    """Whether a place holds something other than an empty folder."""
     place = Path(place).resolve()
     return place.exists() and not (place.is_dir() and not any(place.iterdir()))
 
 
 def require_free(place: str | Path) -> None:
-    """Refuse a place that is taken, before any data is read, with a `StoreError`."""
+    """Refuse a place that is taken with a `StoreError`."""
     if _is_taken(place):
         raise StoreError(
             f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
@@ -120,7 +114,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
             shutil.rmtree(part, ignore_errors=True)
             journal.remove()
         raise
-    with files:
+    with closing(files):
         write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
@@ -132,7 +126,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
-    """Take over what an earlier call wrote, or begin; returns whether the folder is a fresh one."""
+    """Take over what an earlier call wrote, or begin; returns whether the folder is fresh."""
     plan = plan_digest(bags)
     written = written_bags(journal, plan)
     if written is None and part.exists():
