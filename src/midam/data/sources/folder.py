@@ -1,5 +1,7 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
+import functools
+
 import numpy as np
 
 from midam.data.bags import Bags
@@ -13,11 +15,10 @@ from midam.errors import BagDataError, ConfigError, given
 
 
 class FolderReader(BagReader):
-    """A folder of files, in which `midam.data.sources.find_files.find_files` looks for those of one format.
+    """A folder of files, of which `midam.data.sources.find_files.find_files` takes those of one format.
 
-    Bags are named by their files (`midam.data.sources.file_names.bag_names`), or by the patients of the label table.
-    Files that the table does not name are left out, with a warning. Without one all files of the format are read, and
-    what is of no known format is warned of. Instances are read from the files when they are asked for.
+    Bags are named by their files, or by the patients of the label table. Files that the table does not name are left
+    out, with a warning. Without one all files of the format are read, and others are warned of.
     """
 
     what = "a folder of features"
@@ -40,11 +41,12 @@ class FolderReader(BagReader):
         if request.require_labels:
             allowed, what = parameters_of(paths, request.reader)
             refuse_unused(request.images, allowed, what=what, where=str(folder))
+        assembled = functools.partial(
+            assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
+        )
         if request.labels is None:
             warn_of_left_alone(folder, paths)
-            return assemble(
-                paths, names, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
-            )
+            return assembled(paths, names)
         said = read_labels(request, names, {file_suffix(path) for path in paths})
         paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
         bags, groups = np.array(names), said.groups
@@ -56,15 +58,4 @@ class FolderReader(BagReader):
                 )
             # A patient who is a bag is no group beside it.
             bags, groups = said.patients, groups if request.group_column is not None else None
-        order = np.argsort(bags, kind="stable")
-        return assemble(
-            [paths[i] for i in order],
-            bags[order],
-            labels=None if said.labels is None else said.labels[order],
-            groups=None if groups is None else groups[order],
-            splits=None if said.splits is None else said.splits[order],
-            options=request.images,
-            source=str(folder),
-            reader=request.reader,
-            on_file=request.on_file,
-        )
+        return assembled(paths, bags, labels=said.labels, groups=groups, splits=said.splits, by_name=True)
