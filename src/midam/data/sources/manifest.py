@@ -22,10 +22,9 @@ from midam.errors import BagDataError, DataNotFoundError, given
 
 
 class ManifestReader(BagReader):
-    """A row is a file; several rows of one bag are several files of it, in the order of the rows.
+    """A row is a file, by its path from the manifest's folder; a bag's files are in the order of its rows.
 
-    Paths are relative to the manifest's folder. Without a column group, that of the patient is the group, as in label
-    tables.
+    Without a column group, that of the patient is the group, as in label tables.
     """
 
     what = "a manifest"
