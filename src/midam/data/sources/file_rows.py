@@ -50,11 +50,7 @@ class FileSet(Parts):
     """
 
     def __init__(
-        self,
-        paths: Sequence[Path],
-        facts: Sequence[FileFacts],
-        options: ImageOptions = DEFAULTS,
-        reader: str | None = None,
+        self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
     ) -> None:
         super().__init__(paths, facts)
         self.paths, self.options, self.reader = list(paths), options, reader
@@ -87,8 +83,7 @@ class FileSet(Parts):
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
-        if self._process != os.getpid():
-            self._leave_inherited()
+        self._leave_inherited()
         with sound(f"readable {column}", self.paths[number], OSError, RuntimeError, ValueError):
             with self._lock:
                 opened = self._opened(number)
@@ -98,8 +93,7 @@ class FileSet(Parts):
 
     def close(self) -> None:
         """Close all files; a later read opens them again."""
-        if self._process != os.getpid():
-            self._leave_inherited()
+        self._leave_inherited()
         with self._lock:
             for opened in self._open.values():
                 opened.close()
@@ -128,11 +122,12 @@ class FileSet(Parts):
         self._handles = self._held = 0
 
     def _leave_inherited(self) -> None:
-        # The lock may have been held by a thread that does not exist here.
-        inherited = list(self._open.values())
-        self._forget()
-        for opened in inherited:
-            opened.close()
+        """Close what a fork has copied, without its lock: a thread that does not exist here may have held that."""
+        if self._process != os.getpid():
+            inherited = list(self._open.values())
+            self._forget()
+            for opened in inherited:
+                opened.close()
 
 
 class FileRows(Rows):

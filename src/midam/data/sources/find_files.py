@@ -44,11 +44,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     # A CSV beside features of another format is a table of labels or splits.
     others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
     if others:
-        warnings.warn(
-            f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read",
-            UserWarning,
-            stacklevel=4,
-        )
+        text = f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read"
+        warnings.warn(text, UserWarning, stacklevel=4)
     return here[0][1]
 
 

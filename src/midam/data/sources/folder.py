@@ -8,9 +8,8 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import bag_names
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.imageoptions import refuse_unused
 from midam.data.sources.label_table import read_labels
-from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, file_suffix, parameters_of
+from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, check_options, file_suffix
 from midam.errors import BagDataError, ConfigError, given
 
 
@@ -38,9 +37,7 @@ class FolderReader(BagReader):
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
         names = bag_names(paths, folder)
-        if request.require_labels:
-            allowed, what = parameters_of(paths, request.reader)
-            refuse_unused(request.images, allowed, what=what, where=str(folder))
+        check_options(request, paths)
         assembled = functools.partial(
             assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
         )

@@ -7,8 +7,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import first_names
-from midam.data.sources.imageoptions import refuse_unused
-from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, parameters_of
+from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_columns import (
     PATIENT_COLUMNS,
     binary_labels,
@@ -68,9 +67,7 @@ class ManifestReader(BagReader):
             warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
-        if request.require_labels:
-            allowed, what = parameters_of(paths, request.reader)
-            refuse_unused(request.images, allowed, what=what, where=where)
+        check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),

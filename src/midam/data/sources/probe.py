@@ -107,8 +107,7 @@ def probe_files(
                 if on_file is not None:
                     on_file(number, len(paths))
         finally:
-            for future in futures:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:

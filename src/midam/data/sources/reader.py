@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
 from midam.errors import BagDataError
 from midam.registry import READERS
 
@@ -145,11 +145,13 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
     )
 
 
-def parameters_of(paths: list[Path], only: str | None = None) -> tuple[set[str], str]:
-    """Parameters of `ImageOptions` that apply to any of these files, and what the files are."""
-    found = [file_reader(path, only) for path in {file_suffix(path): path for path in paths}.values()]
-    what = " and ".join(sorted({reader.what for reader in found}))
-    return {name for reader in found for name in reader.parameters}, what
+def check_options(request: Request, paths: list[Path]) -> None:
+    """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
+    if request.require_labels:
+        found = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
+        what = " and ".join(sorted({reader.what for reader in found}))
+        allowed = {name for reader in found for name in reader.parameters}
+        refuse_unused(request.images, allowed, what=what, where=str(request.path))
 
 
 def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:

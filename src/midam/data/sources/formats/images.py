@@ -72,7 +72,7 @@ class Patches:
         self,
         places: Places,
         shape: tuple[int, int, int],
-        dtype: "np.dtype[Any]",
+        dtype: np.dtype[Any],
         patch: Callable[[int, int], NDArray[Any]],
     ) -> None:
         self.shape, self.dtype = (len(places), *shape), dtype
