@@ -43,9 +43,7 @@ def assemble(
         if values is None:
             return None
         own: NDArray[Any] = values[order][opens]
-        wrong = np.flatnonzero(values[order] != own[rank[order]])
-        if len(wrong):
-            at = int(wrong[0])
+        for at in np.flatnonzero(values[order] != own[rank[order]])[:1].tolist():
             raise BagDataError(
                 f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
                 f"{names[order][at]}, {paths[at].name}); correct the table."

@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and a word about what is not."""
+"""Which files of a folder are read, and warnings about the others."""
 
 import os
 import warnings

@@ -147,11 +147,10 @@ class _Table:
         """Warn of features that bear the name of patients, and are constant in each bag."""
         for column in features:
             if _of_patients(column) and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
+                group, leave = given(group_column=column), given(ignore_columns=[column])
                 warnings.warn(
-                    f"column {column} is read as a feature (in {self.path}): if it names patients, give "
-                    f"{given(group_column=column)}, so that no patient is in two splits, or leave it out with "
-                    f"{given(ignore_columns=[column])}",
-                    UserWarning,
+                    f"column {column} is read as a feature (in {self.path}): if it names patients, give {group}, so "
+                    f"that no patient is in two splits, or leave it out with {leave}",
                     stacklevel=5,
                 )
 

@@ -52,9 +52,8 @@ class ManifestReader(BagReader):
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
         require_columns(frame, wanted.items(), where)
         for name in filter(None, wanted.values()):
-            if frame[name].isna().any():
-                line = int(np.argmax(frame[name].isna())) + 2
-                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {line}); fill it in.")
+            for row in np.flatnonzero(frame[name].isna())[:1].tolist():
+                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {row + 2}); fill it in.")
         found = np.array([(path.parent / name).exists() for name in frame["path"]])
         if not found.all():
             names = frame["path"][~found].tolist()

@@ -78,16 +78,12 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
         )
     if opened.cut == "patches":
         features[n - 1 :]  # a copy of a slide that broke off lacks its end
-    return FileFacts(
-        rows=n,
-        instance_shape=features.shape[1:],
-        dtype=features.dtype.newbyteorder("="),
-        coords_width=None if coords is None else coords.shape[1],
-        coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
-        attributes=opened.attributes,
-        cut=opened.cut,
-        places=None if coords is None or not opened.cut else coords[:],
-    )
+    kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut
+    if coords is None:
+        return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut)
+    width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
+    places = coords[:] if cut else None
+    return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places)
 
 
 def probe_files(
@@ -111,11 +107,10 @@ def probe_files(
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        more = "" if len(wrong) <= _LISTED else f"\n- and {len(wrong) - _LISTED} more"
-        listed = "".join(f"\n- {error}" for error in wrong[:_LISTED])
-        raise BagDataError(
-            f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:{listed}{more}"
-        )
+        listed = [str(error) for error in wrong[:_LISTED]]
+        more = [] if len(wrong) <= _LISTED else [f"and {len(wrong) - _LISTED} more"]
+        count = f"{len(wrong)} of {len(paths)}"
+        raise BagDataError("\n- ".join([f"Expected files that can be used, got {count} that cannot:", *listed, *more]))
     _refuse_mixed(paths, facts)
     check_like(paths, facts)
     _warn_of_scales(facts)
@@ -159,12 +154,8 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in said)
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
         scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
-        warnings.warn(
-            f"slides of several magnifications ({first_names(scales)}) are read at level 0: give `magnification` to "
-            "read them at one",
-            UserWarning,
-            stacklevel=5,
-        )
+        text = f"slides of several magnifications ({first_names(scales)}) are read at level 0"
+        warnings.warn(f"{text}: give `magnification` to read them at one", UserWarning, stacklevel=5)
 
 
 def _same_shape(fact: FileFacts) -> str:

@@ -1,6 +1,5 @@
 """One DICOM series a folder, through pydicom."""
 
-import functools
 import heapq
 import os
 from collections import Counter
@@ -52,8 +51,7 @@ class DicomReader(FileReader):
         first = _file(paths[0])
         held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
-        read = functools.partial(read_series, paths, options.axis)
-        return open_volume(path, options, read, held=held, said=said, places=places)
+        return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
 
 
 def is_dicom_folder(folder: Path) -> bool:

@@ -69,11 +69,7 @@ class Patches:
     """Patches of an image or slide at `places`, each of `shape` [C, P, P] and read by `patch(x, y)`."""
 
     def __init__(
-        self,
-        places: Places,
-        shape: tuple[int, int, int],
-        dtype: np.dtype[Any],
-        patch: Callable[[int, int], NDArray[Any]],
+        self, places: Places, shape: tuple[int, int, int], dtype: np.dtype[Any], patch: Callable[[int, int], Any]
     ) -> None:
         self.shape, self.dtype = (len(places), *shape), dtype
         self._places, self._patch = places, patch
