@@ -9,8 +9,10 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
+from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
+from midam.data.sources.split_table import read_splits
 from midam.errors import ConfigError, DataNotFoundError, given, nearest
 
 __all__ = ["read_bags"]
@@ -148,9 +150,6 @@ def _check_applies(reader: BagReader, request: Request) -> None:
 
 def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
     """Bags with the splits of a table, without those that it does not name."""
-    from midam.data.sources.file_names import first_names  # noqa: PLC0415
-    from midam.data.sources.split_table import read_splits  # noqa: PLC0415
-
     splits = read_splits(
         split_file,
         bags.ids.tolist(),

@@ -63,7 +63,7 @@ class NameIndex:
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
         self.names = list(names)
         self._suffixes = _suffixes(suffixes)
-        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]  # a form of the names each, as of `_keys`
+        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]  # by each form of `_keys`
         for position, name in enumerate(self.names):
             for level, key in zip(self._levels, self._keys(name)):
                 level.setdefault(key, []).append(position)

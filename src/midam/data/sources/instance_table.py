@@ -133,7 +133,8 @@ class _Table:
             values = self.frame[column]
             if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
                 wrong = pd.to_numeric(values.astype(str), errors="coerce").isna()
-                other = f"name it with {given(group_column=column)}" if _of_patients(column) else "correct it"
+                named = column.lower() in PATIENT_COLUMNS
+                other = f"name it with {given(group_column=column)}" if named else "correct it"
                 leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
                 self._refuse(wrong if wrong.any() else ~wrong, column, f"numbers in column {column}", leave)
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
@@ -146,7 +147,8 @@ class _Table:
     def warn_of_patients(self, features: Sequence[str]) -> None:
         """Warn of features that bear the name of patients, and are constant in each bag."""
         for column in features:
-            if _of_patients(column) and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
+            named = column.lower() in PATIENT_COLUMNS
+            if named and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
                 group, leave = given(group_column=column), given(ignore_columns=[column])
                 warnings.warn(
                     f"column {column} is read as a feature (in {self.path}): if it names patients, give {group}, so "
@@ -159,10 +161,6 @@ class _Table:
         for row in np.flatnonzero(wrong)[:1].tolist():
             got = str(self.frame[column].iloc[row])
             raise BagDataError(f"Expected {expected}, got {got!r} ({self.place(row, column)}); {advice}.")
-
-
-def _of_patients(column: str) -> bool:
-    return column.lower() in PATIENT_COLUMNS
 
 
 def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":

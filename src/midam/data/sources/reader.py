@@ -160,5 +160,11 @@ def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
 
 
 def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of compressed NIfTI .nii.gz."""
+    """Suffix of a file in lower case; of compressed NIfTI both.
+
+    Examples
+    --------
+    >>> file_suffix(Path("a.B.PNG")), file_suffix(Path("scan.nii.gz"))
+    ('.png', '.nii.gz')
+    """
     return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()

@@ -122,10 +122,9 @@ class DatasetColumn:
         apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
         found = np.empty((len(index), *self.shape[1:]), self.dtype)
         begin = 0
-        for end in [*(np.flatnonzero(apart) + 1).tolist(), len(index)] if len(index) else []:
-            first = int(index[begin])
-            found[begin:end] = self[first : int(index[end - 1]) + 1][index[begin:end] - first]
-            begin = end
+        for rows in np.split(index, np.flatnonzero(apart) + 1) if len(index) else []:
+            found[begin : begin + len(rows)] = self[int(rows[0]) : int(rows[-1]) + 1][rows - rows[0]]
+            begin += len(rows)
         return found
 
 

@@ -58,7 +58,13 @@ class Pyramid:
 
 
 def magnification_of(power: Any, micrometers: Any) -> float | None:
-    """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known."""
+    """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known.
+
+    Examples
+    --------
+    >>> magnification_of("40", 0.3), magnification_of(None, 0.5), magnification_of(None, 353)
+    (40.0, 20.0, None)
+    """
     try:
         if power is not None and float(power) > 0:
             return float(power)
