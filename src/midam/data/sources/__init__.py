@@ -9,8 +9,10 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
+from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
+from midam.data.sources.split_table import read_splits
 from midam.errors import ConfigError, DataNotFoundError, given, nearest
 
 __all__ = ["read_bags"]
@@ -48,49 +50,46 @@ def read_bags(
     ----------
     path_or_name : str or Path
         A catalog name (`midam.data.sets.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
-        file for each bag, of features or an image, slide or volume (`midam.data.sources.folder`); a manifest, which is
-        a ``.csv`` or ``.tsv`` file with a column ``path`` (`midam.data.sources.manifest`); or an ``.npz``, ``.csv``,
-        ``.tsv`` or ``.parquet`` file of instances.
+        file of features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest: a ``.csv``
+        or ``.tsv`` with a column ``path`` (`midam.data.sources.manifest`); or an ``.npz``, ``.csv``, ``.tsv`` or
+        ``.parquet`` file of instances.
     bag_column, label_column : str
-        Columns of the bag and of its label, 0 or 1, in a table of instances, a manifest, or a label table, where the
-        column that names the files is found if none is given.
+        Columns of the bag and of its label, 0 or 1. A label table's column of files is found if none is given.
     group_column, split_column : str, optional
-        Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: in a label
-        table or a manifest, the column of the patient or case; a manifest's column ``split``.
+        Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: the patient or
+        case of a label table or manifest; a manifest's column ``split``.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
     labels : str or Path, optional
         Label table (CSV or TSV) of a folder, or other labels for a store.
     slides : str or Path, optional
-        Table of patients and their files, where the label table is one of patients (STAMP).
+        Table of patients and their files, where the label table names patients (STAMP).
     positive : str, optional
-        Value of the label column that is label 1, every other is 0; default: the labels are 0 and 1.
+        Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
     split_file : str or Path, optional
-        Table of splits for any data; see `midam.data.sources.split_table.read_splits`. Bags that it does not name are
-        left out, with a warning.
+        Table of splits (`midam.data.sources.split_table.read_splits`); bags that it does not name are left out, with a
+        warning.
     fold : int, optional
         Which of its splits.
     missing : {"error", "skip"}
         What to do about rows of the tables whose file is missing.
     images : ImageOptions
-        How images, slides and volumes are cut into instances; `midam.data.sources.imageoptions`.
+        How images, slides and volumes are cut into instances.
     reads : {"auto", "mmap", "pread"}
         How a store is read; see `midam.data.on_disk.RowFile`.
     require_labels : bool, default True
         Refuse data without labels. False, as for prediction, also ignores column names that do not apply.
     reader : str, optional
-        Name or class path of a reader (`midam.data.sources.reader`), of the input or of the files in a folder;
-        default: the one that takes the path.
+        Name or class path of the reader of the input, or of the files in a folder; default: the one that takes it.
     on_file : callable, optional
         Called with the number of files that have been looked at and the number of all.
 
     Returns
     -------
     Bags
-        The bags, checked. Those of a store or of feature files stay on disk, and their values are checked when they
-        are read.
+        Those of a store or of feature files stay on disk, and their values are checked when they are read.
 
     Raises
     ------
@@ -106,27 +105,8 @@ def read_bags(
     >>> len(read_bags("digits"))
     360
     """
-    request = Request(
-        source=path_or_name,
-        bag_column=bag_column,
-        label_column=label_column,
-        group_column=group_column,
-        split_column=split_column,
-        coord_columns=tuple(coord_columns),
-        ignore_columns=tuple(ignore_columns),
-        labels=labels,
-        slides=slides,
-        positive=positive,
-        bag_by=bag_by,
-        split_file=split_file,
-        fold=fold,
-        missing=missing,
-        images=images,
-        reads=reads,
-        require_labels=require_labels,
-        reader=reader,
-        on_file=on_file,
-    )
+    asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
+    request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)
     if found is None:
         raise _unknown(request)
@@ -151,9 +131,8 @@ def _check_applies(reader: BagReader, request: Request) -> None:
     strict = request.require_labels
     for parameter in fields(request):
         name, value = parameter.name, getattr(request, parameter.name)
-        if name in (*reader.parameters, *_ANYWHERE) or value == parameter.default:
-            continue
-        if strict or name in _GIVEN_HERE:
+        applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
+        if not applies and (strict or name in _GIVEN_HERE):
             raise ConfigError(
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out."
             )
@@ -171,9 +150,6 @@ def _check_applies(reader: BagReader, request: Request) -> None:
 
 def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
     """Bags with the splits of a table, without those that it does not name."""
-    from midam.data.sources.file_names import first_names  # noqa: PLC0415
-    from midam.data.sources.split_table import read_splits  # noqa: PLC0415
-
     splits = read_splits(
         split_file,
         bags.ids.tolist(),

@@ -26,11 +26,15 @@ def assemble(
     source: str,
     reader: str | None = None,
     on_file: OnFile | None = None,
+    by_name: bool = False,
 ) -> Bags:
-    """Bags over files; bag, label, group and split of each file are given, and agree within a bag."""
+    """Bags over files; bag, label, group and split of each file are given, and agree within a bag.
+
+    Bags are in the order of their first files, or `by_name`.
+    """
     names = np.asarray(bags, dtype=np.str_)
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))[codes]  # bags in the order of their first files
+    rank = codes if by_name else np.argsort(np.argsort(first))[codes]
     order = np.argsort(rank, kind="stable")
     opens = np.flatnonzero(np.append(True, np.diff(rank[order]) != 0))
     paths = [paths[i] for i in order]
@@ -39,9 +43,7 @@ def assemble(
         if values is None:
             return None
         own: NDArray[Any] = values[order][opens]
-        wrong = np.flatnonzero(values[order] != own[rank[order]])
-        if len(wrong):
-            at = int(wrong[0])
+        for at in np.flatnonzero(values[order] != own[rank[order]])[:1].tolist():
             raise BagDataError(
                 f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
                 f"{names[order][at]}, {paths[at].name}); correct the table."
@@ -51,6 +53,9 @@ def assemble(
     own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
     files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
     ends = np.append(opens[1:], len(paths))
+    ranges = list(zip(opens.tolist(), ends.tolist()))
+    said = [(path.name, fact.attributes) for path, fact in zip(paths, files.facts)]
+    told = any(own for _, own in said)
     return Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
@@ -59,18 +64,11 @@ def assemble(
         groups=own_groups,
         splits=own_splits,
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
-        sources=["; ".join(str(path) for path in paths[a:b]) for a, b in zip(opens, ends)],
-        attributes=_attributes(files, opens, ends),
+        sources=["; ".join(str(path) for path in paths[a:b]) for a, b in ranges],
+        attributes=[json.dumps(dict(said[a:b])) for a, b in ranges] if told else None,
         cut=_cut(files),
         source=source,
     )
-
-
-def _attributes(files: FileSet, opens: NDArray[np.int64], ends: NDArray[np.int64]) -> list[str] | None:
-    if not any(fact.attributes for fact in files.facts):
-        return None
-    said = [{path.name: fact.attributes} for path, fact in zip(files.paths, files.facts)]
-    return [json.dumps({name: own for one in said[a:b] for name, own in one.items()}) for a, b in zip(opens, ends)]
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:

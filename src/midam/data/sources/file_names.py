@@ -11,29 +11,15 @@ FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT,
 
 
 def file_name(path: Path) -> str:
-    """Name of a file without suffix, or of a folder.
-
-    Examples
-    --------
-    >>> file_name(Path("scan.1.nii.gz"))
-    'scan.1'
-    """
-    return (
-        path.name
-        if path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
-        else path.name[: -len(file_suffix(path))]
-    )
+    """Name of a file without suffix, or of a folder; scan.1 of scan.1.nii.gz."""
+    whole = path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
+    return path.name if whole else path.name[: -len(file_suffix(path))]
 
 
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
-    """Names of the files in a folder, one for each: without folder, or all with their folder where names repeat.
+    """Names of the files in a folder: 0, or x/0 for all where names repeat in other folders.
 
     Two files of one name in one folder, or in two folders that hold features of the same slides, are refused.
-
-    Examples
-    --------
-    >>> bag_names([Path("d/x/0.csv"), Path("d/y/0.csv"), Path("d/y/1.csv")], Path("d"))
-    ['x/0', 'y/0', 'y/1']
     """
     names = [file_name(path) for path in paths]
     if len(set(names)) == len(names):
@@ -53,13 +39,7 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
 
 
 def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
-    """Remove the suffixes of features and slides; dots that belong to a name stay.
-
-    Examples
-    --------
-    >>> strip_suffix("TCGA-A1.0B9F.svs"), strip_suffix("a.svs.h5"), strip_suffix("b.1")
-    ('TCGA-A1.0B9F', 'a', 'b.1')
-    """
+    """Remove all suffixes of features and slides, as in a.svs.h5; dots that belong to a name stay."""
     suffixes = suffixes or _suffixes()
     for suffix in suffixes:
         if name.lower().endswith(suffix) and len(name) > len(suffix):
@@ -70,8 +50,8 @@ def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
 class NameIndex:
     """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
 
-    A name with the folder goes before one without. `names` are those of the files, without suffix (`bag_names`), and
-    `suffixes` their suffixes, beside those of the known formats.
+    A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known beside those
+    of the formats.
 
     Examples
     --------
@@ -83,7 +63,7 @@ class NameIndex:
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
         self.names = list(names)
         self._suffixes = _suffixes(suffixes)
-        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]
+        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]  # by each form of `_keys`
         for position, name in enumerate(self.names):
             for level, key in zip(self._levels, self._keys(name)):
                 level.setdefault(key, []).append(position)
@@ -105,15 +85,11 @@ class NameIndex:
 
     def count(self, values: Iterable[str]) -> int:
         """Count the values that name a file."""
-        known = [level.keys() for level in self._levels]
-        return sum(any(key in keys for keys, key in zip(known, self._keys(value))) for value in values)
+        return sum(bool(self._candidates(value)) for value in values)
 
     def _candidates(self, name: str) -> list[int]:
         """Files of that name in the form that is nearest to the exact one."""
-        for level, key in zip(self._levels, self._keys(name)):
-            if key in level:
-                return level[key]
-        return []
+        return next((level[key] for level, key in zip(self._levels, self._keys(name)) if key in level), [])
 
     def _keys(self, name: str) -> tuple[str, ...]:
         """Forms of a name, the exact one first."""

@@ -24,19 +24,15 @@ _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
 
 
 class Parts(ABC):
-    """What instances stand in, one part after the other: files, or the items of a data set.
+    """What instances stand in, one part after the other: files, or the items of a data set."""
 
-    `names` are what messages call the parts, `facts` what each holds, and `offsets` the rows before each, and in all.
-    A subclass says which files they are, if they are, and what else the rows depend on (`plan`).
-    """
+    paths: Sequence[Path] = ()  # where the parts are files
+    plan: str = ""  # what else the rows depend on
 
     def __init__(self, names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-        self.names = list(names)
+        self.names = list(names)  # what messages call the parts
         self.facts = list(facts)
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
-
-    paths: Sequence[Path] = ()
-    plan: str = ""
 
     @abstractmethod
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -48,23 +44,16 @@ class Parts(ABC):
 
 
 class FileSet(Parts):
-    """Files of instances, opened when they are read.
+    """Files of instances, opened when they are read; of too many, the least recently used are closed.
 
-    A bounded number of files is open, the least recently used is closed first. Another process opens them anew: a
-    copy carries paths, and a forked process lets go of what it inherited.
+    Another process opens them anew: a copy carries paths, and a forked process lets go of what it inherited.
     """
 
     def __init__(
-        self,
-        paths: Sequence[Path],
-        facts: Sequence[FileFacts],
-        options: ImageOptions = DEFAULTS,
-        reader: str | None = None,
+        self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
     ) -> None:
         super().__init__(paths, facts)
-        self.paths = list(paths)
-        self.options = options
-        self.reader = reader
+        self.paths, self.options, self.reader = list(paths), options, reader
         self.plan = repr((options, reader))
         self._forget()
 
@@ -77,9 +66,14 @@ class FileSet(Parts):
         reader: str | None = None,
         on_file: OnFile | None = None,
     ) -> "FileSet":
-        """Probe files and put them together; errors as of `midam.data.sources.probe.probe_files`."""
+        """Probe files and put them together; say once of how many scans something may be wrong."""
         facts = probe_files(paths, options, reader=reader, on_file=on_file)
-        _warn_of_doubts(paths, facts)
+        said = [fact.attributes.get("file", {}) for fact in facts]
+        doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
+        if doubts:
+            first, doubt = doubts[0]
+            text = f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}"
+            warnings.warn(text, UserWarning, stacklevel=4)
         return cls(paths, facts, options, reader)
 
     @property
@@ -89,8 +83,7 @@ class FileSet(Parts):
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
-        if self._process != os.getpid():
-            self._leave_inherited()
+        self._leave_inherited()
         with sound(f"readable {column}", self.paths[number], OSError, RuntimeError, ValueError):
             with self._lock:
                 opened = self._opened(number)
@@ -100,8 +93,7 @@ class FileSet(Parts):
 
     def close(self) -> None:
         """Close all files; a later read opens them again."""
-        if self._process != os.getpid():
-            self._leave_inherited()
+        self._leave_inherited()
         with self._lock:
             for opened in self._open.values():
                 opened.close()
@@ -112,22 +104,16 @@ class FileSet(Parts):
         return FileSet, (self.paths, self.facts, self.options, self.reader)
 
     def _opened(self, number: int) -> OpenFile:
-        opened = self._open.get(number)
-        if opened is None:
-            opened = self._open[number] = open_file(
-                self.paths[number], self.options, self.facts[number].places, reader=self.reader
-            )
-            self._count(opened, 1)
+        if number not in self._open:
+            places = self.facts[number].places
+            opened = self._open[number] = open_file(self.paths[number], self.options, places, reader=self.reader)
+            self._handles, self._held = self._handles + opened.handle, self._held + opened.held
         self._open.move_to_end(number)
         while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
             _, oldest = self._open.popitem(last=False)
-            self._count(oldest, -1)
+            self._handles, self._held = self._handles - oldest.handle, self._held - oldest.held
             oldest.close()
-        return opened
-
-    def _count(self, opened: OpenFile, sign: int) -> None:
-        self._handles += sign * opened.handle
-        self._held += sign * opened.held
+        return self._open[number]
 
     def _forget(self) -> None:
         self._process = os.getpid()
@@ -136,51 +122,28 @@ class FileSet(Parts):
         self._handles = self._held = 0
 
     def _leave_inherited(self) -> None:
-        # The lock may have been held by a thread that does not exist here.
-        inherited = list(self._open.values())
-        self._forget()
-        for opened in inherited:
-            opened.close()
-
-
-def _warn_of_doubts(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Say once of how many scans something may be wrong, and what of the first."""
-    said = [fact.attributes.get("file", {}) for fact in facts]
-    doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
-    if doubts:
-        first, doubt = doubts[0]
-        warnings.warn(
-            f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", UserWarning, stacklevel=5
-        )
+        """Close what a fork has copied, without its lock: a thread that does not exist here may have held that."""
+        if self._process != os.getpid():
+            inherited = list(self._open.values())
+            self._forget()
+            for opened in inherited:
+                opened.close()
 
 
 class FileRows(Rows):
     """Instances, or their coordinates, of many files (or other `Parts`), as one array of rows.
 
     A file that has become unreadable, and features that are NaN or infinite, are refused when they are read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("a", "b"):
-    ...     np.save(folder / f"{name}.npy", np.full((2, 1), ord(name), dtype=np.float32))
-    >>> rows = FileRows(FileSet.probed([folder / "a.npy", folder / "b.npy"]))
-    >>> rows.take([3, 0]).ravel()
-    array([98., 97.], dtype=float32)
     """
 
     def __init__(self, files: Parts, column: Literal["features", "coords"] = "features") -> None:
-        self.files = files
-        self.column = column
+        self.files, self.column = files, column
         first, total = files.facts[0], int(files.offsets[-1])
         if column == "features":
-            self.shape = (total, *first.instance_shape)
-            self.dtype = first.dtype
+            self.shape, self.dtype = (total, *first.instance_shape), first.dtype
         else:
             types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
-            self.shape = (total, first.coords_width or 0)
-            self.dtype = np.result_type(*types)
+            self.shape, self.dtype = (total, first.coords_width or 0), np.result_type(*types)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -195,8 +158,8 @@ class FileRows(Rows):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""
         rows, back = np.unique(positions, return_inverse=True)
-        offsets = self.files.offsets
-        return self._read(np.searchsorted(rows, offsets), lambda begin, end, at: rows[begin:end] - at)[back]
+        bounds = np.searchsorted(rows, self.files.offsets)
+        return self._read(bounds, lambda begin, end, at: rows[begin:end] - at)[back]
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1."""

@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and a word about what is not."""
+"""Which files of a folder are read, and warnings about the others."""
 
 import os
 import warnings
@@ -20,20 +20,16 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     """Files of one format in a folder, by name, without the tables in `leave`; a DICOM series is a folder itself.
 
     They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
-    (one a class, as DSMIL has them). Where there are several formats, the first of `midam.registry.READERS` is read,
-    and the others are warned of; `reader` names the only one to look for.
+    (one a class, as DSMIL has them). Of several formats the first of `midam.registry.READERS` is read, with a warning;
+    `reader` names the only one to look for.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     here = _by_family([folder], tables, readers)
     if not here:
-        known = [
-            path
-            for pattern in FEATURE_FOLDERS
-            for path in sorted(folder.glob(pattern))
-            if _by_family([path], tables, readers)
-        ]
+        usual = [path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern))]
+        known = [path for path in usual if _by_family([path], tables, readers)]
         features = [path for path in known if path.name.startswith("features_")]
         if len(features) > 1:
             raise BagDataError(
@@ -48,11 +44,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     # A CSV beside features of another format is a table of labels or splits.
     others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
     if others:
-        warnings.warn(
-            f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read",
-            UserWarning,
-            stacklevel=4,
-        )
+        text = f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read"
+        warnings.warn(text, UserWarning, stacklevel=4)
     return here[0][1]
 
 
@@ -85,7 +78,7 @@ def _nothing(folder: Path) -> BagDataError:
             f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
             "the folder above it."
         )
-    inside, deep = [path.name for path in sorted(folder.iterdir())], _deep_file(folder)
+    inside, deep = first_names([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
         advice = (
@@ -94,7 +87,7 @@ def _nothing(folder: Path) -> BagDataError:
         )
     return BagDataError(
         f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
-        f"{first_names(inside) or 'an empty folder'} (in {folder}); {advice}."
+        f"{inside or 'an empty folder'} (in {folder}); {advice}."
     )
 
 

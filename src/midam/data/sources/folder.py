@@ -1,23 +1,23 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
+import functools
+
 import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import bag_names
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.imageoptions import refuse_unused
 from midam.data.sources.label_table import read_labels
-from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, file_suffix, parameters_of
+from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, check_options, file_suffix
 from midam.errors import BagDataError, ConfigError, given
 
 
 class FolderReader(BagReader):
-    """A folder of files, in which `midam.data.sources.find_files.find_files` looks for those of one format.
+    """A folder of files, of which `midam.data.sources.find_files.find_files` takes those of one format.
 
-    Bags are named by their files (`midam.data.sources.file_names.bag_names`), or by the patients of the label table.
-    Files that the table does not name are left out, with a warning. Without one all files of the format are read, and
-    what is of no known format is warned of. Instances are read from the files when they are asked for.
+    Bags are named by their files, or by the patients of the label table. Files that the table does not name are left
+    out, with a warning. Without one all files of the format are read, and others are warned of.
     """
 
     what = "a folder of features"
@@ -37,14 +37,13 @@ class FolderReader(BagReader):
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
         names = bag_names(paths, folder)
-        if request.require_labels:
-            allowed, what = parameters_of(paths, request.reader)
-            refuse_unused(request.images, allowed, what=what, where=str(folder))
+        check_options(request, paths)
+        assembled = functools.partial(
+            assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
+        )
         if request.labels is None:
             warn_of_left_alone(folder, paths)
-            return assemble(
-                paths, names, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
-            )
+            return assembled(paths, names)
         said = read_labels(request, names, {file_suffix(path) for path in paths})
         paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
         bags, groups = np.array(names), said.groups
@@ -56,15 +55,4 @@ class FolderReader(BagReader):
                 )
             # A patient who is a bag is no group beside it.
             bags, groups = said.patients, groups if request.group_column is not None else None
-        order = np.argsort(bags, kind="stable")
-        return assemble(
-            [paths[i] for i in order],
-            bags[order],
-            labels=None if said.labels is None else said.labels[order],
-            groups=None if groups is None else groups[order],
-            splits=None if said.splits is None else said.splits[order],
-            options=request.images,
-            source=str(folder),
-            reader=request.reader,
-            on_file=request.on_file,
-        )
+        return assembled(paths, bags, labels=said.labels, groups=groups, splits=said.splits, by_name=True)

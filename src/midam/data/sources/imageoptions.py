@@ -12,7 +12,6 @@ __all__ = ["DEFAULTS", "PATCHES", "VOLUMES", "ImageOptions", "Places", "refuse_u
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
 
-# How images, slides and volumes become instances: the settings of a run that say so.
 ImageOptions = CutSettings
 DEFAULTS = ImageOptions()
 

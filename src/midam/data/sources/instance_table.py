@@ -25,9 +25,8 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 class TableReader(BagReader):
     """A CSV, TSV or Parquet table with one row for each instance; a CSV starts with column names.
 
-    Bags stand in the order of their first rows, which need not be adjacent; label, group and split are the same in all
-    rows of a bag. Every column that is not named is a feature, numeric and finite: float32 where the file holds nothing
-    wider, else float64.
+    Bags are in the order of their first rows; label, group and split are the same in all rows of a bag. Every column
+    that is not named is a feature, numeric and finite: float32 where the file holds nothing wider, else float64.
     """
 
     what = "a table of instances"
@@ -72,20 +71,19 @@ class TableReader(BagReader):
 
 
 class _Table:
-    """A data frame that knows its file, and the bag of each row; its index counts the lines from ``offset``."""
+    """A data frame that knows its file, and the bag of each row once `find_bags` has named them."""
 
     codes: NDArray[np.int64]
     ids: NDArray[np.str_]
 
     def __init__(self, path: Path, frame: "pd.DataFrame") -> None:
-        self.path = path
-        self.frame = frame
-        self._unit, self._offset = ("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2)
+        self.path, self.frame = path, frame
 
     def place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
-        line = f"{self._unit} {int(self.frame.index[row]) + self._offset}"
-        return f"in {self.path}, {line}, column {column}, bag {self.ids[self.codes[row]]}"
+        unit, offset = ("row", 1) if self.path.suffix.lower() == ".parquet" else ("line", 2)
+        line = int(self.frame.index[row]) + offset
+        return f"in {self.path}, {unit} {line}, column {column}, bag {self.ids[self.codes[row]]}"
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
@@ -93,13 +91,10 @@ class _Table:
 
         if len(self.frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {self.path}); add the instances.")
-        missing = np.flatnonzero(self.frame[column].isna())
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
-        if len(missing):
-            raise BagDataError(
-                f"Expected a bag in each row, got none ({self.place(int(missing[0]), column)}); name the bag."
-            )
+        for row in np.flatnonzero(self.frame[column].isna())[:1]:
+            raise BagDataError(f"Expected a bag in each row, got none ({self.place(int(row), column)}); name the bag.")
 
     def constant(self, column: str) -> NDArray[Any]:
         """Value of each bag in a column that is constant in a bag."""
@@ -107,9 +102,7 @@ class _Table:
         first = np.unique(self.codes, return_index=True)[1]
         own = values.iloc[first[self.codes]]
         differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
-        rows = np.flatnonzero(differs)
-        if len(rows):
-            row = int(rows[0])
+        for row in np.flatnonzero(differs)[:1].tolist():
             raise BagDataError(
                 f"Expected one {column} in a bag, got {own.iloc[row]} and {values.iloc[row]} "
                 f"({self.place(row, column)}); correct the column {column}."
@@ -140,42 +133,34 @@ class _Table:
             values = self.frame[column]
             if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
                 wrong = pd.to_numeric(values.astype(str), errors="coerce").isna()
-                other = f"name it with {given(group_column=column)}" if _of_patients(column) else "correct it"
+                named = column.lower() in PATIENT_COLUMNS
+                other = f"name it with {given(group_column=column)}" if named else "correct it"
                 leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
                 self._refuse(wrong if wrong.any() else ~wrong, column, f"numbers in column {column}", leave)
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
         array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
-        bad = np.argwhere(~np.isfinite(array))
-        if len(bad):
-            row, place = int(bad[0, 0]), int(bad[0, 1])
-            raise BagDataError(
-                f"Expected finite numbers, got {array[row, place]} ({self.place(row, columns[place])}); drop or impute "
-                "it."
-            )
+        for row, at in np.argwhere(~np.isfinite(array))[:1].tolist():
+            place = self.place(row, columns[at])
+            raise BagDataError(f"Expected finite numbers, got {array[row, at]} ({place}); drop or impute it.")
         return array
 
     def warn_of_patients(self, features: Sequence[str]) -> None:
-        """Say that a column which bears the name of patients, and is constant in each bag, is taken for a feature."""
+        """Warn of features that bear the name of patients, and are constant in each bag."""
         for column in features:
-            if _of_patients(column) and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
+            named = column.lower() in PATIENT_COLUMNS
+            if named and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
+                group, leave = given(group_column=column), given(ignore_columns=[column])
                 warnings.warn(
-                    f"column {column} is read as a feature (in {self.path}): if it names patients, give "
-                    f"{given(group_column=column)}, so that no patient is in two splits, or leave it out with "
-                    f"{given(ignore_columns=[column])}",
-                    UserWarning,
+                    f"column {column} is read as a feature (in {self.path}): if it names patients, give {group}, so "
+                    f"that no patient is in two splits, or leave it out with {leave}",
                     stacklevel=5,
                 )
 
     def _refuse(self, wrong: "pd.Series[bool]", column: str, expected: str, advice: str) -> None:
         """Refuse a column that is wrong somewhere; the message names the first such row."""
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            got = str(self.frame[column].iloc[int(rows[0])])
-            raise BagDataError(f"Expected {expected}, got {got!r} ({self.place(int(rows[0]), column)}); {advice}.")
-
-
-def _of_patients(column: str) -> bool:
-    return column.lower() in PATIENT_COLUMNS
+        for row in np.flatnonzero(wrong)[:1].tolist():
+            got = str(self.frame[column].iloc[row])
+            raise BagDataError(f"Expected {expected}, got {got!r} ({self.place(row, column)}); {advice}.")
 
 
 def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
@@ -190,14 +175,9 @@ def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
     ):
         _check_header(path, separator)
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            dtype=dict.fromkeys(names, str),
-            index_col=False,
-            skip_blank_lines=False,  # keeps the row number in step with the line number
-            low_memory=False,
-        )
+        texts = dict.fromkeys(names, str)
+        # Blank lines keep the row number in step with the line number.
+        frame = pd.read_csv(path, sep=separator, dtype=texts, index_col=False, skip_blank_lines=False, low_memory=False)
     return frame.dropna(how="all")
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,40 +28,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labeled:
-    """What a table says of the files that it names.
+    """What a table says of the files that it names; None where it says nothing."""
 
-    `index` are their positions, ascending; labels are 0 or 1; what the table does not say is None.
-    """
-
-    index: NDArray[np.int64]
-    labels: NDArray[np.int64] | None
+    index: NDArray[np.int64]  # of the files, ascending
+    labels: NDArray[np.int64] | None  # 0 or 1
     patients: NDArray[np.str_] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
 
 
 def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
-    r"""Read what the label table of a request says of files, by their names without suffix.
+    """Read what the label table of a request says of files, by their names without suffix.
 
     Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
     missing ones are skipped. Two names of one file, two values for one, and labels other than 0 and 1 are refused.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.csv"
-    >>> _ = path.write_text("case_id,slide_id,label\np1,a,tumor\np2,b,normal\n")
-    >>> read_labels(Request("h5_files", labels=path, positive="tumor"), ["a", "b"]).labels
-    array([1, 0])
     """
     frame, where = read_names_table(str(request.labels)), str(request.labels)
     if request.slides is not None:
         frame = _join(frame, request)
     files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
-    if not request.require_labels:
-        request = _present(request, frame)
-        file_column = file_column if file_column in frame.columns else None
     label, group, split = request.label_column, request.group_column, request.split_column
+    if not request.require_labels:
+        group, split, file_column = (name if name in frame.columns else None for name in (group, split, file_column))
     column = find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
     labeled = has_labels(frame, request)
     if labeled:
@@ -70,7 +58,7 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request)
+    frame = _matched(frame, files, column, request, (label, group, split))
     require_columns(frame, [("group_column", group), ("split_column", split)], where)
     patient = find_column(frame, PATIENT_COLUMNS)
     groups = group or (None if patient == column else patient)
@@ -78,7 +66,14 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
         patient = group
 
     def values(name: str | None) -> NDArray[np.str_] | None:
-        return None if name is None else _filled(frame, name, column, where)
+        if name is None:
+            return None
+        gaps = frame[frame[name].isna()]
+        if len(gaps):
+            raise BagDataError(
+                f"Expected a {name} in each row, got none for {gaps[column].iloc[0]} (in {where}); fill it in."
+            )
+        return frame[name].to_numpy(dtype=np.str_)
 
     splits = values(split)
     return Labeled(
@@ -88,13 +83,6 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
         groups=values(groups),
         splits=None if splits is None else split_names(splits, where),
     )
-
-
-def _present(request: Request, frame: "pd.DataFrame") -> Request:
-    """Leave out the columns that are absent."""
-    columns = (request.group_column, request.split_column)
-    group, split = (name if name in frame.columns else None for name in columns)
-    return replace(request, group_column=group, split_column=split)
 
 
 def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
@@ -113,8 +101,13 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     return patients.merge(slides[extra], on=str(keys[0]), how="left")
 
 
-def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request) -> "pd.DataFrame":
-    """Rows of the table that name a file, one a file, in the order of the files; `_file` is its position."""
+def _matched(
+    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, single: Sequence[str | None]
+) -> "pd.DataFrame":
+    """Rows of the table that name a file, one a file, in the order of the files; `_file` is its position.
+
+    The columns `single` have one value for each file.
+    """
     where, patient = str(request.labels), find_column(frame, PATIENT_COLUMNS)
     found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in found])
@@ -129,7 +122,13 @@ def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
             )
         _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
         frame = frame[frame["_file"] >= 0]
-    _refuse_aliases(frame, files, column, where)
+    counts = frame.groupby("_file", sort=False)[column].nunique()
+    for position in counts.index[counts > 1][:1]:  # all names but one mean another file that is missing
+        names = frame[column][frame["_file"] == position].unique()
+        raise BagDataError(
+            f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
+            f"{where}, column {column}); keep the row that means it, or add the other file under a name of its own."
+        )
     extra = sorted(set(range(len(files.names))) - set(frame["_file"]))
     if len(extra) == len(files.names):
         raise BagDataError(f"Expected rows for the files, got none that is complete (in {where}); fill the table.")
@@ -137,20 +136,9 @@ def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"
         _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
-    for name in (request.label_column, request.group_column, request.split_column, patient):
+    for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
-
-
-def _refuse_aliases(frame: "pd.DataFrame", files: NameIndex, column: str, where: str) -> None:
-    """Refuse rows of different names that hit one file: all but one mean another that is missing."""
-    counts = frame.groupby("_file", sort=False)[column].nunique()
-    for position in counts.index[counts > 1][:1]:
-        names = frame[column][frame["_file"] == position].unique()
-        raise BagDataError(
-            f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
-            f"{where}, column {column}); keep the row that means it, or add the other file under a name of its own."
-        )
 
 
 def _refuse_conflicts(
@@ -160,23 +148,13 @@ def _refuse_conflicts(
     if column is None or column not in frame.columns:
         return
     counts = frame.groupby(key, sort=False)[column].nunique()
-    wrong = counts[counts > 1]
-    if len(wrong):
-        rows = frame[frame[key] == wrong.index[0]]
+    for name in counts.index[counts > 1][:1]:
+        rows = frame[frame[key] == name]
         values = rows[column].dropna().unique()
         raise BagDataError(
             f"Expected one {column} for {rows[shown or key].iloc[0]}, got {values[0]} and {values[1]} (in {where}); "
             "correct the table."
         )
-
-
-def _filled(frame: "pd.DataFrame", name: str, shown: str, where: str) -> NDArray[np.str_]:
-    gaps = frame[frame[name].isna()]
-    if len(gaps):
-        raise BagDataError(
-            f"Expected a {name} in each row, got none for {gaps[shown].iloc[0]} (in {where}); fill it in."
-        )
-    return frame[name].to_numpy(dtype=np.str_)
 
 
 def _warn(message: str) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import first_names
-from midam.data.sources.imageoptions import refuse_unused
-from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, parameters_of
+from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_columns import (
     PATIENT_COLUMNS,
     binary_labels,
@@ -22,10 +21,9 @@ from midam.errors import BagDataError, DataNotFoundError, given
 
 
 class ManifestReader(BagReader):
-    """A row is a file; several rows of one bag are several files of it, in the order of the rows.
+    """A row is a file, by its path from the manifest's folder; a bag's files are in the order of its rows.
 
-    Paths are relative to the manifest's folder. Without a column group, that of the patient is the group, as in label
-    tables.
+    Without a column group, that of the patient is the group, as in label tables.
     """
 
     what = "a manifest"
@@ -54,9 +52,8 @@ class ManifestReader(BagReader):
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
         require_columns(frame, wanted.items(), where)
         for name in filter(None, wanted.values()):
-            if frame[name].isna().any():
-                line = int(np.argmax(frame[name].isna())) + 2
-                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {line}); fill it in.")
+            for row in np.flatnonzero(frame[name].isna())[:1].tolist():
+                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {row + 2}); fill it in.")
         found = np.array([(path.parent / name).exists() for name in frame["path"]])
         if not found.all():
             names = frame["path"][~found].tolist()
@@ -69,9 +66,7 @@ class ManifestReader(BagReader):
             warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
-        if request.require_labels:
-            allowed, what = parameters_of(paths, request.reader)
-            refuse_unused(request.images, allowed, what=what, where=where)
+        check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),

@@ -34,7 +34,7 @@ def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
 
     Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1, which
     may be missing unless `require_labels`. Optional: ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C]. Other
-    keys are left alone. A file that is damaged, and a key that is missing or does not fit, are named by the error.
+    keys are left alone.
 
     Examples
     --------
@@ -92,14 +92,12 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     """Read the known arrays of the file."""
     if not zipfile.is_zipfile(path):
         raise BagDataError(f"Expected an npz archive, got another format (in {path}); write it with numpy.savez.")
-    place = "the archive"
+    place, arrays = "the archive", {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {}
-            for key in archive.files:
-                if key in _KEYS:
-                    place = f"key {key}"
-                    arrays[key] = archive[key]
+            for key in [key for key in archive.files if key in _KEYS]:
+                place = f"key {key}"
+                arrays[key] = archive[key]
             return arrays
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
@@ -120,12 +118,10 @@ def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     instances, numbers = len(arrays["X"]), arrays["bag"]
     count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
     for key, array in arrays.items():
-        unit = "instance" if key in ("X", "bag", "coords") else "bag"
-        length = instances if unit == "instance" else count
+        unit, length = ("instance", instances) if key in ("X", "bag", "coords") else ("bag", count)
         # More labels than bag numbers means an empty bag, which the check of the bags names.
-        if length is None or len(array) == length or (key == "y" and len(array) > length):
-            continue
-        raise BagDataError(
-            f"Expected {length} entries, one for each {unit}, got {len(array)} (in {path}, key {key}); "
-            f"give one for each {unit}."
-        )
+        if length is not None and len(array) != length and not (key == "y" and len(array) > length):
+            raise BagDataError(
+                f"Expected {length} entries, one for each {unit}, got {len(array)} (in {path}, key {key}); give one "
+                f"for each {unit}."
+            )

@@ -22,30 +22,22 @@ _PROBES = 8  # files opened at a time: a network share answers several requests 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file of instances holds: how many, of which shape and type, with which coordinates.
-
-    `coords_width` and `coords_dtype` are None where there are no coordinates; attributes and cut are those of
-    `midam.data.sources.formats.open_file.OpenFile`, `places` those of the patches or slices of an image, slide or
-    volume.
-    """
+    """What a file of instances holds; attributes and cut are those of `OpenFile`."""
 
     rows: int
     instance_shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    coords_width: int | None
+    coords_width: int | None  # None where there are no coordinates
     coords_dtype: np.dtype[Any] | None
     attributes: Mapping[str, Mapping[str, Any]]
     cut: str = ""
-    places: Places | None = None
+    places: Places | None = None  # of the patches or slices of an image, slide or volume
 
 
 def open_file(
     path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None, *, reader: str | None = None
 ) -> OpenFile:
-    """Open a file of instances, or the folder of a DICOM series, with the reader of its format.
-
-    Parameters and errors as of `midam.data.sources.reader.FileReader.open`; `reader` names the only reader to ask.
-    """
+    """Open a file of instances, or the folder of a DICOM series; `reader` names the only reader to ask."""
     found = file_reader(path, reader)
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
@@ -53,17 +45,9 @@ def open_file(
 
 
 def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
-    """Open a file and say what it holds; the features are read only where the format knows no other way.
+    """Open a file and say what it holds.
 
-    Images and volumes are read as a whole, so that a damaged one is found now.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "slide.npy"
-    >>> np.save(path, np.zeros((5, 3), dtype=np.float32))
-    >>> probe(path).rows, probe(path).instance_shape
-    (5, (3,))
+    Features are read only where the format knows no other way; images and volumes are, so that damage is found now.
     """
     opened = open_file(path, options, reader=reader)
     try:
@@ -75,17 +59,18 @@ def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     """What an open file holds; one without instances, or with coordinates of another length, is refused."""
     features, coords = opened.features, opened.coords
-    if len(features.shape) < 2 or features.dtype.kind not in "biuf":
+    shape = list(features.shape)
+    if len(shape) < 2 or features.dtype.kind not in "biuf":
         raise BagDataError(
-            f"Expected features [n, D] of real numbers, got {features.dtype} {list(features.shape)} (in {where}); "
-            "write one row for each instance."
+            f"Expected features [n, D] of real numbers, got {features.dtype} {shape} (in {where}); write one row for "
+            "each instance."
         )
-    n = features.shape[0]
-    if 0 in features.shape:
+    if 0 in shape:
         raise BagDataError(
-            f"Expected at least one instance and one feature, got shape {list(features.shape)} (in {where}); remove "
-            "the file or fill it."
+            f"Expected at least one instance and one feature, got shape {shape} (in {where}); remove the file or fill "
+            "it."
         )
+    n = shape[0]
     if coords is not None and (len(coords.shape) != 2 or coords.shape[0] != n or coords.dtype.kind not in "iuf"):
         raise BagDataError(
             f"Expected coordinates [{n}, 2], one row for each instance, got {coords.dtype} {list(coords.shape)} (in "
@@ -93,16 +78,12 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
         )
     if opened.cut == "patches":
         features[n - 1 :]  # a copy of a slide that broke off lacks its end
-    return FileFacts(
-        rows=n,
-        instance_shape=features.shape[1:],
-        dtype=features.dtype.newbyteorder("="),
-        coords_width=None if coords is None else coords.shape[1],
-        coords_dtype=None if coords is None else coords.dtype.newbyteorder("="),
-        attributes=opened.attributes,
-        cut=opened.cut,
-        places=None if coords is None or not opened.cut else coords[:],
-    )
+    kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut
+    if coords is None:
+        return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut)
+    width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
+    places = coords[:] if cut else None
+    return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places)
 
 
 def probe_files(
@@ -122,26 +103,18 @@ def probe_files(
                 if on_file is not None:
                     on_file(number, len(paths))
         finally:
-            for future in futures:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        more = "" if len(wrong) <= _LISTED else f"\n- and {len(wrong) - _LISTED} more"
-        listed = "".join(f"\n- {error}" for error in wrong[:_LISTED])
-        raise BagDataError(
-            f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:{listed}{more}"
-        )
-    _check_same(paths, facts)
-    return facts
-
-
-def _check_same(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
+        listed = [str(error) for error in wrong[:_LISTED]]
+        more = [] if len(wrong) <= _LISTED else [f"and {len(wrong) - _LISTED} more"]
+        count = f"{len(wrong)} of {len(paths)}"
+        raise BagDataError("\n- ".join([f"Expected files that can be used, got {count} that cannot:", *listed, *more]))
     _refuse_mixed(paths, facts)
     check_like(paths, facts)
-    scales = {fact.attributes.get("coords", {}).get("level0_magnification") for fact in facts}
-    if len(scales) > 1 and facts[0].cut == "patches":
-        _warn_of_scales(facts)
+    _warn_of_scales(facts)
+    return facts
 
 
 def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
@@ -177,15 +150,12 @@ def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     """Patches of slides that were read at level 0 show areas of several sizes."""
     said = [fact.attributes.get("coords", {}) for fact in facts]
-    if any(one.get("target_magnification") != one.get("level0_magnification") for one in said):
-        return
-    scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
-    warnings.warn(
-        f"slides of several magnifications ({first_names(scales)}) are read at level 0: give `magnification` to read "
-        "them at one",
-        UserWarning,
-        stacklevel=6,
-    )
+    powers = {one.get("level0_magnification") for one in said}
+    at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in said)
+    if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
+        scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
+        text = f"slides of several magnifications ({first_names(scales)}) are read at level 0"
+        warnings.warn(f"{text}: give `magnification` to read them at one", UserWarning, stacklevel=5)
 
 
 def _same_shape(fact: FileFacts) -> str:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
 from midam.errors import BagDataError
 from midam.registry import READERS
 
@@ -61,8 +61,8 @@ SPLITS = ("split_file", "fold", "missing")
 class Reader(ABC):
     """A kind of input, or a format of files.
 
-    `what` is what messages call it, such as "a table of instances"; `suffixes` are those of the files that it takes, in
-    lower case; `parameters` are the names of those that apply to it.
+    `what` is what messages call it, such as "a table of instances"; `suffixes` are those of its files, in lower case;
+    `parameters` are the names of those that apply to it.
     """
 
     what: ClassVar[str]
@@ -115,15 +115,13 @@ def bag_reader(request: Request) -> BagReader | None:
     named = None if request.reader is None else READERS.find(request.reader)
     if named is not None and issubclass(named, BagReader):
         return named()  # type: ignore[no-any-return]
-    for reader in bag_readers():
-        if reader.takes(request):
-            return reader
-    return None
+    return next((reader for reader in bag_readers() if reader.takes(request)), None)
 
 
 def bag_readers() -> list[BagReader]:
     """Readers of inputs, in the order in which they are asked."""
-    return [found() for found in reversed(_classes()) if issubclass(found, BagReader)]
+    found = [READERS.find(name) for name in READERS.names()]
+    return [reader() for reader in reversed(found) if issubclass(reader, BagReader)]
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:
@@ -131,7 +129,8 @@ def file_readers(only: str | None = None) -> list[FileReader]:
     named = None if only is None else READERS.find(only)
     if named is not None and issubclass(named, FileReader):
         return [named()]
-    return [found() for found in _classes() if issubclass(found, FileReader)]
+    found = [READERS.find(name) for name in READERS.names()]
+    return [reader() for reader in found if issubclass(reader, FileReader)]
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
@@ -146,13 +145,13 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
     )
 
 
-def parameters_of(paths: list[Path], only: str | None = None) -> tuple[set[str], str]:
-    """Parameters of `ImageOptions` that apply to any of these files, and what the files are."""
-    found = {}
-    for suffix, path in {file_suffix(path): path for path in paths}.items():
-        found[suffix] = file_reader(path, only)
-    what = " and ".join(sorted({reader.what for reader in found.values()}))
-    return {name for reader in found.values() for name in reader.parameters}, what
+def check_options(request: Request, paths: list[Path]) -> None:
+    """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
+    if request.require_labels:
+        found = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
+        what = " and ".join(sorted({reader.what for reader in found}))
+        allowed = {name for reader in found for name in reader.parameters}
+        refuse_unused(request.images, allowed, what=what, where=str(request.path))
 
 
 def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
@@ -161,7 +160,7 @@ def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
 
 
 def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of NIfTI that is compressed, both.
+    """Suffix of a file in lower case; of compressed NIfTI both.
 
     Examples
     --------
@@ -169,7 +168,3 @@ def file_suffix(path: Path) -> str:
     ('.png', '.nii.gz')
     """
     return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
-
-
-def _classes() -> list[type[Reader]]:
-    return [READERS.find(name) for name in READERS.names()]

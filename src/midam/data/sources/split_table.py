@@ -28,30 +28,11 @@ def read_splits(
     skip_missing: bool = False,
     source: str = "memory",
 ) -> NDArray[np.str_]:
-    r"""Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
+    """Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
 
-    Parameters
-    ----------
-    path : str or Path
-        A table, or a folder with CLAM's `splits_K.csv`.
-    ids : sequence of str [N]
-        Names of the bags.
-    groups : sequence of str [N], optional
-        Their patients, which a table may name instead.
-    fold : int, optional
-        Which `splits_K.csv` of a folder, or which column `fold_K` of a table.
-    skip_missing : bool, default False
-        Leave out names of the table that are no bags, instead of refusing them.
-    source : str
-        Of the bags, for messages.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "splits_0.csv"
-    >>> _ = path.write_text(",train,val,test\n0,a,b,c\n1,d,,\n")
-    >>> read_splits(path, ["a", "b", "c", "d"]).tolist()
-    ['train', 'val', 'test', 'train']
+    The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
+    `fold_K`. It names bags, or their patients (`groups`). `skip_missing` leaves out names that are no bags, instead of
+    refusing them.
     """
     path = _table_of(Path(path), fold)
     frame, where = read_names_table(path), str(path)
@@ -141,9 +122,7 @@ def _name_column(
 ) -> str:
     """Column of the names: of bags, or of patients if more of these are found."""
     counts: dict[str, int] = {}
-    for named in (bags, patients):
-        if named is None:
-            continue
+    for named in filter(None, (bags, patients)):
         try:
             name = find_file_column(frame, named, None, avoid=column, where=where, source=source)
         except BagDataError:
@@ -170,11 +149,10 @@ def _spread(
         position = named.find(name)
         if position is None:
             unknown.append(name)
-        elif splits.setdefault(named.names[position], split) != split:
-            raise BagDataError(
-                f"Expected one split for {name}, got {splits[named.names[position]]} and {split} (in {where}); correct "
-                "the table."
-            )
+            continue
+        own = splits.setdefault(named.names[position], split)
+        if own != split:
+            raise BagDataError(f"Expected one split for {name}, got {own} and {split} (in {where}); correct the table.")
     if (unknown and not skip_missing) or not splits:
         raise BagDataError(
             f"Expected names of bags of {source}, got {len(unknown)} unknown: {first_names(unknown)} (in {where}); "

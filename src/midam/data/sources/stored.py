@@ -38,6 +38,6 @@ class RelabeledStoreReader(StoreReader):
         """Open the store, and read the table."""
         bags = super().read(request)
         said = read_labels(request, bags.ids.tolist())
-        news = {"groups": said.groups, "splits": said.splits}
-        known = {name: value for name, value in news.items() if value is not None}
+        known = {"groups": said.groups, "splits": said.splits}
+        known = {name: value for name, value in known.items() if value is not None}
         return bags.subset(said.index).replace(labels=said.labels, **known)

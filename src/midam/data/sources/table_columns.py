@@ -36,13 +36,9 @@ def read_names_table(path: str | Path) -> "pd.DataFrame":
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with sound("a table with a header line", path, ValueError, OSError, advice="correct the file"):
         first_line(path, separator)
+        empty = ["", "NA", "N/A", "nan", "NaN"]
         frame = pd.read_csv(
-            path,
-            sep=separator,
-            dtype=str,
-            encoding="utf-8-sig",
-            keep_default_na=False,
-            na_values=["", "NA", "N/A", "nan", "NaN"],
+            path, sep=separator, dtype=str, encoding="utf-8-sig", keep_default_na=False, na_values=empty
         )
     frame.columns = frame.columns.str.strip()
     for name in frame.columns:
@@ -55,12 +51,12 @@ def read_names_table(path: str | Path) -> "pd.DataFrame":
 
 def first_line(path: Path, separator: str = ",") -> list[str]:
     """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with (
+        path.open(newline="", encoding="utf-8-sig") as file,
+        sound("lines of a table", path, csv.Error, advice="correct the file"),
+    ):
         lines = csv.reader(file, delimiter=separator)
-        try:
-            first, second = next(lines, []), next(lines, [])
-        except csv.Error as error:
-            raise BagDataError(f"Expected lines of a table, got: {error} (in {path}); correct the file.") from error
+        first, second = next(lines, []), next(lines, [])
     if len(second) > len(first):
         raise BagDataError(
             f"Expected {len(first)} fields in each line as in the first, got {len(second)} in line 2 (in {path}); "
@@ -104,25 +100,15 @@ def find_file_column(
         require_columns(frame, [("bag_column", named)], where)
         return named
     counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c != avoid}
-    usual = [find_column(frame, [name]) for name in FILE_COLUMNS]
-    for name in usual:
-        if name is not None and counts.get(name):
-            _refuse_rivals(frame, files, name, list(counts), where)
-            return name
-    best = max(counts, key=lambda name: counts[name], default=None)
-    if best is None or not counts[best]:
+    usual = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]
+    chosen = usual[0] if usual else max(counts, key=lambda name: counts[name], default="")
+    if not counts.get(chosen):
         raise BagDataError(
             f"Expected a column that names the files, such as {files.names[0]!r} of {source}, got none among "
             f"{', '.join(counts) or 'no columns'} (in {where}); name it with `bag_column`, or give the table of slides "
             "as `slides`."
         )
-    _refuse_rivals(frame, files, best, list(counts), where)
-    return best
-
-
-def _refuse_rivals(frame: "pd.DataFrame", files: NameIndex, chosen: str, columns: Sequence[str], where: str) -> None:
-    """Refuse a column of files beside another that names as many of them, but not in the same rows."""
-    found = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in columns}
+    found = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
     own = found.pop(chosen)
     for name, other in found.items():
         both = [(a, b) for a, b in zip(own, other) if a is not None and b is not None]
@@ -133,6 +119,7 @@ def _refuse_rivals(frame: "pd.DataFrame", files: NameIndex, chosen: str, columns
                 f"same files in the same rows (in {where}); say which with `bag_column`, or leave the other one out of "
                 "the table."
             )
+    return chosen
 
 
 def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
@@ -145,19 +132,13 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
 
 def binary_labels(frame: "pd.DataFrame", column: str, positive: str | None, *, where: str) -> NDArray[np.int64]:
     """Labels of a column without gaps: 1 where it is `positive`, or the numbers 0 and 1."""
-    values = frame[column].tolist()
-    known = sorted(set(values))
-    if positive is not None:
-        if positive not in known:
-            raise BagDataError(
-                f"Expected the positive value {positive!r} in column {column}, got {', '.join(known[:8])} (in "
-                f"{where}); name one of these as `positive`."
-            )
-        return np.array([value == positive for value in values], dtype=np.int64)
-    codes = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
-    if not set(known) <= codes.keys():
+    known = sorted(set(frame[column]))
+    got = f"in column {column}, got {', '.join(known[:8])} (in {where})"
+    if positive is not None and positive not in known:
+        raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
+    if positive is None and not set(known) <= {"0", "1", "0.0", "1.0"}:
         raise BagDataError(
-            f"Expected labels 0 and 1 in column {column}, got {', '.join(known[:8])} (in {where}); say which value is "
-            f"positive, such as {given(positive=known[-1])}."
+            f"Expected labels 0 and 1 {got}; say which value is positive, such as {given(positive=known[-1])}."
         )
-    return np.array([codes[value] for value in values], dtype=np.int64)
+    ones = ("1", "1.0") if positive is None else (positive,)
+    return np.array([value in ones for value in frame[column]], dtype=np.int64)

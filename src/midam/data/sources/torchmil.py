@@ -28,8 +28,8 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 
     Each item is read once to learn the sizes, then again when its instances are asked for; import the bags into a
     store (`midam.data.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y",
-    "coords"]``: instance labels are left alone, and an adjacency matrix would be computed at each read. Items that the
-    dataset keeps in memory once it has read them are released again.
+    "coords"]``: an adjacency matrix would be computed at each read. Items that the dataset keeps in memory once it has
+    read them are released again.
 
     Parameters
     ----------

@@ -1,6 +1,5 @@
 """One DICOM series a folder, through pydicom."""
 
-import functools
 import heapq
 import os
 from collections import Counter
@@ -32,12 +31,11 @@ _NEEDED = {
 
 
 class DicomReader(FileReader):
-    """The DICOM series in a folder as slices, or as a whole.
+    """The DICOM series in a folder as slices, or as a whole, float32.
 
     Slices are ordered by their position along the normal of the image plane, not by name or number. Slope and
-    intercept are applied, MONOCHROME1 is inverted, and intensities become float32. With `options.axis` the volume is
-    sliced along an axis of the patient (`midam.data.sources.formats.orientation.along`), else as it was acquired.
-    Several series, and slices that are missing, double or of different size or direction, are refused when it is read.
+    intercept are applied, MONOCHROME1 is inverted. With `options.axis` the volume is sliced along an axis of the
+    patient, else as it was acquired. What is no single whole series is refused when it is read.
     """
 
     what = "DICOM series"
@@ -53,8 +51,7 @@ class DicomReader(FileReader):
         first = _file(paths[0])
         held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
-        read = functools.partial(read_series, paths, options.axis)
-        return open_volume(path, options, read, held=held, said=said, places=places)
+        return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
 
 
 def is_dicom_folder(folder: Path) -> bool:
@@ -80,7 +77,8 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
     folder = str(paths[0].parent)
     files = [_file(path) for path in paths]
     _check_one_series(files, paths, folder)
-    normal, step = _directions(files[0])
+    across, down = np.array(files[0].ImageOrientationPatient, dtype=np.float64).reshape(2, 3)  # along row and column
+    normal = np.cross(across, down)
     heights = np.array([np.dot(np.array(file.ImagePositionPatient, dtype=np.float64), normal) for file in files])
     order = np.argsort(heights, kind="stable")
     distance = _slice_distance(heights[order], [paths[i] for i in order], folder)
@@ -91,7 +89,7 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
     if axis is None:
         return Volume(data, spacing, doubt=doubt)
     affine = np.eye(4)
-    affine[:3, :3] = np.stack([normal, *step], axis=1) * spacing
+    affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = np.array(files[0].ImagePositionPatient, dtype=np.float64)
     # DICOM counts to the left and the back, affines to the right and the front.
     return replace(along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder), doubt=doubt)
@@ -130,12 +128,6 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
                 )
 
 
-def _directions(file: Any) -> tuple[NDArray[np.float64], tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Unit vectors: the normal of the slices, and where row and column numbers grow."""
-    across, down = np.array(file.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)
-    return np.cross(across, down), (down, across)
-
-
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
     """Millimeters between slices; refuses doubles and gaps. A single slice counts as 1 mm.
 
@@ -165,8 +157,7 @@ def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder:
 def _doubt(files: Sequence[Any], distance: float) -> str:
     """What speaks for missing slices though the positions are even: a wider gap than is stated, holes in the numbers.
 
-    Numbers alone do not: the echoes or times of one scan may be numbered in turn. They count for nothing where the
-    stated distance is met.
+    Holes count for nothing where the stated distance is met: the echoes or times of one scan may be numbered in turn.
     """
     stated, thickness = _number(files[0], "SpacingBetweenSlices"), _number(files[0], "SliceThickness")
     # Some devices state the room between slices rather than the distance of their centers; a gap is then below this.

@@ -1,30 +1,32 @@
 """One image a file, cut into patches: PNG and JPEG through Pillow, and TIFFs that are no slides."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need
+from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
 from midam.data.sources.formats.tissue import on_tissue
 from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
 DAMAGE = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error)
-_GRAY = ("1", "L", "LA", "La")
 _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
+# Modes of Pillow.
+_GRAY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_WIDE = (*_DEEP, "F")
 
 
 class ImageReader(FileReader):
-    """An image as its patches [n, C, P, P] and the x and y of their top left corners [n, 2], row by row.
+    """An image as patches [n, C, P, P] and the x and y of their top left corners [n, 2], row by row.
 
-    Gray images have one channel, all others three: red, green, blue. Transparency is laid on white, the orientation
-    that the file notes is applied, and gray images of 16 bits stay uint16; colors of 16 bits are refused. The image is
-    decoded when it is first read, and kept.
+    Gray images have one channel, all others red, green and blue. Transparency is laid on white, the orientation that
+    the file notes is applied, and gray images of 16 bits stay uint16. The image is decoded when it is first read.
     """
 
     what = "images"
@@ -42,19 +44,42 @@ class ImageReader(FileReader):
             noted = image.format != "PNG" or "exif" in image.info
             if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
                 width, height = height, width
-            numbers = 1 if image.mode in (*_GRAY, *_DEEP, "F") else 3
-            held = width * height * numbers * (1 if image.mode not in (*_DEEP, "F") else 4)
-        cut = Lazy(lambda: _cut(path, options, places))
+            held = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
         size = options.patch_size
+
+        def cut() -> tuple[Column, Column]:
+            pixels = read_pixels(path)
+            corners = _places(pixels, options, path) if places is None else places
+            shape = (len(pixels), size, size)
+            return Patches(corners, shape, pixels.dtype, lambda x, y: pixels[:, y : y + size, x : x + size]), corners
+
+        made = Lazy(cut)
         said = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
         return OpenFile(
-            LazyColumn(lambda: cut()[0]),
-            LazyColumn(lambda: cut()[1]),
+            LazyColumn(lambda: made()[0]),
+            LazyColumn(lambda: made()[1]),
             cut="patches",
             attributes={"features": {"kind": "patches"}, "coords": said},
             held=held,
             handle=False,
         )
+
+
+class Patches:
+    """Patches of an image or slide at `places`, each of `shape` [C, P, P] and read by `patch(x, y)`."""
+
+    def __init__(
+        self, places: Places, shape: tuple[int, int, int], dtype: np.dtype[Any], patch: Callable[[int, int], Any]
+    ) -> None:
+        self.shape, self.dtype = (len(places), *shape), dtype
+        self._places, self._patch = places, patch
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        places = self._places[index]
+        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        for number, (x, y) in enumerate(places.tolist()):
+            found[number] = self._patch(x, y)
+        return found
 
 
 def read_pixels(path: Path) -> NDArray[Any]:
@@ -72,7 +97,7 @@ def read_pixels(path: Path) -> NDArray[Any]:
                 f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
                 "bits, or to gray without transparency, of which 16 are kept."
             )
-        try:
+        with sound("a whole image", path, *DAMAGE):
             image = ImageOps.exif_transpose(opened)
             if image.mode in _DEEP:
                 return _deep(np.asarray(image), path)
@@ -83,19 +108,11 @@ def read_pixels(path: Path) -> NDArray[Any]:
                 layer = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
             array = np.asarray(image.convert("L" if gray else "RGB"))
-        except DAMAGE as error:
-            raise _damaged(path, error) from error
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def grid(width: int, height: int, *, size: int, stride: int) -> Places:
-    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row.
-
-    Examples
-    --------
-    >>> grid(5, 4, size=2, stride=2).tolist()
-    [[0, 0], [2, 0], [0, 2], [2, 2]]
-    """
+    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row."""
     x = np.arange(0, width - size + 1, stride)
     y = np.arange(0, height - size + 1, stride)
     return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
@@ -116,54 +133,25 @@ def require_patch(width: int, height: int, side: int, *, what: str, path: Path) 
         )
 
 
-class _Patches:
-    """Patches of an image in memory."""
-
-    def __init__(self, pixels: NDArray[Any], places: Places, size: int) -> None:
-        self._pixels, self._places, self._size = pixels, places, size
-        self.shape = (len(places), len(pixels), size, size)
-        self.dtype = pixels.dtype
-
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        places = self._places[index]
-        found = np.empty((len(places), *self.shape[1:]), self.dtype)
-        for number, (x, y) in enumerate(places.tolist()):
-            found[number] = self._pixels[:, y : y + self._size, x : x + self._size]
-        return found
-
-
-def _cut(path: Path, options: ImageOptions, known: Places | None) -> tuple[Column, Column]:
-    pixels = read_pixels(path)
-    places = _places(pixels, options, path) if known is None else known
-    return _Patches(pixels, places, options.patch_size), places
-
-
 def _open(path: Path) -> Any:
     image = need_pillow(path)
-    try:
-        return image.open(path)
-    except image.DecompressionBombError as error:
-        raise BagDataError(
-            f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, which is "
-            "read as a slide (midam[wsi])."
-        ) from error
-    except DAMAGE as error:
-        raise _damaged(path, error) from error
+    with sound("a whole image", path, *DAMAGE):
+        try:
+            return image.open(path)
+        except image.DecompressionBombError as error:
+            raise BagDataError(
+                f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, "
+                "which is read as a slide (midam[wsi])."
+            ) from error
 
 
 def _is_cut(image: Any) -> bool:
     """Whether Pillow would read 8 bits of pixels that have 16."""
-    if image.mode in (*_DEEP, "F"):
+    if image.mode in _WIDE:
         return False
     if image.format == "TIFF":
         return bool(max(image.tag_v2.get(_BITS, (1,))) > 8)
     return any(";16" in str(tile) for tile in image.tile)  # such as RGB;16B
-
-
-def _damaged(path: Path, error: Exception) -> BagDataError:
-    if isinstance(error, BagDataError):
-        return error
-    return BagDataError(f"Expected a whole image, got: {error} (in {path}); copy or write the file anew.")
 
 
 def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:

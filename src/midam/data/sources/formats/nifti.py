@@ -14,15 +14,9 @@ from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
 
-_DAMAGE = (OSError, EOFError, ValueError, zlib.error)
-
 
 class NiftiReader(FileReader):
-    """A NIfTI file as slices, axial ones by default, or as a whole; slope and intercept are applied.
-
-    The axes are those of the patient, whatever the order and direction in which the file stores them
-    (`midam.data.sources.formats.orientation.along`).
-    """
+    """A NIfTI file as slices along an axis of the patient (axial by default) or as a whole, scaled as it says."""
 
     what = "volumes"
     suffixes = (".nii", ".nii.gz")
@@ -44,13 +38,13 @@ class NiftiReader(FileReader):
 
 def _load(path: Path) -> Any:
     nibabel = need("nibabel", "NIfTI", path, extra="medical")
-    with _whole(path, *_DAMAGE, nibabel.filebasedimages.ImageFileError):
+    with _whole(path, nibabel.filebasedimages.ImageFileError):
         return nibabel.load(path)
 
 
 def _read(path: Path, axis: int) -> Volume:
     image = _load(path)
-    with _whole(path, *_DAMAGE):
+    with _whole(path):
         data = np.asanyarray(image.dataobj)
     if not isinstance(data, np.memmap) and data.dtype.kind in "biuf":
         data = data.astype(np.float32, copy=False)
@@ -65,4 +59,5 @@ def _read(path: Path, axis: int) -> Volume:
 
 
 def _whole(path: Path, *damage: type[Exception]) -> AbstractContextManager[None]:
+    damage = (*damage, OSError, EOFError, ValueError, zlib.error)
     return sound("a whole NIfTI file", path, *damage, advice="copy or convert the file anew")

@@ -44,17 +44,15 @@ class OpenFile:
     Attributes
     ----------
     features, coords : Column
-        Instances [n, ...], and their places [n, C] or None.
+        Instances [n, ...], and their places [n, C], if any.
     cut : {"", "patches", "slices", "volume"}
-        What an image, slide or volume was cut into; empty where the file holds the instances themselves.
+        What an image, slide or volume was cut into; empty where the file holds instances.
     attributes : dict
         What the file says about itself, its features and its coordinates, under "file", "features" and "coords".
     held : int
         Bytes that it keeps in memory.
-    serial : bool
-        Whether one thread at a time may read.
-    handle : bool
-        Whether it holds a file of the system open.
+    serial, handle : bool
+        Whether one thread at a time may read; whether it holds a file of the system open.
     close : callable
         Closes it.
     """
@@ -79,10 +77,9 @@ class Lazy(Generic[T]):
 
     def __call__(self) -> T:
         """Return the value."""
-        if not self._made:
-            with self._lock:
-                if not self._made:
-                    self._made.append(self._make())
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
         return self._made[0]
 
 
@@ -121,24 +118,24 @@ class DatasetColumn:
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         if isinstance(index, slice):
             return np.asarray(self._dataset[(0, index) if self._nested else index])
-        # A plain slice takes a short way through h5py; a list of rows costs several times as much. Each chunk is read
-        # once.
+        # A list of rows costs h5py several times as much as slices, of which each chunk is read once.
         apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
-        opens = np.flatnonzero(np.append(True, apart)) if len(index) else np.empty(0, dtype=np.int64)
         found = np.empty((len(index), *self.shape[1:]), self.dtype)
-        for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(index)]):
-            first = int(index[begin])
-            found[begin:end] = self[first : int(index[end - 1]) + 1][index[begin:end] - first]
+        begin = 0
+        for rows in np.split(index, np.flatnonzero(apart) + 1) if len(index) else []:
+            found[begin : begin + len(rows)] = self[int(rows[0]) : int(rows[-1]) + 1][rows - rows[0]]
+            begin += len(rows)
         return found
 
 
 def of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
     """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
     features, coords = pick_features(arrays, path), arrays.get(COORDS)
-    nodes = {"features": features, "coords": coords}
-    if root is not features:
-        nodes = {"file": root, **nodes}
-    said = {name: _attributes(node) for name, node in nodes.items()}
+    nodes = {"file": None if root is features else root, "features": features, "coords": coords}
+    said = {
+        name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
+        for name, node in nodes.items()
+    }
     return OpenFile(
         DatasetColumn(features),
         None if coords is None else DatasetColumn(coords),
@@ -187,12 +184,8 @@ def sound(
         raise BagDataError(f"Expected {what}, got: {str(error).strip()} (in {path}); {advice}.") from error
 
 
-def _attributes(node: Any) -> dict[str, Any]:
-    """Attributes of a node as plain Python values."""
-    return {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
-
-
 def _plain(value: Any) -> Any:
+    """An attribute as plain Python values."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list):

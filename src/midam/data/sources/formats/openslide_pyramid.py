@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.formats.images import DAMAGE
 from midam.data.sources.formats.open_file import need
-from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.data.sources.formats.pyramid import Pyramid, magnification_of, whole_slide
 from midam.data.sources.formats.tiff_pyramid import tiff_facts, tiff_pyramid
 from midam.errors import BagDataError
 
@@ -47,11 +47,9 @@ def open_pyramid(path: Path) -> Pyramid:
     openslide = need("openslide", "slides", path, extra="wsi")
     if not path.is_file():
         raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
-    try:
+    with whole_slide(path, openslide.OpenSlideError):
         maker = openslide.OpenSlide.detect_format(path)
         slide = None if maker is None else openslide.OpenSlide(path)
-    except openslide.OpenSlideError as error:
-        raise damaged(path, str(error)) from error
     if slide is None:
         return tiff_pyramid(path)
     micrometers: str | float | None = slide.properties.get(openslide.PROPERTY_NAME_MPP_X)
@@ -67,27 +65,17 @@ def open_pyramid(path: Path) -> Pyramid:
                 stacklevel=1,
             )
         micrometers = facts.micrometers
-    return _of_openslide(slide, path, micrometers=micrometers)
-
-
-def _of_openslide(slide: Any, path: Path, *, micrometers: str | float | None) -> Pyramid:
-    import openslide  # noqa: PLC0415
-
     slide.set_cache(_tile_cache())
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
-        try:
-            part = slide.read_region((x, y), level, (size, size))
-        except openslide.OpenSlideError as error:
-            raise damaged(path, str(error)) from error
-        return _on_white(part)
+        with whole_slide(path, openslide.OpenSlideError):
+            part = np.asarray(slide.read_region((x, y), level, (size, size)))
+        # What was not scanned is transparent; it becomes white, as the ground of a slide is.
+        return np.where(part[..., 3:] == 0, np.uint8(255), part[..., :3])
 
-    return Pyramid(
-        tuple(slide.level_dimensions),
-        tuple(slide.level_downsamples),
-        magnification_of(slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers),
-        region,
-    )
+    power = slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER)
+    magnification = magnification_of(power, micrometers)
+    return Pyramid(tuple(slide.level_dimensions), tuple(slide.level_downsamples), magnification, region)
 
 
 @functools.cache
@@ -95,11 +83,3 @@ def _tile_cache() -> Any:
     import openslide  # noqa: PLC0415
 
     return openslide.OpenSlideCache(_CACHE)
-
-
-def _on_white(part: Any) -> NDArray[np.uint8]:
-    """What was not scanned is transparent; it becomes white, as the ground of a slide is."""
-    array = np.asarray(part)
-    alpha = array[..., 3:]
-    found: NDArray[np.uint8] = np.where(alpha == 0, np.uint8(255), array[..., :3])
-    return found

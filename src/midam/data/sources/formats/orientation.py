@@ -15,9 +15,8 @@ _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
 def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: str) -> Volume:
     """Slice a volume along an axis of the patient.
 
-    Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Axes
-    that stand aslant in the patient count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from
-    voxel numbers to millimeters to the right, the front and the head (RAS+).
+    Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Oblique
+    axes count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from voxel numbers to mm (RAS+).
     """
     from nibabel import affines, orientations  # noqa: PLC0415
 
@@ -26,8 +25,7 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
             f"Expected an affine of three directions, got {np.round(affine[:3], 3).tolist()} (in {where}); correct the "
             "header."
         )
-    own = orientations.io_orientation(affine)
-    turn = orientations.ornt_transform(own, orientations.axcodes2ornt(_CODES[axis]))
+    turn = orientations.ornt_transform(orientations.io_orientation(affine), orientations.axcodes2ornt(_CODES[axis]))
     sizes = np.empty(3)
     sizes[turn[:, 0].astype(int)] = affines.voxel_sizes(affine)
     spacing = (float(sizes[0]), float(sizes[1]), float(sizes[2]))

@@ -1,6 +1,7 @@
 """A slide that is open for reading, whatever reads it: a pyramid of levels."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import BagDataError
+from midam.data.sources.formats.open_file import sound
 
 _TEN_FOLD = 10.0  # magnification times micrometers a pixel
 _COARSE = 10.0  # micrometers a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
@@ -17,32 +18,28 @@ _BLOCK = 2048  # pixels of a level that a thumbnail reads at a time, each way
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A slide that is open for reading.
+    """A slide that is open for reading; one of OpenSlide closes itself when nothing reads it.
 
-    `sizes` are width and height of each level, level 0 first, and `factors` the pixels of level 0 for one of each
-    level. `magnification` is that of level 0, None where the file does not say. `region(x, y, level, size)` gives red,
-    green and blue [size, size, 3] of a square at a level, whose top left corner x, y is in pixels of level 0; what lies
-    outside is white. `serial` says whether one thread at a time may read. A slide of OpenSlide closes itself when
-    nothing reads it.
+    `region(x, y, level, size)` gives the colors [size, size, 3] of a square at a level, whose top left corner x, y is
+    in pixels of level 0; what lies outside the slide is white.
     """
 
-    sizes: tuple[tuple[int, int], ...]
-    factors: tuple[float, ...]
-    magnification: float | None
+    sizes: tuple[tuple[int, int], ...]  # width and height of each level, level 0 first
+    factors: tuple[float, ...]  # pixels of level 0 for one of each level
+    magnification: float | None  # of level 0, where the file says it
     region: Callable[[int, int, int, int], NDArray[np.uint8]]
-    serial: bool = False
+    serial: bool = False  # whether one thread at a time may read
     close: Callable[[], None] = lambda: None
 
     def thumbnail(self, size: int) -> NDArray[np.uint8]:
         """Show the whole slide [h, w, 3], the longer side at most `size` pixels.
 
-        It is made of the smallest level that is large enough. Where that is much larger, as on slides of one level, it
-        is read and averaged block by block.
+        It is made of the smallest level that is large enough, block by block: a slide of one level may not fit memory.
         """
         from PIL import Image  # noqa: PLC0415
 
-        enough = [number for number, sides in enumerate(self.sizes) if max(sides) >= min(size, max(self.sizes[0]))]
-        level = enough[-1]
+        least = min(size, max(self.sizes[0]))
+        level = max(number for number, sides in enumerate(self.sizes) if max(sides) >= least)
         width, height = self.sizes[level]
         shrink = max(1, max(width, height) // size)
         step = max(1, _BLOCK // shrink) * shrink
@@ -76,6 +73,6 @@ def magnification_of(power: Any, micrometers: Any) -> float | None:
         return None
 
 
-def damaged(path: Path, reason: object) -> BagDataError:
-    """Error of a slide that cannot be read."""
-    return BagDataError(f"Expected a whole slide, got: {reason} (in {path}); copy or convert the file anew.")
+def whole_slide(path: Path, *damage: type[Exception]) -> AbstractContextManager[None]:
+    """Turn these errors into that of a slide that cannot be read."""
+    return sound("a whole slide", path, *damage, advice="copy or convert the file anew")

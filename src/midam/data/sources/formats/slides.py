@@ -1,13 +1,12 @@
 """One whole slide a file, cut into patches that are read from it one by one."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.images import grid, need_pillow, require_patch
-from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
+from midam.data.sources.formats.images import Patches, grid, need_pillow, require_patch
+from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
 from midam.data.sources.formats.openslide_pyramid import open_pyramid
 from midam.data.sources.formats.pyramid import Pyramid
 from midam.data.sources.formats.tissue import on_tissue
@@ -21,12 +20,11 @@ _EXACT = 0.02  # of a magnification: scanners note 0.2525 micrometers and 40x al
 
 
 class SlideReader(FileReader):
-    """A slide as its patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
+    """A slide as patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
 
-    At a magnification, a patch covers a larger square of level 0; it is read from the level that is the nearest finer
-    one, and resized. Without, patches are the pixels of level 0. Patches are found on a thumbnail: kept are those that
-    are tissue to `options.tissue` (`midam.data.sources.formats.tissue.tissue_mask`). The attributes give the side of a
-    patch at level 0, as TRIDENT writes it.
+    At a magnification, a patch covers a larger square of level 0: it is read from the nearest finer level, and resized.
+    Patches are looked for on a thumbnail; kept are those that are tissue to `options.tissue`. The attributes give the
+    side of a patch at level 0, as TRIDENT writes it.
     """
 
     what = "slides"
@@ -37,13 +35,14 @@ class SlideReader(FileReader):
         """Open a slide; needs the package openslide."""
         need_pillow(path)
         slide = open_pyramid(path)
+        width, height = slide.sizes[0]
         try:
-            scale = _scale(slide, options, path)
+            scale = _scale(slide, options.magnification, path)
+            side = round(options.patch_size * scale)
+            require_patch(width, height, side, what="a slide", path=path)
         except BagDataError:
             slide.close()
             raise
-        side = round(options.patch_size * scale)
-        width, height = slide.sizes[0]
         said = {
             "patch_size": options.patch_size,
             "patch_size_level0": side,
@@ -53,8 +52,9 @@ class SlideReader(FileReader):
             "target_magnification": options.magnification or slide.magnification or "unknown",
         }
         kept = Lazy(lambda: _places(slide, options, scale, path) if places is None else places)
+        patches = Lazy(lambda: _patches(slide, kept(), side, options.patch_size))
         return OpenFile(
-            LazyColumn(Lazy[Column](lambda: _SlidePatches(slide, kept(), side, options.patch_size))),
+            LazyColumn(patches),
             LazyColumn(kept),
             cut="patches",
             attributes={"features": {"kind": "patches"}, "coords": said},
@@ -63,39 +63,26 @@ class SlideReader(FileReader):
         )
 
 
-class _SlidePatches:
-    """Patches of a slide, `side` pixels of level 0 wide and given as `size` pixels; read when they are asked for."""
+def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:
+    """Patches `side` pixels of level 0 wide, given as `size` pixels; each is read when it is asked for."""
+    from PIL import Image  # noqa: PLC0415
 
-    def __init__(self, slide: Pyramid, places: Places, side: int, size: int) -> None:
-        self._slide, self._places, self._side, self._size = slide, places, side, size
-        fine = [number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT)]
-        self._level = fine[-1]
-        self.shape = (len(places), 3, size, size)
-        self.dtype = np.dtype(np.uint8)
+    level = max(number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT))
+    taken = max(1, round(side / slide.factors[level]))
 
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        from PIL import Image  # noqa: PLC0415
+    def patch(x: int, y: int) -> NDArray[np.uint8]:
+        part = slide.region(x, y, level, taken)
+        if taken != size:
+            part = np.asarray(Image.fromarray(part).resize((size, size), Image.Resampling.BICUBIC))
+        return part.transpose(2, 0, 1)
 
-        places = self._places[index]
-        found = np.empty((len(places), *self.shape[1:]), self.dtype)
-        taken = max(1, round(self._side / self._slide.factors[self._level]))
-        for number, (x, y) in enumerate(places.tolist()):
-            part = self._slide.region(x, y, self._level, taken)
-            if taken != self._size:
-                size = (self._size, self._size)
-                part = np.asarray(Image.fromarray(part).resize(size, Image.Resampling.BICUBIC))
-            found[number] = part.transpose(2, 0, 1)
-        return found
+    return Patches(places, (3, size, size), np.dtype(np.uint8), patch)
 
 
-def _scale(slide: Pyramid, options: ImageOptions, path: Path) -> float:
-    """Pixels of level 0 for one that is read."""
-    scale = 1.0 if options.magnification is None else _reduction(slide, options.magnification, path)
-    require_patch(*slide.sizes[0], round(options.patch_size * scale), what="a slide", path=path)
-    return scale
-
-
-def _reduction(slide: Pyramid, wanted: float, path: Path) -> float:
+def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:
+    """Pixels of level 0 for one that is read, at the magnification that is wanted."""
+    if wanted is None:
+        return 1.0
     if slide.magnification is None:
         raise BagDataError(
             f"Expected a slide that says its magnification, got neither objective power nor micrometers a pixel (in "

@@ -17,10 +17,7 @@ from midam.errors import BagDataError
 
 
 class TensorReader(FileReader):
-    """A tensor [n, D], or a dictionary with ``features`` or ``feats`` and ``coords``.
-
-    The file is mapped where it was written by torch 1.6 or later. Only tensors and plain containers are unpickled.
-    """
+    """A tensor [n, D], or a dictionary of ``features`` or ``feats`` and ``coords``; mapped if torch >= 1.6 wrote it."""
 
     what = "features"
     suffixes = (".pt",)
@@ -42,9 +39,9 @@ class TensorReader(FileReader):
         parts = [tensor for tensor in (features, coords) if tensor is not None]
         for tensor in parts:
             if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.ndim == 0:
+                kind = type(tensor).__name__
                 raise BagDataError(
-                    f"Expected a dense tensor [n, D], got {type(tensor).__name__} (in {path}); save the features as "
-                    "one tensor."
+                    f"Expected a dense tensor [n, D], got {kind} (in {path}); save the features as one tensor."
                 )
         return OpenFile(
             _column(features),
@@ -57,13 +54,10 @@ class _BFloat16:
     """Rows of a tensor of bfloat16, which NumPy lacks, as float32."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-        self.shape = tuple(tensor.shape)
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self._tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), np.dtype(np.float32)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        rows: NDArray[Any] = self._tensor[index].float().numpy()
-        return rows
+        return self._tensor[index].float().numpy()
 
 
 def _column(tensor: Tensor) -> Column:

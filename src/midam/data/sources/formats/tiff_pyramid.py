@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import need
-from midam.data.sources.formats.pyramid import Pyramid, damaged, magnification_of
+from midam.data.sources.formats.pyramid import Pyramid, magnification_of, whole_slide
 from midam.errors import BagDataError
 
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
@@ -19,64 +19,55 @@ _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm"
 _CACHE = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches beside each other share them
 _ROWS = 64
 _DAMAGE = (OSError, ValueError, KeyError, IndexError, TypeError, struct.error)
+_Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
 
 class TiffFacts(NamedTuple):
-    """Number of levels, micrometers a pixel of level 0 where known, and whether this installation cannot decode it."""
+    """What the header of a TIFF says."""
 
     levels: int
-    micrometers: float | None
-    coded: bool
+    micrometers: float | None  # a pixel of level 0
+    coded: bool  # in a way that this installation cannot decode
 
 
 def tiff_facts(path: Path) -> TiffFacts:
     """Read the header of a TIFF; a damaged one, and an OME-TIFF of anything but red, green and blue, are refused."""
     file, tifffile = _opened(path)
-    with file:
-        try:
-            series, page = file.series[0], file.pages[0]
-            if file.is_ome:
-                _require_color(series, path)
-            return TiffFacts(
-                len(series.levels), _micrometers(file), page.compression not in tifffile.TIFF.DECOMPRESSORS
-            )
-        except _DAMAGE as error:
-            raise _named(path, error) from error
+    with file, whole_slide(path, *_DAMAGE):
+        series, page = file.series[0], file.pages[0]
+        if file.is_ome:
+            _require_color(series, path)
+        coded = page.compression not in tifffile.TIFF.DECOMPRESSORS
+        return TiffFacts(len(series.levels), _micrometers(file), coded)
 
 
 def tiff_pyramid(path: Path) -> Pyramid:
     """Open a TIFF by tiles; errors as of `tiff_facts`."""
     file, _ = _opened(path)
-    try:
-        import zarr  # noqa: PLC0415
+    import zarr  # noqa: PLC0415
 
-        series = file.series[0]
-        _require_color(series, path)
-        levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
-        micrometers = _micrometers(file)
-    except _DAMAGE as error:
+    try:
+        with whole_slide(path, *_DAMAGE):
+            series = file.series[0]
+            _require_color(series, path)
+            levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
+            magnification = magnification_of(None, _micrometers(file))
+    except BagDataError:
         file.close()
-        raise _named(path, error) from error
+        raise
     planes = series.axes == "SYX"
-    sizes = tuple((int(x.shape[2 if planes else 1]), int(x.shape[1 if planes else 0])) for x in levels)
-    return Pyramid(
-        sizes,
-        tuple(sizes[0][0] / width for width, _ in sizes),
-        magnification_of(None, micrometers),
-        _tiles(levels, sizes, planes=planes, path=path),
-        serial=True,
-        close=file.close,
-    )
+    sizes = tuple((int(x.shape[planes + 1]), int(x.shape[planes])) for x in levels)
+    factors = tuple(sizes[0][0] / width for width, _ in sizes)
+    region = _tiles([_blocks(array, planes=planes, path=path) for array in levels], sizes, factors)
+    return Pyramid(sizes, factors, magnification, region, serial=True, close=file.close)
 
 
 def _opened(path: Path) -> tuple[Any, Any]:
     """A TIFF, and the package that opened it."""
     need("zarr", "this TIFF", path, extra="wsi")
     tifffile = need("tifffile", "this TIFF", path, extra="wsi")
-    try:
+    with whole_slide(path, tifffile.TiffFileError, OSError, ValueError):
         return tifffile.TiffFile(path), tifffile
-    except (tifffile.TiffFileError, OSError, ValueError) as error:
-        raise damaged(path, str(error)) from error
 
 
 def _require_color(series: Any, path: Path) -> None:
@@ -87,12 +78,11 @@ def _require_color(series: Any, path: Path) -> None:
         )
 
 
-def _tiles(levels: Sequence[Any], sizes: Sequence[tuple[int, int]], *, planes: bool, path: Path) -> Any:
-    blocks = [_blocks(array, planes=planes, path=path) for array in levels]
+def _tiles(blocks: Sequence[_Blocks], sizes: Sequence[tuple[int, int]], factors: Sequence[float]) -> Any:
+    """`Pyramid.region` of levels that are decoded in blocks."""
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
-        factor = sizes[0][0] / sizes[level][0]
-        left, top = round(x / factor), round(y / factor)
+        left, top = round(x / factors[level]), round(y / factors[level])
         height, width, block = blocks[level]
         found = np.full((size, size, 3), 255, dtype=np.uint8)
         for row in range(top // height * height, min(top + size, sizes[level][1]), height):
@@ -105,24 +95,24 @@ def _tiles(levels: Sequence[Any], sizes: Sequence[tuple[int, int]], *, planes: b
     return region
 
 
-def _blocks(array: Any, *, planes: bool, path: Path) -> tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]:
+def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
     """Height and width of the parts that a level is decoded in, and a reader that keeps the last ones."""
-    rows, width = (int(side) for side in (array.chunks[1:] if planes else array.chunks)[:2])
+    rows, width = (int(side) for side in array.chunks[planes : planes + 2])
     height: int = rows * -(-_ROWS // rows)  # a strip may be one row
 
     @functools.lru_cache(maxsize=_CACHE // (height * width * 3))
     def block(row: int, column: int) -> NDArray[np.uint8]:
-        return _part(array, slice(row, row + height), slice(column, column + width), planes=planes, path=path)
+        places = (slice(row, row + height), slice(column, column + width))
+        try:
+            part = np.moveaxis(array[:, *places], 0, 2) if planes else array[places]
+        except (ValueError, RuntimeError, OSError, struct.error, ImportError) as error:
+            hint = f"{error}; compressed TIFFs may need the package imagecodecs"
+            raise BagDataError(
+                f"Expected a whole slide, got: {hint} (in {path}); copy or convert the file anew."
+            ) from error
+        return np.ascontiguousarray(part)
 
     return height, width, block
-
-
-def _part(array: Any, rows: slice, columns: slice, *, planes: bool, path: Path) -> NDArray[np.uint8]:
-    try:
-        part = array[:, rows, columns] if planes else array[rows, columns]
-    except (ValueError, RuntimeError, OSError, struct.error, ImportError) as error:
-        raise damaged(path, f"{error}; compressed TIFFs may need the package imagecodecs") from error
-    return np.ascontiguousarray(part.transpose(1, 2, 0) if planes else part)
 
 
 def _micrometers(file: Any) -> float | None:
@@ -147,7 +137,3 @@ def _of_ome(text: str) -> float | None:
         return float(pixels["PhysicalSizeX"]) * _UNITS[pixels.get("PhysicalSizeXUnit", "um")]
     except (SyntaxError, KeyError, TypeError, ValueError):
         return None  # not said, or in a unit without a length, such as "pixel"
-
-
-def _named(path: Path, error: Exception) -> BagDataError:
-    return error if isinstance(error, BagDataError) else damaged(path, str(error))

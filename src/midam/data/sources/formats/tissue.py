@@ -16,26 +16,13 @@ _BLACK = 40
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Saturation [H, W] of colors [3, H, W], as of HSV: 255 (max - min) / max.
-
-    Examples
-    --------
-    >>> saturation(np.array([[[200]], [[100]], [[150]]], dtype=np.uint8))
-    array([[127]], dtype=uint8)
-    """
+    """Saturation [H, W] of colors [3, H, W], as of HSV: 255 (max - min) / max."""
     high, low = pixels.max(axis=0), pixels.min(axis=0)
-    share: NDArray[np.uint8] = ((high - low).astype(np.uint16) * 255 // np.maximum(high, 1)).astype(np.uint8)
-    return share
+    return np.asarray((high - low).astype(np.uint16) * 255 // np.maximum(high, 1), dtype=np.uint8)
 
 
 def otsu(values: NDArray[np.uint8]) -> int:
-    """Threshold t that sets the values <= t and > t furthest apart (Otsu 1979).
-
-    Examples
-    --------
-    >>> 10 <= otsu(np.array([9, 10, 10, 200, 201], dtype=np.uint8)) < 200
-    True
-    """
+    """Threshold t that sets the values <= t and > t furthest apart (Otsu 1979)."""
     counts = np.bincount(values.reshape(-1), minlength=256).astype(np.float64)
     below = np.cumsum(counts)
     sums = np.cumsum(counts * np.arange(256))
@@ -49,33 +36,20 @@ def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Where colors [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less.
 
     Pixels without a color of 40 or more are black: they are no tissue, and Otsu's threshold is that of the others.
-
-    Examples
-    --------
-    >>> tissue_mask(np.array([[[180, 244, 5]], [[60, 242, 0]], [[140, 243, 2]]], dtype=np.uint8))
-    array([[ True, False, False]])
     """
     values, seen = saturation(pixels), pixels.max(axis=0) >= _BLACK
-    found: NDArray[np.bool_] = seen & (values > min(otsu(values[seen]), _MOST))
-    return found
+    return np.asarray(seen & (values > min(otsu(values[seen]), _MOST)), dtype=np.bool_)
 
 
 def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDArray[np.float64]:
-    """Part of each square that a mask [H, W] covers; its top left corner (x, y) and its side are in pixels of the mask.
-
-    Examples
-    --------
-    >>> covered(np.array([[True, False], [True, False]]), np.array([[0, 0], [1, 0]]), 2)
-    array([0.5, 0. ])
-    """
+    """Part of each square that a mask [H, W] covers; top left corners (x, y) and side are in pixels of the mask."""
     sums = np.pad(np.cumsum(np.cumsum(mask, axis=0, dtype=np.int64), axis=1), ((1, 0), (1, 0)))
     height, width = mask.shape
     low = np.minimum(np.floor(corners).astype(np.int64), [width - 1, height - 1])
     high = np.clip(np.floor(corners + side).astype(np.int64), low + 1, [width, height])
     (x0, y0), (x1, y1) = low.T, high.T
     inside = sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]
-    found: NDArray[np.float64] = inside / ((x1 - x0) * (y1 - y0))
-    return found
+    return np.asarray(inside / ((x1 - x0) * (y1 - y0)), dtype=np.float64)
 
 
 def on_tissue(

@@ -18,16 +18,12 @@ _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empt
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume [D, H, W] that is read, sliced along its first axis.
+    """A volume that is read, sliced along its first axis."""
 
-    `spacing` are the millimeters between voxels, None where the file does not say; `small` says whether uint8 stays
-    uint8 (not where files of one set differ in type, as scans do), and `doubt` what may be wrong with it.
-    """
-
-    data: NDArray[Any]
-    spacing: tuple[float, float, float] | None = None
-    small: bool = False
-    doubt: str = ""
+    data: NDArray[Any]  # [D, H, W]
+    spacing: tuple[float, float, float] | None = None  # mm between voxels, where the file says it
+    small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
+    doubt: str = ""  # what may be wrong with it
 
 
 def open_volume(
@@ -41,10 +37,8 @@ def open_volume(
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read when that is asked for, sliced along its first axis, and takes `held` bytes of memory. Arrays of uint8 or
-    bool stay uint8 unless they are windowed; all else becomes float32. `said` is what the file says of itself; once it
-    is read, its `doubt` is what may be wrong with it. `places` [n, 1] are the numbers of the slices, where they are
-    known.
+    It is read when that is asked for, and takes `held` bytes of memory. `said` is what the file says of itself; once it
+    is read, its `doubt` is that of the volume. `places` [n, 1] are the numbers of the slices, where they are known.
     """
     said = dict(said)
 
@@ -52,14 +46,13 @@ def open_volume(
         volume = read()
         if volume.doubt:
             said["doubt"] = volume.doubt
-        return cut_volume(volume, options, where=str(path), places=places)
+        return _cut(volume, options, where=str(path), places=places)
 
     cut = Lazy(made)
-    coords = None if options.volume else LazyColumn(lambda: cut()[1])
     kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
     return OpenFile(
         LazyColumn(lambda: cut()[0]),
-        coords,
+        None if options.volume else LazyColumn(lambda: cut()[1]),
         cut=kind,
         attributes={"features": {"kind": kind}, "file": said},
         held=held,
@@ -76,9 +69,7 @@ def open_array(
     return open_volume(path, options, lambda: volume, held=held, said={"axis": axis}, places=places)
 
 
-def cut_volume(
-    volume: Volume, options: ImageOptions, *, where: str, places: Places | None = None
-) -> tuple[Column, Column]:
+def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> tuple[Column, Column]:
     """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
     data = volume.data
     if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
@@ -93,24 +84,18 @@ def cut_volume(
         )
     least = 0.0
     if places is None or options.spacing is not None:  # then what is padded has the least intensity
-        kept, least = kept_slices(data, options, where=where)
+        kept, least = _kept_slices(data, options, where=where)
         places = kept[:, None]
-    plan = Resampling.of(options, volume.spacing, least=least, small=volume.small)
+    plan = Resampling(options, volume.spacing, least=least, small=volume.small)
     column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
     return column, places
 
 
-def kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
+def _kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
     """Numbers of the slices of a volume [D, H, W] that are instances, and the least intensity that it holds.
 
-    With `drop_empty` these are the slices that show something: whose intensities, after the window, differ by more than
-    a thousandth of the span of those of the volume. What scatters about the ground by less, such as the traces of an
-    interpolation, keeps no slice; nor does one voxel below the ground keep all the others.
-
-    Examples
-    --------
-    >>> kept_slices(np.array([[[0, 0]], [[0, 5]]]), ImageOptions(), where="scan")
-    (array([1]), 0.0)
+    With `drop_empty` these are the slices whose intensities, after the window, differ by more than a thousandth of the
+    span of the volume: traces of an interpolation keep no slice, and one voxel below the ground keeps no others.
     """
     low, high = data.min(axis=(1, 2)).astype(np.float64), data.max(axis=(1, 2)).astype(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
@@ -139,8 +124,7 @@ class _Slices:
 
     def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
         self._data, self._kept, self._plan = data, kept, plan
-        _, height, width = plan.shape((1, data.shape[1], data.shape[2]))
-        self.shape = (len(kept), 1, height, width)
+        self.shape = (len(kept), 1, *plan.shape((1, *data.shape[1:]))[1:])
         self.dtype = plan.dtype(data.dtype)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -152,9 +136,8 @@ class _Whole:
 
     def __init__(self, data: NDArray[Any], plan: Resampling) -> None:
         self._data, self._plan = data, plan
-        self.shape = (1, 1, *plan.shape((data.shape[0], data.shape[1], data.shape[2])))
+        self.shape = (1, 1, *plan.shape(data.shape))
         self.dtype = plan.dtype(data.dtype)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        asked = len(np.arange(1)[index])
-        return self._plan(self._data)[None, None] if asked else np.empty((0, *self.shape[1:]), self.dtype)
+        return self._plan(self._data)[None, None][index]
