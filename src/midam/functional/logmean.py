@@ -219,19 +219,15 @@ def linearize(
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
-    w, r = w.detach(), r.detach()
+    w, r_hat = w.detach(), r.detach()
     weighted = w * z
     l_hat = weighted.sum(dim=1)
-    if v.shape[-1] == 0:
-        r_hat = r
-    else:
-        pull = (v.detach() - r.unsqueeze(1)) * weighted.unsqueeze(-1)
-        r_hat = (pull + w.unsqueeze(-1) * v).sum(dim=1)
     # The sums carry the gradient of the point to the sample; their values are those of the point.
-    with torch.no_grad():
-        l_hat.copy_(l)
-        if r_hat is not r:
-            r_hat.copy_(r)
+    l_hat.detach().copy_(l)
+    if v.shape[-1]:
+        pull = (v.detach() - r_hat.unsqueeze(1)) * weighted.unsqueeze(-1)
+        r_hat = torch.addcmul(pull, w.unsqueeze(-1), v).sum(dim=1)
+        r_hat.detach().copy_(r)
     return l_hat, r_hat
 
 

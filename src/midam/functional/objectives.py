@@ -93,7 +93,7 @@ def minmax_auc(
     gap = torch.dot(weights.contrast, h) + margin
     if weights.both is not None:
         gap = weights.both * gap
-    dual = alpha * (gap - 0.5 * alpha)
+    dual = alpha * torch.sub(gap, alpha, alpha=0.5)
     return MinMax(torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0), gap.detach())
 
 
@@ -120,7 +120,10 @@ def dual_step(
     >>> dual_step(torch.tensor(0.0), torch.tensor(-0.5), dual_lr=1.0).item()
     0.0
     """
-    step = torch.lerp(alpha, gap, dual_lr if both is None else dual_lr * both)
+    if both is not None:
+        step = torch.lerp(alpha, gap, dual_lr * both)
+    else:
+        step = gap if dual_lr == 1.0 else torch.lerp(alpha, gap, dual_lr)
     return step.clamp(min=0.0) if domain == "nonnegative" else step
 
 

@@ -17,17 +17,19 @@ class Rate(NamedTuple):
     gamma0: Tensor
     log_old: Tensor
     log_new: Tensor
+    log_each: Tensor | None = None  # log(gamma0 / B), worked out once
 
 
-def rate_of(gamma0: Tensor) -> Rate:
-    """Rate of weights in (0, 1].
+def rate_of(gamma0: Tensor, *, drawn: int | None = None) -> Rate:
+    """Rate of weights in (0, 1], of samples of so many instances where that is known.
 
     Examples
     --------
     >>> rate_of(torch.ones(1, 1)).log_old.item()
     -inf
     """
-    return Rate(gamma0, torch.log1p(-gamma0), torch.log(gamma0))
+    log_new = torch.log(gamma0)
+    return Rate(gamma0, torch.log1p(-gamma0), log_new, None if drawn is None else log_new - math.log(drawn))
 
 
 def track(
@@ -67,13 +69,16 @@ def track(
     >>> l.item(), w.tolist()
     (0.0, [[0.5, 0.5]])
     """
-    log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
-    parts = torch.cat([l_old + rate.log_old, z + (rate.log_new - log_n)], dim=1)
+    log_each = rate.log_each
+    if log_each is None or mask is not None:
+        log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
+        log_each = rate.log_new - log_n
+    parts = torch.cat([l_old + rate.log_old, z + log_each], dim=1)
     top = parts.amax(dim=1, keepdim=True)
     share = torch.exp_(parts - top)
     total = share.sum(dim=1, keepdim=True)
     share /= total
-    w = share[:, 1:] / rate.gamma0
+    w = share.narrow(1, 1, z.shape[1]) / rate.gamma0
     if v.shape[-1] == 0:
         return top + total.log_(), r_old, w
     # Not einsum: autocast would take the sum in half precision.

@@ -45,7 +45,7 @@ class Objective(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._proposed: Mapping[str, Tensor] = {}
+        self._proposed: dict[str, Tensor] = {}
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
         """Loss of a batch, and what it proposes.
@@ -82,8 +82,14 @@ class Objective(nn.Module):
         # A batch brings its weights in float32; a model in float64 needs them anew.
         if weights is None or weights.positive.dtype != h.dtype:
             weights = f.class_weights(labels, dtype=h.dtype)
-        loss, self._proposed = self.loss(h, labels, weights=weights, index=index)
+        loss, proposed = self.loss(h, labels, weights=weights, index=index)
+        self._propose(proposed)
         return loss
+
+    def _propose(self, values: Mapping[str, Tensor]) -> None:
+        # Not an assignment: to set an attribute of a module takes longer than most kernels here.
+        self._proposed.clear()
+        self._proposed.update(values)
 
     def seen(self, output: BagOutput) -> Tensor:
         """What the loss sees of the bags, [K]: scores or logits."""
@@ -93,13 +99,17 @@ class Objective(nn.Module):
         """Write what the last batch proposed, unless its loss is not finite."""
         if not self._proposed:
             return
+        known = known_finite(loss)
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        finite = loss.abs() < math.inf
+        finite = loss if known else loss.abs() < math.inf
         for name, new in self._proposed.items():
             old = self.remembered(name)
+            if known:
+                old.copy_(new)
+                continue
             kept = finite.view(-1, *[1] * (old.ndim - 1)) if finite.ndim else finite
             torch.where(kept, new, old, out=old)
-        self._proposed = {}
+        self._proposed.clear()
 
     def remembered(self, name: str) -> Tensor:
         """Buffer of this name."""
@@ -148,7 +158,8 @@ class StackedObjective(Objective):
             return one.loss(h, y, weights=f.class_weights(y, dtype=h.dtype) if weights is None else weights, index=i)
 
         total: Tensor
-        total, self._proposed = self._stack.over(loss, *rows)
+        total, proposed = self._stack.over(loss, *rows)
+        self._propose(proposed)
         return total
 
     def seen(self, output: BagOutput) -> Tensor:
@@ -258,6 +269,11 @@ class BCE(Objective):
     def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels), {}
+
+
+def known_finite(loss: Tensor) -> bool:
+    """Whether a loss is known to be finite without waiting for a device: one number on the CPU."""
+    return loss.ndim == 0 and loss.device.type == "cpu" and math.isfinite(loss.item())
 
 
 def _checked_margin(margin: float) -> float:
