@@ -41,13 +41,13 @@ class Estimator(nn.Module):
     name : str
         What messages call it; by default that of the class.
     whole : bool
-        True where a `WholeBatch` is expected.
+        It takes a `WholeBatch`.
     needs_trackable : bool
-        It linearizes at points that are not the sample's own: refuse poolings whose statistic is not `trackable`.
+        It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
     tracks : bool
         It keeps a state a bag, which `set_state` sets.
     stackable : bool
-        It serves a `midam.nn.stack.StackedScorer`: bags are independent of each other, and nothing is cut into chunks.
+        It serves a `midam.nn.stack.StackedScorer`: bags are independent, nothing is cut into chunks.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     batch_statistics : str
@@ -192,7 +192,7 @@ class VarianceReduced(Estimator):
 
     @torch.no_grad()
     def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """Set the tracked statistic of bags [K] to l [K], r [K, V]; they count as visited."""
+        """As of the base."""
         index = index.to(self.bag_state.device)
         visits = self.bag_state[index, :1].clamp(min=1)
         state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)

@@ -19,9 +19,9 @@ Proposal = tuple[Tensor, Mapping[str, Tensor]]
 class Objective(nn.Module):
     """Base of the objectives: called with a `BagOutput` and labels [K], returns the loss [].
 
-    A subclass writes `loss`, for one scorer. What it learns is parameters, which take no weight decay; what it
-    remembers is buffers, such as a dual variable, or a row for each training bag. `loss` proposes new values of
-    buffers, and `commit` writes them after the optimizer has stepped.
+    A subclass writes `loss`, for one scorer. What it learns is parameters, without weight decay; what it remembers is
+    buffers (a dual variable, a row for each training bag): `loss` proposes new values, `commit` writes them after the
+    optimizer has stepped.
 
     It is made with the settings and sizes that its constructor asks for by name: ``num_bags`` and any setting.
 
@@ -99,12 +99,11 @@ class Objective(nn.Module):
         """Write what the last batch proposed, unless its loss is not finite."""
         if not self._proposed:
             return
-        known = known_finite(loss)
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        finite = loss if known else loss.abs() < math.inf
+        finite = None if known_finite(loss) else loss.abs() < math.inf
         for name, new in self._proposed.items():
             old = self.remembered(name)
-            if known:
+            if finite is None:
                 old.copy_(new)
                 continue
             kept = finite.view(-1, *[1] * (old.ndim - 1)) if finite.ndim else finite
@@ -124,14 +123,9 @@ class Objective(nn.Module):
 
 
 class StackedObjective(Objective):
-    """M objectives of one class side by side, for M stacked scorers: rows come scorer after scorer.
+    """M objectives of one class and settings, for M stacked scorers of `num_bags` bags each; rows scorer after scorer.
 
-    Parameters
-    ----------
-    objectives : sequence of M Objective
-        Of one class and with the same settings; their weights are copied.
-    num_bags : int
-        Rows of each training's bags in `index`.
+    Their weights are copied.
     """
 
     def __init__(self, objectives: Sequence[Objective], *, num_bags: int) -> None:
