@@ -11,8 +11,8 @@ as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
 - `midam-compiled`: the same, network, estimator and objective through torch.compile (the optimizer is fused already).
 - `libauc`: LibAUC 2.0.1's loss, optimizer and network, in its loop over bags (`MIL_sampling`); its bags are chosen
   beforehand, its features are standardized beforehand.
-- `bare`: the network (encoder and the head that emits z and v) on one fixed batch, sum, backward, the same torch
-  optimizer; no sampling, no standardizer, no pooling, no objective.
+- `bare`: the network (encoder and the head that emits z and v) on one fixed batch, sum, backward, torch's own fused SGD
+  (midam's takes the same kernel without torch's hooks); no sampling, no standardizer, no pooling, no objective.
 """
 
 import argparse
@@ -36,6 +36,7 @@ import midam
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.settings import Settings
+from midam.settings.training import TrainingSettings
 from midam.train.step import train_step
 from midam.train.training import Training, build_training
 from peers import load_libauc
@@ -48,7 +49,7 @@ CASES = {
 }
 MEMBERS = ("midam", "midam-compiled", "libauc", "bare")
 BAGS, BAG_SIZE = 96, 40
-INSTANCES = Settings.num_instances
+INSTANCES = TrainingSettings().num_instances
 WARM_UP = 10
 
 Step = Callable[[], object]
@@ -95,7 +96,8 @@ def bare_step(pooling: str, bags: Bags) -> Step:
     x = next(endless(training)).x
     if training.trained.standardizer is not None:
         x = training.trained.standardizer(x)
-    model, optimizer = training.trained, training.optimizer
+    model, settings = training.trained, {"lr": 0.01, "momentum": 0.1, "dampening": 0.1, "weight_decay": 1e-4}
+    optimizer = torch.optim.SGD(model.parameters(), fused=True, **settings)
 
     def step() -> None:
         z, v = model.pooling(model.encoder(x))

@@ -37,6 +37,36 @@ def test_sgd_is_the_momentum_style_of_algorithm_1() -> None:
         assert torch.allclose(p.detach(), w, rtol=1e-12)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_is_torch_s_bit_for_bit(momentum: float) -> None:
+    results = []
+    for make in (
+        make_optimizer,
+        lambda _, groups, **rates: torch.optim.SGD(groups, dampening=momentum, fused=True, **rates),
+    ):
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(shape)) for shape in [(5, 3), (3,), ()]]
+        groups = [{"params": weights[:2], "weight_decay": 0.1}, {"params": weights[2:], "weight_decay": 0.0}]
+        optimizer = make("sgd", groups, lr=0.1, momentum=momentum)
+        for _ in range(4):
+            for p in weights:
+                p.grad = torch.randn(p.shape)
+            optimizer.step()
+            optimizer.load_state_dict(optimizer.state_dict())
+        results.append(weights)
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_sgd_serves_parameters_of_several_types() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+    optimizer = make_optimizer("sgd", [{"params": weights}], lr=0.5, momentum=0.0)
+    for p in weights:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert [p.tolist() for p in weights] == [[0.5, 0.5]] * 2
+
+
 def test_adam_is_torch_s() -> None:
     optimizer = make_optimizer("adam", [{"params": [torch.nn.Parameter(torch.zeros(1))]}], lr=0.1, momentum=0.9)
     assert type(optimizer) is torch.optim.Adam

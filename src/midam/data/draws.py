@@ -71,13 +71,14 @@ def uniform_slots(
     short = bool((drawn < num_instances).any())
     # An undrawn place holds the largest int64: it matches no position and sorts last.
     slots = np.full((len(size), num_instances), np.iinfo(np.int64).max)
-    for number in range(num_instances):
-        last = np.maximum(size - drawn + number, 0)
-        candidate = rng.integers(0, last, endpoint=True)
+    lasts = np.maximum(size - drawn + np.arange(num_instances)[:, None], 0)
+    candidates = rng.integers(0, lasts, endpoint=True)
+    for number, (last, candidate) in enumerate(zip(lasts, candidates)):
         seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
         found = np.where(seen, last, candidate)
         slots[:, number] = np.where(number < drawn, found, slots[:, number]) if short else found
     slots.sort(axis=1)
     mask = np.arange(num_instances) < drawn[:, None]
-    slots[~mask] = 0
+    if short:
+        slots[~mask] = 0
     return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)

@@ -202,6 +202,9 @@ class _ClassQueue:
         if missing:
             fresh = _generator(self._seed, self._shuffles, self._purpose).permutation(self._members)
             self._shuffles += 1
+            if not len(taken):
+                self._queue = fresh[missing:]
+                return fresh[:missing]
             # Bags of this batch that the new permutation brings up early keep their turn: they head the queue.
             chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
             taken = np.concatenate([taken, fresh[chosen]])

@@ -11,8 +11,7 @@ s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with iden
 the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows: the weights
 are only ever exponentiated relative to their maximum.
 
-The gradient estimators of the paper (G1, G2, G3) differ only in the point at which the statistic is linearized; see
-`linearize`.
+The paper's gradient estimators (G1, G2, G3) differ only in the point at which `linearize` takes the statistic.
 
 Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], of which `mask` [K, B] (bool, at least one true a row; all
 by default) says which slots hold an instance, and statistics `n` [K], `l` [K], `r` [K, V]. Range: finite logits up to
@@ -59,16 +58,9 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Statistic of bags given as one flat array of instances, differentiable in z and v.
+    """Statistic of bags given as one flat array of instances z [M], v [M, V], differentiable in both.
 
-    Parameters
-    ----------
-    z, v : Tensor [M], Tensor [M, V]
-        Logits and values.
-    segment : Tensor [M], int64
-        Bag of each instance, in [0, num_bags).
-    num_bags : int
-        Number of bags K. A bag without an instance gets the identity (0, -inf, 0).
+    `segment` [M], int64, is the bag of each instance, in [0, num_bags). A bag without one gets (0, -inf, 0).
 
     Examples
     --------
@@ -104,13 +96,7 @@ def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
 
 
 def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
-    """Statistic of K empty bags, in the dtype and on the device of `like`.
-
-    Examples
-    --------
-    >>> identity(1, 0, like=torch.zeros(())).l.item()
-    -inf
-    """
+    """Statistic of K empty bags, in the dtype and on the device of `like`."""
     zeros = like.new_zeros(num_bags)
     return BagStatistic(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
 
@@ -120,8 +106,7 @@ def moving_average(
 ) -> tuple[Tensor, Tensor]:
     """Move the average of the paper (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
 
-    `gamma0` [K], in (0, 1], is the weight of the new sample: at 1 the old state, whose l may be -inf, is forgotten. It
-    is the plain form of `midam.functional.tracking.track`.
+    `gamma0` [K], in (0, 1]: at 1 the old state, whose l may be -inf, is forgotten. The plain form of `track`.
 
     Examples
     --------
@@ -136,9 +121,8 @@ def moving_average(
 def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
     """Logits of a weighted sample, corrected so that its statistic estimates the whole bag's: ``z - log_ratio``.
 
-    `log_ratio` [K, B] is ``log(n q_j)`` for draws with replacement from probabilities q, and ``log(n pi_j / B)`` for
-    draws without replacement with inclusion probabilities pi. The sample's exp(l) and exp(l) r are then unbiased for
-    the bag's; l, r and the bag's score keep a bias of order 1/B.
+    `log_ratio` [K, B] is ``log(n q_j)`` for draws with replacement from probabilities q, ``log(n pi_j / B)`` for those
+    without, with inclusion probabilities pi. exp(l) and exp(l) r are then unbiased; l, r and the score are to O(1/B).
 
     Examples
     --------
@@ -178,14 +162,8 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
 
     ``l_hat = l + sum_j w_j (z_j - sg z_j)`` and
     ``r_hat = r + sum_j w_j [(v_j - sg v_j) + (sg v_j - r)(z_j - sg z_j)]``, sg = stop-gradient, have the value of the
-    point and the sample's compositional gradient ``grad f1(B) grad f2(s)`` (the paper's G1, G2, G3).
-
-    Parameters
-    ----------
-    v, w : Tensor [..., V], Tensor [...]
-        Values of the instances, and their `point_weights`.
-    r, grad_l, grad_r : Tensor [..., V], Tensor [...], Tensor [..., V]
-        Value of each instance's bag at the point, dL/dl and dL/dr of that bag (broadcastable).
+    point and the sample's compositional gradient ``grad f1(B) grad f2(s)`` (the paper's G1, G2, G3). `r`, `grad_l` and
+    `grad_r` are those of each instance's bag (broadcastable), `w` its `point_weights`.
 
     Examples
     --------
@@ -219,19 +197,15 @@ def linearize(
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
-    w, r = w.detach(), r.detach()
+    w, r_hat = w.detach(), r.detach()
     weighted = w * z
     l_hat = weighted.sum(dim=1)
-    if v.shape[-1] == 0:
-        r_hat = r
-    else:
-        pull = (v.detach() - r.unsqueeze(1)) * weighted.unsqueeze(-1)
-        r_hat = (pull + w.unsqueeze(-1) * v).sum(dim=1)
     # The sums carry the gradient of the point to the sample; their values are those of the point.
-    with torch.no_grad():
-        l_hat.copy_(l)
-        if r_hat is not r:
-            r_hat.copy_(r)
+    l_hat.detach().copy_(l)
+    if v.shape[-1]:
+        pull = (v.detach() - r_hat.unsqueeze(1)) * weighted.unsqueeze(-1)
+        r_hat = torch.addcmul(pull, w.unsqueeze(-1), v).sum(dim=1)
+        r_hat.detach().copy_(r)
     return l_hat, r_hat
 
 

@@ -19,16 +19,12 @@ Domain = Literal["nonnegative", "real"]
 
 
 class ClassWeights(NamedTuple):
-    """Averaging weights of the two classes.
+    """Averaging weights of the two classes."""
 
-    `positive` [K], `negative` [K], `contrast` [K] the second minus the first; `both` [] is 1 if both classes are there,
-    0 if not, None where it is known that they are.
-    """
-
-    positive: Tensor
-    negative: Tensor
-    contrast: Tensor
-    both: Tensor | None
+    positive: Tensor  # [K]
+    negative: Tensor  # [K]
+    contrast: Tensor  # negative - positive
+    both: Tensor | None  # []: 1 if both classes are there, 0 if not; None where it is known that they are
 
 
 class MinMax(NamedTuple):
@@ -64,22 +60,10 @@ def minmax_auc(
     margin: float = 1.0,
     weight: Weight = "paper",
 ) -> MinMax:
-    """Min-max AUC objective (eq. MI_DAM).
+    """Min-max AUC objective (eq. MI_DAM) of bag scores h [K] in [0, 1].
 
-    Parameters
-    ----------
-    h : Tensor [K]
-        Bag scores in [0, 1].
-    weights : ClassWeights
-        Of the batch's labels.
-    a, b : Tensor []
-        Centers of the positive and of the negative scores (parameters).
-    alpha : Tensor []
-        Dual variable (no graph).
-    margin : float
-        c > 0, in units of the score.
-    weight : {"paper", "pairwise"}
-        F3 as printed, or doubled.
+    `a` and `b` [] are the centers of the positive and of the negative scores, `alpha` [] the dual variable (no graph),
+    `margin` is c > 0 in units of the score, `weight` says whether F3 is as printed or doubled.
 
     Examples
     --------
@@ -93,7 +77,7 @@ def minmax_auc(
     gap = torch.dot(weights.contrast, h) + margin
     if weights.both is not None:
         gap = weights.both * gap
-    dual = alpha * (gap - 0.5 * alpha)
+    dual = alpha * torch.sub(gap, alpha, alpha=0.5)
     return MinMax(torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0), gap.detach())
 
 
@@ -102,25 +86,19 @@ def dual_step(
 ) -> Tensor:
     """Next dual variable: ``Proj[alpha + eta' (gap - alpha)]`` (Algorithm 1).
 
-    The same step serves both weights of the objective: the literal gradient of the doubled F3 would cycle at eta' = 1.
-
-    Parameters
-    ----------
-    alpha, gap : Tensor []
-        Dual variable, and ``c + mean- h - mean+ h`` of the batch.
-    dual_lr : float
-        eta' in (0, 1].
-    domain : {"nonnegative", "real"}
-        Omega; "nonnegative" gives the min-max margin objective.
-    both : Tensor [], optional
-        1 where the batch held both classes; at 0 alpha stays.
+    `gap` is ``c + mean- h - mean+ h`` of the batch, `dual_lr` eta' in (0, 1], `domain` Omega, of which "nonnegative"
+    gives the min-max margin objective; where `both` is 0 alpha stays. The same step serves both weights of the
+    objective: the literal gradient of the doubled F3 would cycle at eta' = 1.
 
     Examples
     --------
     >>> dual_step(torch.tensor(0.0), torch.tensor(-0.5), dual_lr=1.0).item()
     0.0
     """
-    step = torch.lerp(alpha, gap, dual_lr if both is None else dual_lr * both)
+    if both is not None:
+        step = torch.lerp(alpha, gap, dual_lr * both)
+    else:
+        step = gap if dual_lr == 1.0 else torch.lerp(alpha, gap, dual_lr)
     return step.clamp(min=0.0) if domain == "nonnegative" else step
 
 

@@ -12,22 +12,18 @@ from torch import Tensor
 
 
 class Rate(NamedTuple):
-    """Weight `gamma0` of a new sample, and the logarithms of what it leaves of the old state and gives to the new."""
+    """Weight of a new sample, and its logarithms."""
 
     gamma0: Tensor
-    log_old: Tensor
-    log_new: Tensor
+    log_old: Tensor  # log(1 - gamma0)
+    log_new: Tensor  # log(gamma0)
+    log_each: Tensor | None = None  # log(gamma0 / B), worked out once
 
 
-def rate_of(gamma0: Tensor) -> Rate:
-    """Rate of weights in (0, 1].
-
-    Examples
-    --------
-    >>> rate_of(torch.ones(1, 1)).log_old.item()
-    -inf
-    """
-    return Rate(gamma0, torch.log1p(-gamma0), torch.log(gamma0))
+def rate_of(gamma0: Tensor, *, drawn: int | None = None) -> Rate:
+    """Rate of weights in (0, 1], of samples of so many instances where that is known."""
+    log_new = torch.log(gamma0)
+    return Rate(gamma0, torch.log1p(-gamma0), log_new, None if drawn is None else log_new - math.log(drawn))
 
 
 def track(
@@ -39,25 +35,11 @@ def track(
     rate: Rate,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advance the tracked statistic by a sample; returns it and the weights that linearize at it.
+    """Advance the tracked statistic by a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
 
     The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each. An
-    instance's share of it is gamma0 w, which gives the weights w.
-
-    Parameters
-    ----------
-    z, v : Tensor [K, B], Tensor [K, B, V]
-        Logits, very low where `mask` is false, and values of the sample.
-    l_old, r_old : Tensor [K, 1], Tensor [K, V]
-        Tracked statistic; l is -inf for s = 0.
-    rate : Rate, of Tensor [K, 1] or [1, 1]
-        Weight of the sample.
-    mask : Tensor [K, B], bool, or None
-        True for the instances that exist.
-
-    Returns
-    -------
-    l, r, w : Tensor [K, 1], Tensor [K, V], Tensor [K, B]
+    instance's share of it is gamma0 w. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is -inf for
+    s = 0, and the rate is a number a bag, [K, 1], or one for all, [1, 1].
 
     Examples
     --------
@@ -67,13 +49,16 @@ def track(
     >>> l.item(), w.tolist()
     (0.0, [[0.5, 0.5]])
     """
-    log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
-    parts = torch.cat([l_old + rate.log_old, z + (rate.log_new - log_n)], dim=1)
+    log_each = rate.log_each
+    if log_each is None or mask is not None:
+        log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
+        log_each = rate.log_new - log_n
+    parts = torch.cat([l_old + rate.log_old, z + log_each], dim=1)
     top = parts.amax(dim=1, keepdim=True)
     share = torch.exp_(parts - top)
     total = share.sum(dim=1, keepdim=True)
     share /= total
-    w = share[:, 1:] / rate.gamma0
+    w = share.narrow(1, 1, z.shape[1]) / rate.gamma0
     if v.shape[-1] == 0:
         return top + total.log_(), r_old, w
     # Not einsum: autocast would take the sum in half precision.

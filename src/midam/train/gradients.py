@@ -21,6 +21,7 @@ from midam.errors import ConfigError
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.objectives import known_finite
 
 Schedule = Literal["constant", "warmup"]
 
@@ -40,13 +41,13 @@ class Estimator(nn.Module):
     name : str
         What messages call it; by default that of the class.
     whole : bool
-        True where a `WholeBatch` is expected.
+        It takes a `WholeBatch`.
     needs_trackable : bool
-        It linearizes at points that are not the sample's own: refuse poolings whose statistic is not `trackable`.
+        It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
     tracks : bool
         It keeps a state a bag, which `set_state` sets.
     stackable : bool
-        It serves a `midam.nn.stack.StackedScorer`: bags are independent of each other, and nothing is cut into chunks.
+        It serves a `midam.nn.stack.StackedScorer`: bags are independent, nothing is cut into chunks.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     batch_statistics : str
@@ -154,40 +155,44 @@ class VarianceReduced(Estimator):
         self.fresh_whole = fresh_whole
         self.register_buffer("bag_state", torch.zeros(num_bags, 2 + value_size))
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
-        self._proposed: tuple[Tensor, Tensor, Tensor] | None = None
+        # In a list: to set an attribute of a module takes longer than most kernels here.
+        self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
         self._all_visited = False
-        self._constant = 1.0, rate_of(torch.ones(1, 1))
+        self._constant = (1.0, 1), rate_of(torch.ones(1, 1))
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
         with torch.no_grad():
             old = self.bag_state.index_select(0, batch.index)
-            visits, l_old, r_old = old[:, :1], old[:, 1:2], old[:, 2:]
+            visits, l_old, r_old = old.narrow(1, 0, 1), old.narrow(1, 1, 1), old.narrow(1, 2, old.shape[1] - 2)
             rate = self._rate(visits, batch, drawn=z.shape[1])
             l, r, w = track(z, v, l_old, r_old, rate=rate, mask=batch.mask)  # noqa: E741
-            self._proposed = batch.index, old, torch.cat([visits + 1, l, r], dim=1)
+            new = torch.cat([visits + 1, l, r], dim=1)
+            self._proposed[:] = [(batch.index, old, new)]
             if self.lag:
                 fresh = rate.gamma0 >= 1
-                l, r, w = self._lagged(z, old, self._proposed[2], fresh=fresh, mask=batch.mask)  # noqa: E741
+                l, r, w = self._lagged(z, old, new, fresh=fresh, mask=batch.mask)  # noqa: E741
         l_hat, r_hat = linearize(z, v, l.squeeze(1), r, w)
         return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
 
     def commit(self, loss: Tensor) -> None:
         """Write the proposed rows of the state, unless the loss is not finite."""
-        if self._proposed is None:
+        if not self._proposed:
             return
-        index, old, new = self._proposed
+        index, old, new = self._proposed.pop()
+        if known_finite(loss):
+            self.bag_state.index_copy_(0, index, new.to(old.dtype))
+            return
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
         finite = loss.abs() < math.inf
         if finite.ndim:
             finite = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
         self.bag_state.index_copy_(0, index, torch.where(finite, new.to(old.dtype), old))
-        self._proposed = None
 
     @torch.no_grad()
     def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """Set the tracked statistic of bags [K] to l [K], r [K, V]; they count as visited."""
+        """As of the base."""
         index = index.to(self.bag_state.device)
         visits = self.bag_state[index, :1].clamp(min=1)
         state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
@@ -200,8 +205,9 @@ class VarianceReduced(Estimator):
     def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Rate:
         fresh_whole = self.fresh_whole and batch.log_ratio is None and batch.may_be_whole
         if self._all_visited and not fresh_whole and self.state_schedule == "constant":
-            if self._constant[0] != self.state_rate:
-                self._constant = self.state_rate, rate_of(visits.new_full((1, 1), self.state_rate))
+            if self._constant[0] != (self.state_rate, drawn):
+                gamma0 = visits.new_full((1, 1), self.state_rate)
+                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn)
             return self._constant[1]
         if self.state_schedule == "warmup":
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)

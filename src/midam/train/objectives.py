@@ -19,9 +19,9 @@ Proposal = tuple[Tensor, Mapping[str, Tensor]]
 class Objective(nn.Module):
     """Base of the objectives: called with a `BagOutput` and labels [K], returns the loss [].
 
-    A subclass writes `loss`, for one scorer. What it learns is parameters, which take no weight decay; what it
-    remembers is buffers, such as a dual variable, or a row for each training bag. `loss` proposes new values of
-    buffers, and `commit` writes them after the optimizer has stepped.
+    A subclass writes `loss`, for one scorer. What it learns is parameters, without weight decay; what it remembers is
+    buffers (a dual variable, a row for each training bag): `loss` proposes new values, `commit` writes them after the
+    optimizer has stepped.
 
     It is made with the settings and sizes that its constructor asks for by name: ``num_bags`` and any setting.
 
@@ -45,7 +45,7 @@ class Objective(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._proposed: Mapping[str, Tensor] = {}
+        self._proposed: dict[str, Tensor] = {}
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
         """Loss of a batch, and what it proposes.
@@ -82,8 +82,14 @@ class Objective(nn.Module):
         # A batch brings its weights in float32; a model in float64 needs them anew.
         if weights is None or weights.positive.dtype != h.dtype:
             weights = f.class_weights(labels, dtype=h.dtype)
-        loss, self._proposed = self.loss(h, labels, weights=weights, index=index)
+        loss, proposed = self.loss(h, labels, weights=weights, index=index)
+        self._propose(proposed)
         return loss
+
+    def _propose(self, values: Mapping[str, Tensor]) -> None:
+        # Not an assignment: to set an attribute of a module takes longer than most kernels here.
+        self._proposed.clear()
+        self._proposed.update(values)
 
     def seen(self, output: BagOutput) -> Tensor:
         """What the loss sees of the bags, [K]: scores or logits."""
@@ -94,12 +100,15 @@ class Objective(nn.Module):
         if not self._proposed:
             return
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        finite = loss.abs() < math.inf
+        finite = None if known_finite(loss) else loss.abs() < math.inf
         for name, new in self._proposed.items():
             old = self.remembered(name)
+            if finite is None:
+                old.copy_(new)
+                continue
             kept = finite.view(-1, *[1] * (old.ndim - 1)) if finite.ndim else finite
             torch.where(kept, new, old, out=old)
-        self._proposed = {}
+        self._proposed.clear()
 
     def remembered(self, name: str) -> Tensor:
         """Buffer of this name."""
@@ -114,14 +123,9 @@ class Objective(nn.Module):
 
 
 class StackedObjective(Objective):
-    """M objectives of one class side by side, for M stacked scorers: rows come scorer after scorer.
+    """M objectives of one class and settings, for M stacked scorers of `num_bags` bags each; rows scorer after scorer.
 
-    Parameters
-    ----------
-    objectives : sequence of M Objective
-        Of one class and with the same settings; their weights are copied.
-    num_bags : int
-        Rows of each training's bags in `index`.
+    Their weights are copied.
     """
 
     def __init__(self, objectives: Sequence[Objective], *, num_bags: int) -> None:
@@ -148,7 +152,8 @@ class StackedObjective(Objective):
             return one.loss(h, y, weights=f.class_weights(y, dtype=h.dtype) if weights is None else weights, index=i)
 
         total: Tensor
-        total, self._proposed = self._stack.over(loss, *rows)
+        total, proposed = self._stack.over(loss, *rows)
+        self._propose(proposed)
         return total
 
     def seen(self, output: BagOutput) -> Tensor:
@@ -258,6 +263,11 @@ class BCE(Objective):
     def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels), {}
+
+
+def known_finite(loss: Tensor) -> bool:
+    """Whether a loss is known to be finite without waiting for a device: one number on the CPU."""
+    return loss.ndim == 0 and loss.device.type == "cpu" and math.isfinite(loss.item())
 
 
 def _checked_margin(margin: float) -> float:

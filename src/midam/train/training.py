@@ -36,22 +36,11 @@ _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 @dataclass(frozen=True)
 class Member:
-    """The parts of one scorer, before it is known what reads its instances.
+    """The parts of one scorer, on the device, before it is known what reads its instances."""
 
-    Attributes
-    ----------
-    config : Settings
-        Its settings: the seed is its own.
-    model, estimator, objective, sampler
-        The parts, on the device.
-    trained : BagScorer
-        What a step runs: `model`, or its encoder and pooling without its standardizer, where the reader gives
-        standardized instances, or with augmentation and the like, see `midam.train.training_scorer`.
-    """
-
-    config: ResolvedSettings
+    config: ResolvedSettings  # with a seed of its own
     model: BagScorer
-    trained: BagScorer
+    trained: BagScorer  # what a step runs, see `midam.train.training_scorer`
     estimator: Estimator
     objective: Objective
     sampler: BagSampler
@@ -69,8 +58,7 @@ class EpochResult:
 class Training:
     """M >= 1 scorers whose steps are taken together, each with its own weights, draws and state.
 
-    One scorer is trained by the very modules it is made of, several through a `midam.nn.stack.Stack` of them, which
-    gives the same to rounding.
+    One scorer is trained by the very modules it is made of, several by a `midam.nn.stack.Stack`: the same to rounding.
 
     Parameters
     ----------
@@ -142,7 +130,7 @@ class Training:
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
         """Set up epoch `epoch` (from 0): rates, training mode, noise, threads; gives its batches.
 
-        Noise inside the encoder (dropout) is a pure function of seed and epoch: a resume needs no random state.
+        Noise inside the encoder (dropout) follows from seed and epoch alone: a resume needs no random state.
         """
         self.set_rates(self.config.training.decays(epoch))
         self.trained.train()
@@ -168,10 +156,7 @@ class Training:
         return EpochResult(mean, areas, np.isfinite(mean) & self._finite_weights())
 
     def probe(self) -> None:
-        """Take the losses and gradients of a positive and a negative bag of one instance each, and forget them.
-
-        Raises whatever the scorer, its pooling or the objective raise.
-        """
+        """Try losses and gradients on a positive and a negative bag of one instance; raises whatever a part raises."""
         labels = self._labels.view(self.count, -1)
         index = torch.stack([labels.argmax(dim=1), labels.argmin(dim=1)], dim=1)
         index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
@@ -263,16 +248,7 @@ def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
 def build_members(config: Settings, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
     """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
 
-    Parameters
-    ----------
-    config : Settings
-        Settings.
-    train : Bags
-        Labeled, both classes present.
-    device : torch.device
-        Where the parts go.
-    standardized : bool
-        The reader of the training bags will give standardized instances.
+    `standardized`: the reader of the training bags will give standardized instances.
     """
     members: list[Member] = []
     config = config.resolve(train.instance_shape)
