@@ -50,6 +50,7 @@ class Flip(_OfAxes):
     """Reverse each spatial axis with probability 1/2."""
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return changed instances."""
         for axis in range(2, x.ndim):
             x = torch.where(_of_instance(u[:, axis - 2] < 0.5, x), x.flip(axis), x)
         return x
@@ -69,6 +70,7 @@ class Rotate90(Augmentation):
             )
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return changed instances."""
         turns = (4 * u[:, 0]).long()
         x = torch.where(_of_instance(turns % 2 == 1, x), x.rot90(1, (-2, -1)), x)
         return torch.where(_of_instance(turns >= 2, x), x.flip(-2, -1), x)
@@ -81,6 +83,7 @@ class Crop(_OfAxes):
     """
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return changed instances."""
         for axis in range(2, x.ndim):
             length = x.shape[axis]
             reach = min(max(length // _SHIFT, 1), length - 1)
@@ -100,6 +103,7 @@ class Intensity(Augmentation):
     draws = 2
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return changed instances."""
         axes = tuple(range(1, x.ndim))
         mean, deviation = x.mean(dim=axes, keepdim=True), x.std(dim=axes, keepdim=True, correction=0)
         contrast, shift = (_of_instance(_TONE * (2 * part - 1), x).to(x.dtype) for part in u.unbind(1))
@@ -120,6 +124,7 @@ class Color(Intensity):
             )
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return changed instances."""
         gray = x.mean(dim=1, keepdim=True)
         saturation = _of_instance(1 + _TONE * (2 * u[:, 0] - 1), x).to(x.dtype)
         return super().__call__(gray + (x - gray) * saturation, u[:, 1:])
