@@ -25,7 +25,7 @@ def _ascending(window: tuple[float, float]) -> tuple[float, float]:
 class CutSettings(Room):
     """How images, slides and volumes are cut into instances.
 
-    Parameters
+    Attributes
     ----------
     patch_size
         Side of the patches that images and slides are cut into, in pixels; what fills no whole patch is left out.

@@ -11,7 +11,7 @@ from midam.settings.room import Named, Room
 class DataSettings(Room):
     """How data is read.
 
-    Parameters
+    Attributes
     ----------
     bag_column
         Column of a table that names the bag; of a label table, the file: by default the column that does.

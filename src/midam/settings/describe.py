@@ -41,7 +41,7 @@ def rooms() -> dict[str, tuple[str, type[Room]]]:
 
 def _texts(room: type[Room]) -> dict[str, str]:
     """Text of each setting in the docstring of its room."""
-    lines = (inspect.getdoc(room) or "").split("Parameters\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    lines = (inspect.getdoc(room) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
     found: dict[str, list[str]] = {}
     for line in lines:
         if line.startswith(" "):

@@ -16,7 +16,7 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 class MethodSettings(Room):
     """The method: pooling x estimator x objective, and how instances are drawn.
 
-    Parameters
+    Attributes
     ----------
     pooling
         How instance scores become a bag's score.

@@ -17,7 +17,7 @@ Clip = Annotated[float, Field(gt=0)]
 class ModelSettings(Room):
     """The encoder, and how features are standardized before it.
 
-    Parameters
+    Attributes
     ----------
     encoder
         "auto": "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes; one of these;

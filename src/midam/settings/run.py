@@ -21,7 +21,7 @@ Threads = Annotated[int, Field(ge=0)]
 class RunSettings(Room):
     """Splits, seed, device and precision of a run, how it reads instances, and what it logs.
 
-    Parameters
+    Attributes
     ----------
     seed
         Seed of splits, initial weights and sampling.

@@ -22,12 +22,12 @@ from midam.settings.training import ResolvedTraining, TrainingSettings
 class Settings(Room):
     """Settings of a run, in six rooms.
 
-    Parameters
+    Made with rooms, with single settings by their flat names, which are unique across the rooms, or with both.
+
+    Attributes
     ----------
     method, training, model, run, data, cut : Room
         `MethodSettings`, `TrainingSettings`, `ModelSettings`, `RunSettings`, `DataSettings` and `CutSettings`.
-    **flat
-        Single settings of the rooms; their names are unique across the rooms.
 
     Raises
     ------

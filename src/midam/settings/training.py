@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0)]
 class TrainingSettings(Room):
     """How a method is trained: epochs, optimizer, batches, members, validation and selection.
 
-    Parameters
+    Attributes
     ----------
     epochs
         An epoch draws as many bags as the training set holds.
