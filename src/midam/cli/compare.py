@@ -4,6 +4,7 @@ import csv
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
@@ -72,21 +73,10 @@ def run(options: Namespace, console: Console) -> int:
     per_repeat = len(made) // repeats
     fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
     notes = [f"{fewer}different groups"] if per_repeat < folds else []
+    choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
+    how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
     with CompareProgress(console) as bar:
-        comparison = run_comparison(
-            bags,
-            methods,
-            made,
-            settings=settings,
-            lrs=lrs,
-            margins=margins,
-            select=options.select,
-            out=out,
-            jobs=options.jobs,
-            backend=options.backend,
-            notes=notes,
-            on_progress=bar.update,
-        )
+        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how, on_progress=bar.update)
     print_comparison(stdout_console(), comparison)
     stdout_console().print(f"comparison: {escape(str(out))}")
     return 0

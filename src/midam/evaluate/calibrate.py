@@ -50,12 +50,9 @@ class PlattCalibrator:
         self.slope_, self.intercept_ = _line((s - self.center_) / self.scale_, targets)
         # Exact zero slopes come out as rounding.
         if self.slope_ <= 1e-8:
-            warnings.warn(
-                "Expected scores that rank validation bags, got none better than chance; every probability is the "
-                "share of positive validation bags.",
-                UserWarning,
-                stacklevel=2,
-            )
+            what = "every probability is the share of positive validation bags."
+            message = f"Expected scores that rank validation bags, got none better than chance; {what}"
+            warnings.warn(message, UserWarning, stacklevel=2)
             self.slope_, self.intercept_ = 0.0, float(logit(positives / (positives + negatives)))
         return self
 

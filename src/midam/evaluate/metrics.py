@@ -232,10 +232,8 @@ def summarize(
     result: dict[str, Any] = {"auroc": None, "auroc_ci95": None, "auroc_method": None, "auprc": None}
     warnings = []
     if min(positives, y.size - positives) < FEW_BAGS:
-        warnings.append(
-            f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative): "
-            "the interval of the AUROC is wide and its coverage approximate."
-        )
+        few = f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative)"
+        warnings.append(f"{few}: the interval of the AUROC is wide and its coverage approximate.")
     try:
         interval = auroc_interval(y, s, groups=groups, seed=seed)
         result = {"auroc": auroc(y, s), "auroc_ci95": [interval.low, interval.high], "auroc_method": interval.method}

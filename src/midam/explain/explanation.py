@@ -32,18 +32,14 @@ class Explanation:
     ----------
     bag, index : str, int
         Id of the bag, and its position in the bags.
-    score : float
-        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it.
-    pooling : str
-        Name of the pooling.
+    score, pooling : float, str
+        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the name of the pooling.
     instances : InstanceScores
         Score, attention logit and weight of each instance, the very ones that were pooled.
     coords : array [n, C] or None
         Places of the instances.
-    ranked_by : {"weight", "score"}
-        What ranks the instances: their weight, or their score where a pooling weighs all alike.
-    order : int64 array [n]
-        Positions of the instances, top rank first.
+    ranked_by, order : {"weight", "score"}, int64 array [n]
+        What ranks the instances (their score where a pooling weighs all alike), and their positions, top rank first.
     faithfulness : Faithfulness or None
         Test of the ranking; None where it was not asked for, or the bag holds one instance.
     """

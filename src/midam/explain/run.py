@@ -48,9 +48,9 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     for name in names:
         if name not in known:
+            advice = nearest(name, known, count=3)
             raise BagDataError(
-                f"Expected the id of one of {len(known)} bags, got {name!r} (in {bags.source}); "
-                f"{nearest(name, known, count=3)}"
+                f"Expected the id of one of {len(known)} bags, got {name!r} (in {bags.source}); {advice}"
             )
     return [known[name] for name in dict.fromkeys(names)]
 
@@ -125,10 +125,9 @@ def explain_bags(
                 if on_bag is not None:
                     on_bag(i)
         except KeyboardInterrupt:
-            raise RunStoppedError(
-                f"Expected to explain all bags, got a signal: {len(done)} of {len(index)} bags explained "
-                f"(in {folder}); the same command goes on."
-            ) from None
+            came = f"{len(done)} of {len(index)} bags explained (in {folder})"
+            message = f"Expected to explain all bags, got a signal: {came}; the same command goes on."
+            raise RunStoppedError(message) from None
         finally:
             # Whatever stopped it: what is done can be looked at.
             write_summary(folder, call, done)
