@@ -88,7 +88,7 @@ class TimedTraining:
     """A training that is stopped and continued by the clock."""
 
     def __init__(self, config: Settings, train: Bags) -> None:
-        self.config = config
+        self.config = config = config.resolve(train.instance_shape)
         self.member = build_training(config, train)
         self._reader = InstanceReader(train)
         self._chunk_size = config.run.chunk_size

@@ -85,7 +85,7 @@ def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[
     while not trainer.finished:
         trainer.train_epoch()
         (member,) = trainer.members
-        exact = stream_bags(member.model.eval(), whole, chunk_size=config.run.chunk_size)
+        exact = stream_bags(member.model.eval(), whole, chunk_size=trainer.config.run.chunk_size)
         state = member.estimator.get_buffer("bag_state").double().numpy()
         visited = state[:, 0] > 0
         want = np.column_stack([exact.l.numpy(), exact.r.numpy()]).astype(np.float64)[visited]

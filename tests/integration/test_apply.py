@@ -63,7 +63,7 @@ def test_an_archive_scores_as_the_table_does(made, tmp_path, capsys):
         (lambda frame: frame.rename(columns={"f1": "g1"}), ["no column 'f1'", "t.csv"]),
         (lambda frame: frame.assign(age=1.5), ["column 'age' too", "t.csv"]),
         (lambda frame: frame[["bag", "label", "f0", "f2", "f1", "f3"]], ["'f2' in place of 'f1'", "t.csv"]),
-        (lambda frame: frame.rename(columns={"bag": "case"}), ["a column 'bag'", "t.csv"]),
+        (lambda frame: frame.rename(columns={"bag": "case"}), ["the column 'bag' of --bag-column", "t.csv"]),
     ],
 )
 def test_other_columns_are_refused(change, words, made, tmp_path, capsys):
