@@ -51,9 +51,9 @@ def paper_config(
     Examples
     --------
     >>> config = paper_config("midam-smx", lr=0.1)
-    >>> config.temperature, config.state_rate, config.optimizer
+    >>> config.method.temperature, config.method.state_rate, config.training.optimizer
     (0.1, 0.9, 'sgd')
-    >>> paper_config("ce-att", lr=0.1).optimizer
+    >>> paper_config("ce-att", lr=0.1).training.optimizer
     'adam'
     """
     named = method_settings(method)

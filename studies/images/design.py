@@ -127,7 +127,7 @@ def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epoch
     --------
     >>> recipe = Recipe(METHODS, COLOR_BASELINES, epochs=3, instances=4)
     >>> config = image_config("dam-3d", recipe, lr=0.1, margin=0.5, epochs=3)
-    >>> config.encoder, config.estimator, config.margin
+    >>> config.model.encoder, config.method.estimator, config.method.margin
     ('resnet20-3d', 'exact', 0.5)
     """
     stacked = method in STACKED
