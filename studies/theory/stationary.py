@@ -126,7 +126,8 @@ def squared_gradient_norm(model: BagScorer, objective: MinMaxAUC, x: Tensor, siz
     --------
     >>> bags = make_bags(0)
     >>> x, sizes, labels = (torch.from_numpy(part) for part in (bags.instances, bags.sizes, bags.labels))
-    >>> squared_gradient_norm(make_model("attention", seed=0), MinMaxAUC(center_start=0.0).double(), x, sizes, labels) > 0
+    >>> objective = MinMaxAUC(center_start=0.0).double()
+    >>> squared_gradient_norm(make_model("attention", seed=0), objective, x, sizes, labels) > 0
     True
     """
     h = model(x, sizes).score
