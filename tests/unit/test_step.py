@@ -58,6 +58,18 @@ def test_sgd_is_torch_s_bit_for_bit(momentum: float) -> None:
         assert torch.equal(ours, theirs)
 
 
+def test_a_parameter_may_get_its_first_gradient_later() -> None:
+    late, early = (torch.nn.Parameter(torch.ones(2, dtype=torch.float64)) for _ in range(2))
+    optimizer = make_optimizer("sgd", [{"params": [early, late], "weight_decay": 0.0}], lr=0.5, momentum=0.5)
+    early.grad = torch.ones_like(early)
+    optimizer.step()
+    assert (early.tolist(), late.tolist()) == ([0.5] * 2, [1.0] * 2)
+    early.grad, late.grad = torch.zeros_like(early), torch.ones_like(late)
+    optimizer.step()
+    # The older one goes on with half of its first gradient; the other begins with its own.
+    assert (early.tolist(), late.tolist()) == ([0.25] * 2, [0.5] * 2)
+
+
 def test_sgd_serves_parameters_of_several_types() -> None:
     weights = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
     optimizer = make_optimizer("sgd", [{"params": weights}], lr=0.5, momentum=0.0)

@@ -32,7 +32,7 @@ def make_optimizer(
     """
     if name == "sgd":
         alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
-        sgd = _FusedSGD if alike else torch.optim.SGD
+        sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD
         return sgd(groups, lr=lr, momentum=momentum, dampening=momentum, fused=True)
     return torch.optim.Adam(groups, lr=lr, fused=True)
 
@@ -47,19 +47,26 @@ class _FusedSGD(torch.optim.SGD):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            if not params:
+            if not group["momentum"]:
+                self._run(group, params, [], first=False)
                 continue
-            buffers, first = [], False
-            if group["momentum"]:
-                states = [self.state[p] for p in params]
-                first = "momentum_buffer" not in states[0]
-                if first:
-                    for p, state in zip(params, states):
-                        state["momentum_buffer"] = torch.empty_like(p.grad)
-                buffers = [state["momentum_buffer"] for state in states]
+            # A parameter may get its first gradient later than the others.
+            new = [p for p in params if "momentum_buffer" not in self.state[p]]
+            if new:
+                params = [p for p in params if "momentum_buffer" in self.state[p]]
+                for p in new:
+                    self.state[p]["momentum_buffer"] = torch.empty_like(p.grad)
+                self._run(group, new, [self.state[p]["momentum_buffer"] for p in new], first=True)
+            self._run(group, params, [self.state[p]["momentum_buffer"] for p in params], first=False)
+
+    step.hooked = True  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _run(group: dict[str, Any], params: list[Tensor], buffers: list[Tensor], *, first: bool) -> None:
+        if params:
             torch._fused_sgd_(
                 params,
-                [p.grad for p in params],
+                [p.grad for p in params],  # type: ignore[misc]
                 buffers,
                 weight_decay=group["weight_decay"],
                 momentum=group["momentum"],
@@ -69,8 +76,6 @@ class _FusedSGD(torch.optim.SGD):
                 maximize=False,
                 is_first_step=first,
             )
-
-    step.hooked = True  # type: ignore[attr-defined]
 
 
 def train_step(
