@@ -2,8 +2,8 @@
 
     python benchmarks/step_time.py --write
 
-Cases: 16 bags of 8 drawn instances, the default, data in memory. `features-*`: 166 features an instance, one tanh layer
-as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
+Cases: 16 bags of 8 drawn instances, the default (`--num-instances` tries others), data in memory. `features-*`: 166
+features an instance, one tanh layer as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
 
 - `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, by the very
   parts that `midam fit` trains with its default settings: features are standardized once, in memory, images at each
@@ -49,7 +49,7 @@ CASES = {
 }
 MEMBERS = ("midam", "midam-compiled", "libauc", "bare")
 BAGS, BAG_SIZE = 96, 40
-INSTANCES = TrainingSettings().num_instances
+USUAL = TrainingSettings().num_instances
 WARM_UP = 10
 
 Step = Callable[[], object]
@@ -62,10 +62,10 @@ def make_bags(shape: tuple[int, ...]) -> Bags:
     return Bags.from_list(list(rows), labels=[i % 2 for i in range(BAGS)])
 
 
-def make_training(pooling: str, bags: Bags) -> Training:
+def make_training(pooling: str, bags: Bags, drawn: int) -> Training:
     """What the trainer trains, and LibAUC's optimizer settings in torch's optimizer."""
     encoder = "resnet20" if len(bags.instance_shape) > 1 else "mlp"
-    given = {"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": encoder, "num_instances": INSTANCES}
+    given = {"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": encoder, "num_instances": drawn}
     training = build_training(Settings.from_flat(given), bags)
     training.trained.train()
     return training
@@ -81,8 +81,8 @@ def endless(training: Training) -> Iterator[Any]:
         yield from training.batches()
 
 
-def midam_step(pooling: str, bags: Bags, *, compiled: bool) -> Step:
-    training = make_training(pooling, bags)
+def midam_step(pooling: str, bags: Bags, drawn: int, *, compiled: bool) -> Step:
+    training = make_training(pooling, bags, drawn)
     batches = endless(training)
     if compiled:
         training.estimator.compile()
@@ -91,8 +91,8 @@ def midam_step(pooling: str, bags: Bags, *, compiled: bool) -> Step:
     return lambda: train_step(*parts, next(batches))
 
 
-def bare_step(pooling: str, bags: Bags) -> Step:
-    training = make_training(pooling, bags)
+def bare_step(pooling: str, bags: Bags, drawn: int) -> Step:
+    training = make_training(pooling, bags, drawn)
     x = next(endless(training)).x
     if training.trained.standardizer is not None:
         x = training.trained.standardizer(x)
@@ -108,7 +108,7 @@ def bare_step(pooling: str, bags: Bags) -> Step:
     return step
 
 
-def libauc_step(pooling: str, bags: Bags) -> Step:
+def libauc_step(pooling: str, bags: Bags, drawn: int) -> Step:
     """LibAUC's loop, as in its tutorial and with its settings."""
     peer = load_libauc()
     attention = pooling == "attention"
@@ -120,7 +120,7 @@ def libauc_step(pooling: str, bags: Bags) -> Step:
     labels = torch.from_numpy(bags.require_labels()).float()
     sampler = make_sampler(bags, num_instances=None)
     draws = iter([index for _ in range(500) for index in sampler.epoch().bags])
-    sample: dict[str, Any] = {"model": model, "instance_batch_size": INSTANCES, "mode": "att" if attention else "exp"}
+    sample: dict[str, Any] = {"model": model, "instance_batch_size": drawn, "mode": "att" if attention else "exp"}
 
     def step() -> None:
         index = next(draws)
@@ -146,22 +146,22 @@ def _libauc_network(peer: Any, shape: tuple[int, ...], *, attention: bool) -> to
     return models.FFNN(input_dim=shape[0], hidden_sizes=shape, last_activation="sigmoid", num_classes=1)
 
 
-def draw_share(bags: Bags) -> float:
+def draw_share(bags: Bags, drawn: int) -> float:
     """Milliseconds that the draws of an epoch cost each of its steps; median of 50 epochs."""
-    sampler = make_sampler(bags, num_instances=INSTANCES)
+    sampler = make_sampler(bags, num_instances=drawn)
     return statistics.median(_timed(sampler.epoch) for _ in range(50)) / sampler.steps_per_epoch
 
 
-def measure(case: str, *, repeats: int) -> tuple[list[dict[str, Any]], list[str]]:
+def measure(case: str, *, repeats: int, drawn: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows of one case, and notes on the members that could not run."""
     torch.compiler.reset()  # Else the graphs of the case before count against the limit of recompilations.
     pooling, shape = CASES[case]
     bags = make_bags(shape)
     makers: dict[str, Callable[[], Step]] = {
-        "midam": lambda: midam_step(pooling, bags, compiled=False),
-        "midam-compiled": lambda: midam_step(pooling, bags, compiled=True),
-        "libauc": lambda: libauc_step(pooling, bags),
-        "bare": lambda: bare_step(pooling, bags),
+        "midam": lambda: midam_step(pooling, bags, drawn, compiled=False),
+        "midam-compiled": lambda: midam_step(pooling, bags, drawn, compiled=True),
+        "libauc": lambda: libauc_step(pooling, bags, drawn),
+        "bare": lambda: bare_step(pooling, bags, drawn),
     }
     steps, notes = {}, []
     for who, make in makers.items():
@@ -178,7 +178,7 @@ def measure(case: str, *, repeats: int) -> tuple[list[dict[str, Any]], list[str]
     for _ in range(repeats):
         for who, step in steps.items():
             times[who].append(_timed(step))
-    share = draw_share(bags)
+    share = draw_share(bags, drawn)
     rows = [
         {"case": case, "who": who, "ms": statistics.median(taken) + (share if who.startswith("midam") else 0.0)}
         for who, taken in times.items()
@@ -240,6 +240,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/results/step_time.md")
     parser.add_argument("--repeats", type=int, help="steps of each, at least 30 (default: 200 features, 40 resnet20)")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--num-instances", type=int, default=USUAL, help="instances drawn a bag, by all (not for the page)"
+    )
     parser.add_argument("--case", choices=CASES, action="append", help="only these (not for the page)")
     options = parser.parse_args()
     if options.repeats is not None and options.repeats < 30:
@@ -248,7 +251,7 @@ def main() -> None:
     rows, notes = [], []
     for case in options.case or CASES:
         repeats = options.repeats or (200 if case.startswith("features") else 40)
-        measured, said = measure(case, repeats=repeats)
+        measured, said = measure(case, repeats=repeats, drawn=options.num_instances)
         rows += measured
         notes += said
     lines = table(rows)
