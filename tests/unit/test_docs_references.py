@@ -43,3 +43,9 @@ def test_named_code_exists(name: str) -> None:
         owner = getattr(importlib.import_module(f"midam.{package}"), first)
     for part in rest:
         owner = getattr(owner, part)
+
+
+def test_each_file_of_the_example_package_is_shown() -> None:
+    shown = re.findall(r'^--8<-- "([\w/.]+)"$', (ROOT / "docs" / "extending.md").read_text("utf-8"), flags=re.MULTILINE)
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "examples" / "plugin" / "src").rglob("[!_]*.py")}
+    assert set(shown) == files
