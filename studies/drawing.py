@@ -1,8 +1,8 @@
 """Figures of the studies: panels of curves, and points with intervals."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from midam.files import write_bytes
 from midam.report.figures import BLUE, ORANGE, add_legend, new_figure
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash as well, points in marker.
@@ -95,12 +96,9 @@ def save_figure(figure: Figure, path: Path, *, grid: bool = True) -> None:
             axes.grid(color="#E6E6E6", linewidth=0.8)
             axes.set_axisbelow(True)
         axes.tick_params(labelsize=8)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(unfinished, format="png", dpi=_DPI, facecolor="white")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
+    write_bytes(path, content.getvalue())
 
 
 def _draw(axes: Axes, band: Band, style: int) -> None:
