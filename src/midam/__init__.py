@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from midam.errors import ConfigError as ConfigError
     from midam.errors import DataNotFoundError as DataNotFoundError
     from midam.errors import DivergedError as DivergedError
+    from midam.errors import ExportError as ExportError
     from midam.errors import LeakageError as LeakageError
     from midam.errors import MidamError as MidamError
     from midam.errors import OneClassError as OneClassError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.predict import predict as predict
     from midam.evaluate.ranking import auroc as auroc
+    from midam.export import export_run as export_run
     from midam.nn import MLP as MLP
     from midam.nn import AttentionPooling as AttentionPooling
     from midam.nn import BagOutput as BagOutput
@@ -82,13 +84,14 @@ __all__, __getattr__, __dir__ = exports(
         "midam.data.splits": "split_bags stratified_folds",
         "midam.data.store": "open_store verify_store write_store",
         "midam.errors": (
-            "BagDataError CheckpointError ConfigError DataNotFoundError DivergedError LeakageError "
+            "BagDataError CheckpointError ConfigError DataNotFoundError DivergedError ExportError LeakageError "
             "MidamError OneClassError RunExistsError RunStoppedError StoreError"
         ),
         "midam.evaluate.intervals": "auroc_interval paired_delong",
         "midam.evaluate.metrics": "auprc summarize",
         "midam.evaluate.predict": "InstanceScores instance_scores predict",
         "midam.evaluate.ranking": "auroc",
+        "midam.export": "export_run",
         "midam.nn": (
             "AttentionPooling BagOutput BagScorer EmbeddingAttentionPooling GatedAttentionPooling "
             "GeneralizedMeanPooling MLP MaxPooling MeanPooling NoisyAndPooling NoisyOrPooling ResNet20 "
@@ -103,5 +106,5 @@ __all__, __getattr__, __dir__ = exports(
         "midam.train.trainer": "Trainer",
         "midam.train.training": "build_training",
     },
-    modules="classifier cli compare data errors evaluate explain functional nn registry report runs train",
+    modules="classifier cli compare data errors evaluate explain export functional nn registry report runs train",
 )

@@ -9,6 +9,7 @@
     ├── CheckpointError (ValueError)      a damaged or foreign checkpoint
     ├── StoreError (OSError)              a store that cannot be written: the place is taken, the disk is full
     ├── RunExistsError (FileExistsError)  the run folder is already in use
+    ├── ExportError (ValueError)          a run that a format cannot hold
     ├── DivergedError                     training left the finite numbers
     └── RunStoppedError                   a run was stopped; it can be resumed
 
@@ -53,6 +54,10 @@ class StoreError(MidamError, OSError):
 
 class RunExistsError(MidamError, FileExistsError):
     """The run folder already holds a run."""
+
+
+class ExportError(MidamError, ValueError):
+    """A run that an export format cannot hold."""
 
 
 class DivergedError(MidamError):

@@ -27,6 +27,7 @@ COMMANDS = {
     "evaluate": "test a run on labeled bags",
     "explain": "show which instances decided",
     "compare": "compare methods on the same folds",
+    "export": "write a run as ONNX, safetensors and a Python file, with a model card",
     "data": "describe data, import it into a store, verify a store",
 }
 
