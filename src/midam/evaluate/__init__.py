@@ -19,13 +19,4 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.ranking import auroc as auroc
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.evaluate.calibrate": "PlattCalibrator calibration_line",
-        "midam.evaluate.intervals": "Interval auroc_interval paired_delong",
-        "midam.evaluate.metrics": "auprc measure operating_point summarize threshold_metrics",
-        "midam.evaluate.predict": "InstanceScores instance_scores",
-        "midam.evaluate.ranking": "auroc",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)
