@@ -71,4 +71,5 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = exports(__name__, modules="classifier cli compare data errors evaluate explain functional nn registry report runs train")
+_MODULES = "classifier cli compare data errors evaluate explain functional nn registry report runs train"
+__all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

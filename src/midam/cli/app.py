@@ -116,8 +116,7 @@ def _said(message: object) -> str:
     text = " ".join(line.strip() for line in str(message).splitlines())
     if "`" not in text:
         return text
-    from midam.cli.flags import as_flags
-    from midam.cli.parser import SETTINGS
+    from midam.cli.parser import SETTINGS, as_flags
 
     return as_flags(text, SETTINGS)
 

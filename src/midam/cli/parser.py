@@ -1,8 +1,10 @@
-"""What the commands share: how options are written, and how a mistake is reported."""
+"""What the commands share: how options are written, how a mistake is reported, and parameters as flags."""
 
+import ast
 import csv
 import json
 import re
+import shlex
 from argparse import HelpFormatter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +24,6 @@ SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
 _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_args(kind)) if get_origin(part) is list}
-
 # From the parser's wording to the form of our own messages.
 _PLAIN = [
     (r"<class '(\w+)'>", r"\1"),
@@ -33,6 +34,8 @@ _PLAIN = [
     (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]
+# Flags that have another name than the parameter of `midam.data.read_bags`.
+RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
 
 
 class Parser(ArgumentParser):
@@ -127,3 +130,28 @@ def normalize(argv: Sequence[str]) -> list[str]:
             texts = [json.dumps(part) for part in parts] if _LISTS[tokens[at][2:]] == list[str] else parts
             tokens[at + 1] = f"[{', '.join(texts)}]"
     return tokens
+
+
+def as_flags(message: str, names: Collection[str]) -> str:
+    """A message with its parameters as flags, where they are among these settings: `volume=True` to --volume."""
+
+    def flag(match: re.Match[str]) -> str:
+        name = RENAMED.get(match[1], match[1])
+        if name not in names:
+            return match[0]
+        return f"--{name.replace('_', '-')}{_value(match[2])}"
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, message)
+
+
+def _value(text: str | None) -> str:
+    """A value as it stands behind a flag, with the blank before it; a switch has none."""
+    if text is None or text == "True":
+        return ""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return f" {text}"
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    return f" {shlex.quote(str(value))}"
