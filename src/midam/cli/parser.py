@@ -6,14 +6,13 @@ import json
 import re
 import shlex
 from argparse import HelpFormatter
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError
-from midam.settings import Settings, read_yaml, unknown_setting
+from midam.settings import Settings, unknown_setting
 from midam.settings.describe import describe_settings, rooms
 
 DATA = (
@@ -82,33 +81,6 @@ def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> N
             known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
             text = setting.text + known
             group.add_argument(f"--{setting.name}", type=setting.kind, default=setting.default, help=text)
-
-
-def names_option(token: str, key: str) -> bool:
-    """Whether a word of the command line sets the option `key` or a part of it."""
-    return token == f"--{key}" or token.startswith((f"--{key}.", f"--{key}+"))
-
-
-def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of normalized words; returns the rest, and what the file says.
-
-    A `ConfigError` if the option stands there twice or without a file, or the file holds a key that is not `known`.
-    """
-    rest = list(argv)
-    if rest.count("--config") > 1:
-        raise ConfigError("Expected --config once, got it several times; join the files.")
-    if "--config" not in rest:
-        return rest, {}
-    at = rest.index("--config")
-    if at + 1 == len(rest):
-        raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
-    path = Path(rest[at + 1])
-    values: Mapping[str, Any] = read_yaml(path)
-    for key in values:
-        if key not in known:
-            raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
-    del rest[at : at + 2]
-    return rest, dict(values)
 
 
 def normalize(argv: Sequence[str]) -> list[str]:

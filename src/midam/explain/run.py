@@ -1,7 +1,7 @@
 """Explain bags with a trained run: which ones, the files of each, and how far a call came, so that it can go on."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,11 @@ def extreme_bags(
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
     """The folder in that of a run where the same call was stopped, else a new one."""
-    return free_or_unfinished(run_folder, call_of(run, bags, index, asdict(options)))
+    call = json.dumps(_call(run, bags, index, options))
+    for part in sorted(run_folder.glob(f"{_FOLDER}*/{_PART}")):
+        if part.read_text(encoding="utf-8").partition("\n")[0] == call:
+            return part.parent
+    return free_folder(run_folder, _FOLDER).root
 
 
 def explain_bags(
@@ -118,8 +122,8 @@ def explain_bags(
     """
     names = [file_name(str(bags.ids[i])) for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES.values()]
-    call, done = call_of(run, bags, index, asdict(options)), list[dict[str, Any]]()
-    with open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+    call, done = _call(run, bags, index, options), list[dict[str, Any]]()
+    with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         done += journal.rows  # the first ones: bags are explained in their order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
@@ -134,7 +138,7 @@ def explain_bags(
             raise RunStoppedError(message) from None
         finally:
             # Whatever stopped it: what is done can be looked at.
-            write_summary(folder, call, done)
+            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
     return done
@@ -161,7 +165,7 @@ def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: Explai
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
-    threshold, content = run.threshold, content_of(bags, found.index)
+    threshold, content = run.threshold, _content(bags, found.index)
     return {
         "bag": found.bag,
         "content": content,
@@ -205,31 +209,18 @@ def heading(entry: dict[str, Any], *, members: int) -> str:
     return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None)
 
 
-def call_of(run: LoadedRun, bags: Bags, index: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes two calls the same: the model with its calibration, the options, and the ids of the bags.
-
-    The content of a bag belongs to it as well, and is compared bag by bag: `open_journal`.
-    """
-    return {"run": run.digest(), "options": dict(options), "wanted": [str(bags.ids[i]) for i in index]}
+def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
+    """What makes two calls the same, beside the content of each bag: model, calibration, options, and ids of bags."""
+    return {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
 
 
-def free_or_unfinished(root: Path, call: Mapping[str, Any]) -> Path:
-    """The folder of a run where this call was stopped, else a new one."""
-    for part in sorted(root.glob(f"{_FOLDER}*/{_PART}")):
-        first = part.read_text(encoding="utf-8").partition("\n")[0]
-        if first == json.dumps(call):
-            return part.parent
-    return free_folder(root, _FOLDER).root
-
-
-def open_journal(
-    folder: Path, call: Mapping[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
+def _open_journal(
+    folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
 ) -> CallJournal:
     """Journal of the entries that this call has finished in a folder: none in a new one.
 
-    `call` is that of `call_of`, of the bags at the positions `index`; `files` are all that it can write. A
-    `RunExistsError` if one of them is there and the same call was not stopped before, or was with other instances; a
-    `ConfigError` if another process explains bags in this folder.
+    A `RunExistsError` if one of the `files`, all that it can write, is there and the same call was not stopped before,
+    or was with other instances; a `ConfigError` if another process explains bags in this folder.
     """
     taken = [path for path in (*files, folder / _PART) if path.exists()]
     other = RunExistsError(
@@ -239,9 +230,9 @@ def open_journal(
     if taken and not (folder / _PART).exists():
         raise other
     busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
-    journal = CallJournal(folder / _PART, dict(call), busy=ConfigError(busy), other=other)
+    journal = CallJournal(folder / _PART, call, busy=ConfigError(busy), other=other)
     done = {entry["bag"]: entry["content"] for entry in journal.rows}
-    changed = [bag for i in index if (bag := str(bags.ids[i])) in done and done[bag] != content_of(bags, i)]
+    changed = [bag for i in index if (bag := str(bags.ids[i])) in done and done[bag] != _content(bags, i)]
     if changed:
         journal.close()
         raise RunExistsError(
@@ -251,12 +242,6 @@ def open_journal(
     return journal
 
 
-def write_summary(folder: Path, call: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> None:
-    """Write explain.json; it is finished where there is an entry for each bag of the call."""
-    bags = list(entries)
-    write_json(folder / SUMMARY, {**call, "finished": len(bags) == len(call["wanted"]), "bags": bags})
-
-
-def content_of(bags: Bags, index: int) -> str:
+def _content(bags: Bags, index: int) -> str:
     """Digest of a bag's instances."""
     return bag_digests(bags.subset([index]))[0]
