@@ -20,9 +20,10 @@ from midam.errors import BagDataError, DataNotFoundError
 
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 16
+_TIMEOUT = 60.0  # seconds to wait for an answer
 
 
-def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
+def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
     """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
 
     `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
@@ -30,7 +31,7 @@ def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress 
     """
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "midam"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer, path.open("wb") as file:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer, path.open("wb") as file:
             length = answer.headers.get("Content-Length")
             total = int(length) if length is not None and length.isdigit() else None
             done = 0
