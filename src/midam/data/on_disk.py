@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -224,12 +224,6 @@ class RowFile(Rows):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
             return self._map
-
-    @classmethod
-    def of_array(cls, path: str | Path, array: NDArray[Any], **options: Any) -> Self:
-        """Write an array to a new file and open it."""
-        np.ascontiguousarray(array).tofile(path)
-        return cls(path, shape=array.shape, dtype=array.dtype, **options)
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:

@@ -118,10 +118,10 @@ def read_bags(
 def _unknown(request: Request) -> DataNotFoundError:
     from midam.data.sets import catalog  # noqa: PLC0415
 
-    suffixes = [suffix for reader in bag_readers() for suffix in reader.suffixes]
+    suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     return DataNotFoundError(
-        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(dict.fromkeys(suffixes))}), "
+        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {nearest(str(request.source), known, count=3)}"
     )
 

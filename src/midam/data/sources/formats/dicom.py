@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.orientation import along
-from midam.data.sources.formats.volumes import Volume, open_volume
+from midam.data.sources.formats.volumes import Volume, along, open_volume
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
