@@ -33,7 +33,7 @@ class InstanceReader:
     ----------
     bags : Bags
         In memory or on disk.
-    device : torch.device or str
+    device : torch.device or str, default "cpu"
         Where the tensors go.
     resident : bool, optional
         Keep all instances on the device. Default: on the CPU, those in memory; on a CUDA device, those that take less
@@ -207,13 +207,13 @@ class WholeBatch:
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Flat positions [m] of the bags' instances, at most `chunk_size` at a time, and the bag (0 to K-1) of each."""
-        starts, ends = self.starts, torch.cumsum(self.sizes, 0)
+        ends = torch.cumsum(self.sizes, 0)
+        shift = self.starts - ends + self.sizes
         total = int(ends[-1])
         for low in range(0, total, chunk_size):
             ordinal = torch.arange(low, min(low + chunk_size, total))
             segment = torch.searchsorted(ends, ordinal, right=True)
-            first = ends[segment] - self.sizes[segment]
-            yield starts[segment] + ordinal - first, segment
+            yield shift[segment] + ordinal, segment
 
     def read(self, chunk_size: int) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """`chunks`, each with its instances [m, ...] on the reader's device."""
@@ -223,16 +223,9 @@ class WholeBatch:
 def sampled_batches(
     reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
 ) -> Generator[SampledBatch, None, None]:
-    """One epoch of sampled batches.
+    """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    Parameters
-    ----------
-    reader : InstanceReader
-        Of the training set.
-    sampler : BagSampler
-        Made with `num_instances`.
-    labels : Tensor [N]
-        Of the training set, on the reader's device.
+    `labels` [N] are on the reader's device.
     """
     plan = sampler.epoch()
     if plan.slots is None or plan.mask is None:

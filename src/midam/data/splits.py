@@ -55,16 +55,7 @@ def stratified_folds(
     Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which unlike
     StratifiedGroupKFold gives each fold both classes, or refuses.
 
-    Parameters
-    ----------
-    labels : array of int, shape [N]
-        0 or 1.
-    groups : array of str, shape [N], optional
-        Bags of one group share a fold.
-    folds : int >= 2, default 10
-        Number of folds.
-    seed : int >= 0, default 0
-        Seed of the shuffle.
+    `labels` and `groups` [N] and `seed` are as in `split_bags`; `folds` is at least 2.
 
     Examples
     --------

@@ -66,7 +66,6 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
         warnings.warn(
             f"{len(own)} of {len(own) + len(alone)} files and folders are read, those of no known format are left "
             f"alone: {first_names(names, limit=_NAMED)} (in {folder})",
-            UserWarning,
             stacklevel=4,
         )
 
