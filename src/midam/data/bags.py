@@ -226,8 +226,7 @@ class Bags:
 
         Examples
         --------
-        >>> bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
-        >>> bags.subset([2, 0]).ids.tolist()
+        >>> Bags.from_list([[[1.0]], [[2.0]], [[3.0]]]).subset([2, 0]).ids.tolist()
         ['2', '0']
         """
         index = np.asarray(index)

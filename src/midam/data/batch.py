@@ -63,8 +63,7 @@ class InstanceReader:
         self.device = torch.device(device)
         self._array = bags.instances
         self._transform = transform or (lambda x: x)
-        self.starts = torch.from_numpy(bags.starts)
-        self.sizes = torch.from_numpy(bags.sizes)
+        self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
         self._tensor: Tensor | None = None
@@ -81,9 +80,8 @@ class InstanceReader:
     def of_table(cls, table: Tensor, *, starts: Tensor, sizes: Tensor) -> "InstanceReader":
         """Reader of a tensor [R, ...], in which the bags lie at `starts` with `sizes` ([N], CPU)."""
         reader = cls.__new__(cls)
-        reader.device, reader._tensor = table.device, table
-        reader.starts, reader.sizes = starts, sizes
-        reader.workers, reader.waited_s = 0, 0.0
+        reader.device, reader._tensor, reader.workers = table.device, table, 0
+        reader.starts, reader.sizes, reader.waited_s = starts, sizes, 0.0
         return reader
 
     def holds(self, bags: Bags) -> bool:
@@ -93,8 +91,7 @@ class InstanceReader:
     def over(self, bags: Bags) -> "InstanceReader":
         """Reader of other bags whose instances this one holds; they share them."""
         other = copy(self)
-        other.starts, other.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
-        other.waited_s = 0.0
+        other.starts, other.sizes, other.waited_s = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes), 0.0
         return other
 
     def rows(self, positions: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Samplers: which bags make a batch (S+, S-), and which instances of a bag are drawn (B).
 
-Draws come from Philox, a counter-based generator, keyed by (seed, epoch, purpose): instance draws depend on seed and
-epoch alone, and a resume needs only the queue of each class.
+Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the queue of each class.
 """
 
 import warnings
@@ -121,13 +120,9 @@ class BagSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
-        return {
-            "epoch": self._epoch,
-            "num_bags": len(self._sizes),
-            "positive": self._positive.state_dict(),
-            "negative": self._negative.state_dict(),
-            "draw": self._draw.state_dict(),
-        }
+        parts = {"positive": self._positive, "negative": self._negative, "draw": self._draw}
+        states = {name: part.state_dict() for name, part in parts.items()}
+        return {"epoch": self._epoch, "num_bags": len(self._sizes), **states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""

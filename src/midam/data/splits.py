@@ -14,8 +14,7 @@ def split_bags(
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test: stratified by label, disjoint by group.
 
-    Groups are taken by falling size, equal ones in random order; each goes where it brings the shares of both classes
-    closest to the wanted ones.
+    Groups are taken by falling size; each goes where it brings the shares of both classes closest to the wanted ones.
 
     Parameters
     ----------

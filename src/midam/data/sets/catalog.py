@@ -1,9 +1,8 @@
-"""The built-in data sets: `names`, `describe`, `load`, `fetch`.
+"""The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
-``digits`` is drawn from digits that scikit-learn carries. The other sets are looked for in ``$MIDAM_DATA``, then in the
-cache; the five classical ones are otherwise fetched from their public homes. The content is verified, and bags and
-instances are put into one canonical order, so that a seed gives the same result everywhere. For the paper's image sets
-see `midam.data.sets.images`.
+``digits`` is drawn from digits that scikit-learn carries. The others are looked for in ``$MIDAM_DATA``, then in the
+cache; those with a public archive are otherwise fetched. The content is verified, and bags and instances are put into
+one canonical order, so that a seed gives the same result everywhere.
 """
 
 import os

@@ -49,9 +49,9 @@ def read_bags(
     Parameters
     ----------
     path_or_name : str or Path
-        A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of features,
-        an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest: a ``.csv`` or ``.tsv`` with a
-        column ``path`` (`midam.data.sources.manifest`); or an ``.npz``, ``.csv``, ``.tsv`` or ``.parquet`` of instances.
+        A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of
+        features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a CSV or TSV
+        with a column ``path`` (`midam.data.sources.manifest`); or an npz, CSV, TSV or Parquet file of instances.
     bag_column, label_column : str
         Columns of the bag and of its label, 0 or 1. A label table's column of files is found if none is given.
     group_column, split_column : str, optional
@@ -89,12 +89,9 @@ def read_bags(
 
     Raises
     ------
-    DataNotFoundError
-        If there is neither such a file nor such a name; the message lists near names.
-    BagDataError
-        If the data cannot be used; the message names file, column and bag.
-    ConfigError
-        If a parameter is given that does not apply to the data.
+    DataNotFoundError, BagDataError, ConfigError
+        If there is neither such a file nor such a name; if the data cannot be used (the message names file, column and
+        bag); if a parameter does not apply to the data.
 
     Examples
     --------

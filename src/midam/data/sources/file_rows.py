@@ -44,10 +44,7 @@ class Parts(ABC):
 
 
 class FileSet(Parts):
-    """Files of instances, opened when they are read; of too many, the least recently used are closed.
-
-    Another process opens them anew: a copy carries paths, and a forked process lets go of what it inherited.
-    """
+    """Files of instances, opened when they are read; of too many, or by another process, they are opened anew."""
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -130,10 +127,7 @@ class FileSet(Parts):
 
 
 class FileRows(Rows):
-    """Instances, or their coordinates, of many files (or other `Parts`), as one array of rows.
-
-    A file that has become unreadable, and features that are NaN or infinite, are refused when they are read.
-    """
+    """Instances, or their coordinates, of many `Parts` as one array; features that are not finite are refused."""
 
     def __init__(self, files: Parts, column: Literal["features", "coords"] = "features") -> None:
         self.files, self.column = files, column

@@ -1,7 +1,6 @@
 """What a reader is: a `BagReader` for a kind of input, a `FileReader` for a format of one bag's file.
 
-Both are rows of `midam.registry.READERS`. Readers are asked from the last row to the first, so that one that was added
-is asked before ours.
+Both are rows of `midam.registry.READERS`, which are asked from the last to the first: one that was added before ours.
 """
 
 from abc import ABC, abstractmethod
@@ -100,8 +99,7 @@ class FileReader(Reader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file, or a folder that is one; what cannot be used is refused with a `BagDataError`.
 
-        `places` [n, C] are those that an earlier opening found, so that tissue and empty slices are not looked for
-        again.
+        `places` [n, C] are those that an earlier opening found, so that tissue is not looked for again.
         """
 
     @property

@@ -49,12 +49,10 @@ class OpenFile:
         What an image, slide or volume was cut into; empty where the file holds instances.
     attributes : dict
         What the file says about itself, its features and its coordinates, under "file", "features" and "coords".
-    held : int
-        Bytes that it keeps in memory.
+    held, close : int, callable
+        Bytes that it keeps in memory; closes it.
     serial, handle : bool
         Whether one thread at a time may read; whether it holds a file of the system open.
-    close : callable
-        Closes it.
     """
 
     features: Column
@@ -71,9 +69,8 @@ class Lazy(Generic[T]):
     """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried anew."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
+        self._make, self._lock = make, threading.Lock()
         self._made: list[T] = []
-        self._lock = threading.Lock()
 
     def __call__(self) -> T:
         """Return the value."""

@@ -23,8 +23,7 @@ class SlideReader(FileReader):
     """A slide as patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
 
     At a magnification, a patch covers a larger square of level 0: it is read from the nearest finer level, and resized.
-    Patches are looked for on a thumbnail; kept are those that are tissue to `options.tissue`. The attributes give the
-    side of a patch at level 0, as TRIDENT writes it.
+    Kept are those that are tissue to `options.tissue` on a thumbnail. The attributes are named as TRIDENT's.
     """
 
     what = "slides"
@@ -44,10 +43,8 @@ class SlideReader(FileReader):
             slide.close()
             raise
         said = {
-            "patch_size": options.patch_size,
-            "patch_size_level0": side,
-            "level0_width": width,
-            "level0_height": height,
+            **{"patch_size": options.patch_size, "patch_size_level0": side},
+            **{"level0_width": width, "level0_height": height},
             "level0_magnification": slide.magnification or "unknown",
             "target_magnification": options.magnification or slide.magnification or "unknown",
         }
