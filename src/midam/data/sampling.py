@@ -120,9 +120,13 @@ class BagSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
-        parts = {"positive": self._positive, "negative": self._negative, "draw": self._draw}
-        states = {name: part.state_dict() for name, part in parts.items()}
-        return {"epoch": self._epoch, "num_bags": len(self._sizes), **states}
+        return {
+            "epoch": self._epoch,
+            "num_bags": len(self._sizes),
+            "positive": self._positive.state_dict(),
+            "negative": self._negative.state_dict(),
+            "draw": self._draw.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
