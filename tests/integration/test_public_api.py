@@ -32,7 +32,10 @@ def test_the_api_page_lists_modules_that_exist():
         importlib.import_module(module)
 
 
-LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in ("evaluate", "explain", "report", "runs"))]
+LAZY = [
+    midam,
+    *(importlib.import_module(f"midam.{name}") for name in ("evaluate", "explain", "export", "report", "runs")),
+]
 
 
 def seen_by_type_checkers(package: ModuleType) -> dict[str, str]:

@@ -5,7 +5,6 @@ import json
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ import yaml
 from torch import nn
 
 from midam import Bags, ExportError, MidamError, Settings, predict
-from midam.errors import CheckpointError, RunExistsError
+from midam.errors import CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.export import FORMATS, export_run
+from midam.export import export_run
 from midam.export.onnx_parts import _ndtri, _searchsorted
-from midam.export.run import write_export
+from midam.export.run import FORMATS, write_export
 from midam.export.score_onnx import Model as OnnxModel
 from midam.nn.ensemble import scorers_of
 from midam.registry import POOLINGS
@@ -65,10 +64,10 @@ def made(shape=(4,), *, calibrated=True, **settings):
         for member in scorers_of(model):
             member.standardizer.fit(torch.from_numpy(instances(500, shape)))
             for value in member.parameters():
-                value += 0.3 * torch.randn_like(value)
+                value.add_(torch.randn_like(value), alpha=0.3)
             for name, value in member.named_buffers():
                 if name.endswith("running_mean"):
-                    value += torch.rand_like(value)
+                    value.add_(torch.rand_like(value))
     calibrator = PlattCalibrator().fit([0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1]) if calibrated else None
     names = list(FEATURES) if shape == (4,) else None
     data = {"source": "/home/anna/bags.csv", "place": "/home/anna/bags.csv", "fingerprint": "f" * 64, "cut": None}
@@ -302,7 +301,7 @@ def test_a_place_that_is_taken_and_runs_that_are_none_are_refused(tmp_path):
     (tmp_path / "full" / "x").write_text("")
     (tmp_path / "stopped").mkdir()
     (tmp_path / "stopped" / "config.yaml").write_text("data: digits\n")
-    with pytest.raises(CheckpointError, match="got one that was stopped .* finish it with `midam fit --resume"):
+    with pytest.raises(CheckpointError, match=r"got one that was stopped .* finish it with `midam fit --resume"):
         export_run(tmp_path / "stopped", tmp_path / "new")
     with pytest.raises(CheckpointError, match=r"Expected a run folder with summary\.json"):
         export_run(tmp_path, tmp_path / "new")

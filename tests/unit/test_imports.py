@@ -30,10 +30,11 @@ ALLOWED = {
     "report": BELOW_TRAIN | {"train"},
     "runs": BELOW_RUNS,
     "explain": TOP,
+    "export": TOP,
     "compare": TOP,
     "classifier": TOP,
-    "cli": TOP | {"compare", "explain", "classifier"},
-    "__init__": TOP | {"classifier"},
+    "cli": TOP | {"compare", "explain", "export", "classifier"},
+    "__init__": TOP | {"classifier", "export"},
 }
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 

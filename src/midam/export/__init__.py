@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from midam.exports import exports
 
 if TYPE_CHECKING:
-    from midam.export.run import FORMATS as FORMATS
     from midam.export.run import export_run as export_run
 
-__all__, __getattr__, __dir__ = exports(__name__, {"midam.export.run": "FORMATS export_run"})
+__all__, __getattr__, __dir__ = exports(__name__)

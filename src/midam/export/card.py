@@ -27,27 +27,21 @@ def card_text(
     """
     name = f"midam-{config['data']['name']}-{summary['method']['pooling']}"
     parts = [
-        f"---\n{yaml_text(_front(name, run, config, summary, formats, license=license))}---",
+        f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
-        _purpose(run, summary),
+        _purpose(run, config, summary),
         *_usage(config, formats),
         *_results(run, summary),
         *_data(config, summary),
         *_training(run, summary),
-        *_limits(run, config, summary),
+        *_limits(run, summary),
         f"## Method\n\n{_REFERENCE} Trained with midam {summary['version']}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _front(
-    name: str,
-    run: LoadedRun,
-    config: dict[str, Any],
-    summary: dict[str, Any],
-    formats: list[str],
-    *,
-    license: str | None,
+    name: str, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
 ) -> dict[str, Any]:
     shape = config["architecture"]["instance_shape"]
     front: dict[str, Any] = {} if license is None else {"license": license}
@@ -74,7 +68,8 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return found[0] if found else None
 
 
-def _purpose(run: LoadedRun, summary: dict[str, Any]) -> str:
+def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
+    data = _plain(config["data"]["name"])
     method, members = run.settings.method, summary["members"]
     several = f"The score is the mean of {members} scorers. " if members > 1 else ""
     calibrated = (
@@ -87,13 +82,13 @@ def _purpose(run: LoadedRun, summary: dict[str, Any]) -> str:
         f"[0, 1] that ranks bags, positive ones above negative ones. The instances are pooled by {method.pooling}. "
         f"{several}{calibrated}\n\n"
         "## Intended use\n\n"
-        f"Ranking bags that were made like those of the data set `{_plain(summary['data']['name'])}`: instances from the "
-        "same kind of source, the same features or pixels, cut and encoded by the same steps. Before other use, such as "
-        "at another site, test it there on labeled bags and read the interval.\n\n"
+        f"Ranking bags that were made like those of the data set `{data}`: instances from the same kind of source, the "
+        "same features or pixels, cut and encoded by the same steps. Before other use, such as at another site, test "
+        "it there on labeled bags and read the interval.\n\n"
         "## Out-of-scope use\n\n"
         "- Decisions about a person without a human who decides, and any use as a medical device: none was cleared.\n"
         "- Bags of another kind than those of the training, or with features that were computed otherwise.\n"
-        "- Statements about a single instance: only bags had labels. Where the model looked is not where the cause is.\n"
+        "- Statements about one instance: only bags had labels. Where the model looked is not where the cause is.\n"
         "- The score taken for a probability."
     )
 
@@ -114,8 +109,8 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
     if "onnx" in formats:
         parts.append(
             "**With onnxruntime**, by `score_onnx.py` and the three files in `onnx`: `chunk.onnx` makes the statistic "
-            f"(n, l, r) of some instances ({config['onnx']['dtype']}), `merge.onnx` joins two of them, `score.onnx` makes "
-            "the score.\n\n```python\nfrom score_onnx import Model\n\n"
+            f"(n, l, r) of some instances ({config['onnx']['dtype']}), `merge.onnx` joins two of them, `score.onnx` "
+            "makes the score.\n\n```python\nfrom score_onnx import Model\n\n"
             "print(Model().score(bag))  # an array [n, ...], or an iterable of parts of it\n```"
         )
     if "safetensors" in formats:
@@ -173,19 +168,19 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     chosen = summary["selected"]
     lines = [
         f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
-        f"- encoder {s.model.encoder}; {summary['members']} scorer(s); weights of the {chosen['weights']} epoch "
+        f"- encoder {s.model.encoder}; scorers {summary['members']}; weights of the {chosen['weights']} epoch "
         f"({chosen['epoch']} of {summary['epochs']})",
-        f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay {s.training.weight_decay:g}; "
-        f"{s.training.num_positive} positive and {s.training.num_negative} negative bags a step, "
+        f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
+        f"{s.training.weight_decay:g}; {s.training.num_positive} positive and {s.training.num_negative} negative bags a step, "
         f"{s.training.num_instances} instances a bag",
         f"- seed {s.run.seed}; {summary['seconds']:.0f} seconds; all settings are in config.json",
-        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration and "
-        f"threshold `{run.digest()}`",
+        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
+        f"and threshold `{run.digest()}`",
     ]
     return ["## Training", "\n".join(lines)]
 
 
-def _limits(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     lines, measured = [], _measured(summary)
     if measured is None:
         lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")

@@ -135,7 +135,8 @@ def _summary(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
     if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
         raise CheckpointError(
-            f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume {path}`."
+            f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume "
+            f"{path}`."
         )
     try:
         found: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))

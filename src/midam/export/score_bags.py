@@ -5,7 +5,7 @@ From a shell, where a row of a table is an instance, and any other file a bag:
     python score_bags.py bags.csv > scores.csv
     python score_bags.py slide1.pt slide2.npy --out scores.csv
 
-and from Python, where a bag is a tensor [n, ...] of instances or, if it is too large for that, an iterable of parts of it:
+and from Python, where a bag is a tensor [n, ...] of instances or, if it is too large for that, an iterable of parts:
 
     from score_bags import Model
     model = Model()
@@ -152,7 +152,7 @@ class _Member:
             return phi / self._number("temperature", "log_tau"), none
         return torch.zeros_like(phi), phi.unsqueeze(-1)  # mean, noisy-and
 
-    def outer(self, statistic: Statistic) -> Tensor:
+    def outer(self, statistic: Statistic) -> Tensor:  # noqa: PLR0911 - a line a pooling
         """Score [] of a bag from its statistic."""
         n, l, r = statistic[0], statistic[1].float(), statistic[2].float()  # noqa: E741
         kind, w = self.kind, self.w
