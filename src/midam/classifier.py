@@ -18,7 +18,7 @@ from midam.train.trainer import Trainer, make_fabric
 
 BagsLike = Bags | Sequence[ArrayLike]
 
-_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger")
+_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "logger_args")
 
 
 class MIDAMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

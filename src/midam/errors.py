@@ -73,6 +73,19 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     return f"known are {shown}." if shown else "there are none."
 
 
+def install(extra: str) -> str:
+    """What a message says of a package that is missing: a line that adds the packages of an extra to this midam.
+
+    It works wherever midam came from: pip takes the midam that is installed, and asks no index for it.
+
+    Examples
+    --------
+    >>> install("hdf5")
+    'run `python -m pip install "midam[hdf5]"`'
+    """
+    return f'run `python -m pip install "midam[{extra}]"`'
+
+
 def given(**parameters: object) -> str:
     """Parameters and their values as messages write them; the command line shows them as its flags.
 

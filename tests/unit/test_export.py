@@ -5,6 +5,7 @@ import json
 import runpy
 import subprocess
 import sys
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from midam import Bags, ExportError, MidamError, Settings, predict
 from midam.errors import CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.export import export_run
-from midam.export.onnx_parts import _ndtri, _searchsorted
+from midam.export.onnx_parts import Chunk, Merge, Outer, _ndtri, _searchsorted
 from midam.export.run import FORMATS, write_export
 from midam.export.score_onnx import Model as OnnxModel
 from midam.nn.ensemble import scorers_of
@@ -91,6 +92,15 @@ def onnx_scores(folder, bags, **how):
     return [model.score(np.array(bags[i]), **how) for i in range(len(bags))]
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A run and all of its export; tracing takes seconds."""
+    folder = tmp_path_factory.mktemp("export")
+    run = made(members=1, scaling="linear")
+    assert write_export(run, SUMMARY, folder, license="mit") == list(FORMATS)
+    return run, folder
+
+
 @pytest.mark.parametrize("objective", ["minmax-auc", "bce"])
 @pytest.mark.parametrize("pooling", POOLINGS.names())
 def test_the_python_file_scores_as_the_run(tmp_path, pooling, objective):
@@ -106,9 +116,26 @@ def test_the_python_file_scores_as_the_run(tmp_path, pooling, objective):
 
 
 @pytest.mark.parametrize("pooling", POOLINGS.names())
+def test_the_functions_that_onnx_holds_score_as_the_run(pooling):
+    run = made(pooling=pooling, members=2, hidden=(6, 5))
+    members = scorers_of(run.model)
+    chunk, merge = Chunk(members), Merge(largest=pooling == "max")
+    outer = Outer(members, run.calibrator)
+    bags = bags_of((4,), SIZES)
+    found = []
+    with torch.no_grad():
+        for i in range(len(bags)):
+            parts = [chunk(x)[2:] for x in torch.from_numpy(bags[i]).split(4096)]
+            found.append(outer(*reduce(lambda a, b: merge(*a, *b), parts)))
+    wanted = predict(run.model, bags)
+    np.testing.assert_allclose([float(score) for score, _, _ in found], wanted, atol=1e-6)
+    np.testing.assert_allclose([float(chance) for _, _, chance in found], run.calibrator.predict(wanted), atol=1e-6)
+
+
+# Traced in seconds each: one of either statistic, one with a network as outer function; `make test-exports` has all.
+@pytest.mark.parametrize("pooling", ["attention", "max", "embedding-attention"])
 def test_onnx_scores_as_the_run(tmp_path, pooling):
-    # Traced in seconds: the standardizer by ranks has a test of its own.
-    run = made(pooling=pooling, members=1, hidden=(6, 5), scaling="linear")
+    run = made(pooling=pooling, members=1, scaling="linear")
     assert write_export(run, SUMMARY, tmp_path, formats=["onnx"]) == ["onnx"]
     bags = bags_of((4,), SIZES)
     wanted = predict(run.model, bags)
@@ -139,16 +166,15 @@ def test_what_settings_change_is_in_the_python_file(tmp_path, settings):
     np.testing.assert_allclose(found, predict(run.model, bags), atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=str)
-def test_what_settings_change_is_in_onnx(tmp_path, settings):
-    run = made(**settings)
+def test_ranks_frozen_parts_and_several_members_are_in_onnx(tmp_path):
+    run = made(freeze=("layers.0",), members=2, pooling="smoothed-max", pooling_args={"learn_temperature": True})
     write_export(run, SUMMARY, tmp_path, formats=["onnx"])
     bags = bags_of((4,), [1, 7, 1000])
     found = [score.score for score in onnx_scores(tmp_path, bags, chunk_size=64)]
     np.testing.assert_allclose(found, predict(run.model, bags), atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), ((1, 8, 8), "batch"), ((1, 6, 8, 8), "group")])
+@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), ((1, 6, 8, 8), "batch")])
 def test_images_and_volumes(tmp_path, shape, norm):
     run = made(shape, norm=norm, pooling="max")
     assert write_export(run, SUMMARY, tmp_path) == list(FORMATS)
@@ -160,21 +186,19 @@ def test_images_and_volumes(tmp_path, shape, norm):
     np.testing.assert_allclose([score.score for score in onnx_scores(tmp_path, bags, chunk_size=8)], wanted, atol=1e-5)
 
 
-def test_float32_features_are_taken_too(tmp_path):
-    run = made(members=1, scaling="linear")
-    write_export(run, SUMMARY, tmp_path)
+def test_float32_features_are_taken_too(exported):
+    run, folder = exported
     bags = Bags.from_list([instances(size, (4,), seed=size).astype(np.float32) for size in SIZES[:3]])
     wanted = predict(run.model, bags)
-    for found in (python_scores(tmp_path, bags), onnx_scores(tmp_path, bags)):
+    for found in (python_scores(folder, bags), onnx_scores(folder, bags)):
         np.testing.assert_allclose([score.score for score in found], wanted, atol=1e-5)
 
 
-def test_a_bag_may_come_in_parts(tmp_path):
-    run = made(pooling="smoothed-max", members=1, scaling="linear")
-    write_export(run, SUMMARY, tmp_path)
+def test_a_bag_may_come_in_parts(exported):
+    _, folder = exported
     x = instances(1000, (4,))
     parts = [x[:1], x[1:500], x[500:]]
-    for score, convert in ((python_model(tmp_path).score, torch.from_numpy), (OnnxModel(tmp_path).score, np.array)):
+    for score, convert in ((python_model(folder).score, torch.from_numpy), (OnnxModel(folder).score, np.array)):
         assert score(convert(part) for part in parts).score == pytest.approx(score(convert(x)).score, abs=1e-6)
 
 
@@ -190,11 +214,10 @@ def test_the_python_file_refuses_what_is_no_bag(tmp_path, bag):
 
 
 def test_an_uncalibrated_run_has_no_probability(tmp_path):
-    run = made(members=1, calibrated=False, scaling="linear")
-    write_export(run, SUMMARY, tmp_path)
-    bags = bags_of((4,), [7])
-    for found in (python_scores(tmp_path, bags), onnx_scores(tmp_path, bags)):
-        assert found[0][1:] == (None, None)
+    run = made(members=2, calibrated=False)
+    write_export(run, SUMMARY, tmp_path, formats=["python"])
+    assert python_scores(tmp_path, bags_of((4,), [7]))[0][1:] == (None, None)
+    assert len(Outer(scorers_of(run.model), None)(torch.ones(()), torch.zeros(2), torch.zeros(2, 1))) == 2
     assert "not calibrated" in (tmp_path / "README.md").read_text()
 
 
@@ -220,10 +243,9 @@ def test_an_encoder_that_cannot_be_traced_is_named(tmp_path):
     assert not (tmp_path / "onnx").exists()
 
 
-def test_the_card_says_what_a_user_must_know_and_no_secret(tmp_path):
-    run = made(members=1, scaling="linear")
-    write_export(run, SUMMARY, tmp_path, license="mit")
-    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+def test_the_card_says_what_a_user_must_know_and_no_secret(exported):
+    _, folder = exported
+    text = (folder / "README.md").read_text(encoding="utf-8")
     _, head, body = text.split("---\n", 2)
     front = yaml.safe_load(head)
     assert (front["license"], front["library_name"], front["tags"][0]) == ("mit", "midam", "midam")
@@ -235,7 +257,7 @@ def test_the_card_says_what_a_user_must_know_and_no_secret(tmp_path):
     assert "0.900 (0.700 to 1.000)" in body
     assert "f" * 64 in body
     assert "12 test bags of the rarer class" in body
-    for file in tmp_path.rglob("*"):
+    for file in folder.rglob("*"):
         if file.is_file():
             content = file.read_bytes()
             assert not [word for word in (b"secret-bag", b"/home/anna", b"anna", b"test_export") if word in content], (

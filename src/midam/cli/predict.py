@@ -32,7 +32,7 @@ def parser() -> ArgumentParser:
     add_inputs(predict)
     text = "where to write bag, score, probability"
     predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
-    text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs midam[hdf5]"
+    text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
     return predict
 

@@ -171,8 +171,9 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"- encoder {s.model.encoder}; scorers {summary['members']}; weights of the {chosen['weights']} epoch "
         f"({chosen['epoch']} of {summary['epochs']})",
         f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
-        f"{s.training.weight_decay:g}; {s.training.num_positive} positive and {s.training.num_negative} negative bags a step, "
-        f"{s.training.num_instances} instances a bag",
+        f"{s.training.weight_decay:g}",
+        f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
+        f"{s.training.num_instances} instances of a bag where the estimator draws any",
         f"- seed {s.run.seed}; {summary['seconds']:.0f} seconds; all settings are in config.json",
         f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
         f"and threshold `{run.digest()}`",

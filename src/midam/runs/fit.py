@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from lightning_fabric import Fabric
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam import __version__
 from midam.data.bags import bag_digests
@@ -19,6 +17,7 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
+from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.results import write_results
 from midam.settings import Settings, read_yaml, yaml_text
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
@@ -141,19 +140,29 @@ class _Training:
         parts = split_data(read_data(data, settings), settings)
         settings = settings.resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
-        trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
+        loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
+        fabric = make_fabric(settings, loggers=loggers)
+        trainer = Trainer(settings, parts.part("train"), val, fabric=fabric)
         return cls(data, folder, parts, trainer, describe_origin(parts))
 
     def run(self, *, on_epoch: OnEpoch | None, on_bags: OnBags | None, seconds: float = 0.0) -> dict[str, Any]:
         """Train to the end, an epoch after the other on the disk; returns the summary."""
+        with Tracking(self.trainer.fabric) as tracking:
+            tracking.start(self.trainer.config)
+            summary = self._run(tracking, on_epoch=on_epoch, on_bags=on_bags, seconds=seconds)
+            tracking.summarize(summary, step=self.trainer.epoch)
+        return summary
+
+    def _run(
+        self, tracking: Tracking, *, on_epoch: OnEpoch | None, on_bags: OnBags | None, seconds: float
+    ) -> dict[str, Any]:
         trainer, folder, started = self.trainer, self.folder, time.monotonic() - seconds
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
             while not trainer.finished:
                 row = trainer.train_epoch()
-                logged = {key: value for key, value in row.items() if key != "epoch" and value is not None}
-                trainer.fabric.log_dict(logged, step=row["epoch"])
+                tracking.log(row, step=row["epoch"])
                 # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
                 if trainer.best_epoch == trainer.epoch:
                     save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
@@ -199,18 +208,6 @@ class _Training:
             model.load_state_dict(last)
         what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
         return write_results(self.folder, **what, scores=scores, selected=selected, seconds=seconds)
-
-
-def _fabric(settings: Settings, folder: RunFolder) -> Fabric:
-    if settings.run.logger != "tensorboard":
-        return make_fabric(settings)
-    try:
-        logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
-    except ModuleNotFoundError:
-        raise MidamError(
-            "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
-        ) from None
-    return make_fabric(settings, loggers=logger)
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:

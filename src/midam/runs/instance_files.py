@@ -16,7 +16,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.errors import MidamError, RunExistsError
+from midam.errors import MidamError, RunExistsError, install
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.nn.ensemble import BagEnsemble, scorers_of
@@ -67,7 +67,7 @@ def write_instance_scores(
     RunExistsError
         If a file of a bag that the journal does not know is there already; nothing has then been written.
     MidamError
-        If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
+        If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
     _h5py()
     paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
@@ -226,5 +226,5 @@ def _h5py() -> Any:
     try:
         import h5py  # noqa: PLC0415
     except ImportError as error:
-        raise MidamError("Expected the package h5py to write HDF5, got none; install midam[hdf5].") from error
+        raise MidamError(f"Expected the package h5py to write HDF5, got none; {install('hdf5')}.") from error
     return h5py
