@@ -1,8 +1,8 @@
 """What mkdocs runs while it builds the site: the API pages, from what the packages export.
 
-A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it the
-documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the tables of the
-settings. So a page cannot fall behind the code.
+A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
+the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
+tables of the settings. So a page cannot fall behind the code.
 """
 
 import importlib
@@ -36,7 +36,9 @@ class Exported(NamedTuple):
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in what the marked lines of a page stand for."""
-    return _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), markdown).replace(_SETTINGS, settings())
+    return _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), markdown).replace(
+        _SETTINGS, settings()
+    )
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
@@ -85,7 +87,7 @@ def settings() -> str:
 
 
 class OwnDefaults(griffe.Extension):
-    """Shows each parameter with its own default, also where several share a line of a docstring or name their choices."""
+    """Shows each parameter with its own default, also where several share a line or their choices are named."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Correct all docstrings of a package."""

@@ -41,9 +41,9 @@ SMALLER = Design(
     bags=4,
 )
 _SHOWS = (
-    "Test AUROC of the four estimators (minibatch, vrsp, exact-point, exact) over bag size, witness rate, instances "
-    "drawn a bag (B) and number of steps (T), with equal budgets of instances encoded, and of vrsp under five rules "
-    "for gamma0. It answers which estimator a user should take, and when the tracked state of vrsp is worth having."
+    "Which of the four estimators (`vrsp`, `minibatch`, `exact-point`, `exact`) should you take, and when is the "
+    "tracked state of `vrsp` worth having? They were compared at equal cost, counted in instances encoded, over bag "
+    "size, witness rate, instances drawn a bag (B) and number of steps (T)."
 )
 
 
