@@ -23,6 +23,8 @@ _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTIL
 _PLAIN = re.compile(r'<span class="(?:n|p|o|w)">([^<]*)</span>')
 # Names of types, and links to them, that say once more in a tooltip what they are.
 _TITLED = re.compile(r'<span title="[^"]*">([^<]*)</span>|(?<=<a) class="autorefs autorefs-internal" title="[^"]*"')
+# A cell with a number, an interval or a few words, as against one with a sentence.
+_FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
 _SETTINGS = "<!-- settings -->"
 
 
@@ -42,11 +44,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Leave the methods out of the contents of an API page."""
+    """Keep figures of tables on one line, and the methods out of the contents of an API page."""
     if page.file.src_uri.startswith("api/"):
         for item in (item for top in page.toc for item in top.children):
             item.children.clear()
-    return html
+    return _FIGURE.sub(r'<td class="figure"\1', html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
@@ -98,7 +100,7 @@ class OwnDefaults(griffe.Extension):
         for section in thing.docstring.parsed if thing.docstring and parameters else ():
             if section.kind is griffe.DocstringSectionKind.parameters:
                 for one in section.value:
-                    one.value = parameters[one.name].default if one.name in parameters else None
+                    one.value = parameters[one.name].default if one.name in parameters else one.value
                 section.value = [_joined(list(group)) for _, group in groupby(section.value, _same_line)]
         for member in thing.members.values():
             if not member.is_alias:

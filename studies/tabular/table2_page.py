@@ -20,6 +20,8 @@ from studies.splits import FOLDS
 from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 
 _PAPER_TRIALS = 15
+# Column of the table of all splits that says where the paper's mean lies.
+_VERDICT = 6
 _PROTOCOL_HEAD = ("method", "ours, best epoch", "ours, last epoch", "the paper")
 # Bags of a test set to those of a training: a tenth, and four fifths of the rest.
 _TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
@@ -98,21 +100,23 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
     if not rows:
         return []
     lines = [_verdict(row, others) for row in rows]
-    inside = sum(line[-2] == "inside" for line in lines)
-    compared = sum(line[-2] != "-" for line in lines)
+    inside = sum(line[_VERDICT] == "inside" for line in lines)
+    compared = sum(line[_VERDICT] != "-" for line in lines)
     splits = sorted({row.splits for row in rows})
     count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
     widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
-    head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean", "why"]
+    head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean"]
+    head += ["training AUROC", "sd of 3 splits", "by the last epoch", "by one rate"]
+    head += [f"at margin {other:g}" for other in others]
     return section(
         f"Over {count} splits, margin {margin:g}",
         "Mean over splits with its 95% interval (t; the split, not the trial, is what was drawn), and the interval in "
         "which the mean of 3 new splits falls with 95%. The paper's mean, of 3 splits too, lies inside that interval, "
         f"above or below: {inside} of {compared} lie inside. The median width of these intervals is "
-        f"{np.median(widths):.2f}: the wider, the less 'inside' says. 'Why' states what was measured: the mean AUROC "
-        "of the training bags at the last epoch and the standard deviation of a 3-split mean, and with which other "
-        "choice the paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the "
-        "highest mean validation AUROC), another margin.",
+        f"{np.median(widths):.2f}: the wider, the less 'inside' says. Then come the mean AUROC of the training bags at "
+        "the last epoch and the standard deviation of a 3-split mean. The last columns say whether the paper's mean "
+        "lies inside after another choice: the last epoch, one learning rate for all trials (the highest mean "
+        "validation AUROC), another margin.",
         table(head, lines),
     )
 
@@ -138,7 +142,7 @@ def short_section(rows: Sequence[Row]) -> list[str]:
     paired = _paired(rows)
     if not paired:
         return []
-    verdicts = [_verdict(row, {})[-2] for row in rows if row.splits >= 2]
+    verdicts = [_verdict(row, {})[_VERDICT] for row in rows if row.splits >= 2]
     known = [verdict for verdict in verdicts if verdict in ("inside", "above", "below")]
     signs = Counter(line[-1] for line in paired)
     largest = max(abs(float(line[2].split()[0])) for line in paired)
@@ -247,12 +251,11 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
     theirs = printed(row.name, row.method)
     means = means_of(row.best)
     new = predictive_interval(means, count=PAPER_SPLITS)
-    found = ["-", "-", ""]
+    found = ["-", "-"]
     if theirs is not None:
         verdict = "inside" if new.holds(theirs[0]) else ("above" if theirs[0] > new.high else "below")
         # Equal splits give an interval without width, which says nothing.
-        verdict = verdict if np.ptp(means) > 0 else "no spread"
-        found = [f"{theirs[0]:.3f}", verdict, _why(row, theirs[0], others)]
+        found = [f"{theirs[0]:.3f}", verdict if np.ptp(means) > 0 else "no spread"]
     return [
         f"{row.name}, {label(row.method)}",
         str(row.splits),
@@ -260,23 +263,21 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
         f"{np.mean([t.test for t in row.last]):.3f}" if row.last else "-",
         f"[{new.low:.3f}, {new.high:.3f}]",
         *found,
+        f"{np.mean([trial.train for trial in row.best]):.2f}",
+        f"{np.std(means, ddof=1) / PAPER_SPLITS**0.5:.3f}",
+        *_elsewise(row, others),
     ]
 
 
-def _why(row: Row, value: float, others: Mapping[float, Sequence[Row]]) -> str:
-    means = means_of(row.best)
-    train = float(np.mean([trial.train for trial in row.best]))
-    facts = [f"training {train:.2f}", f"sd of 3 splits {np.std(means, ddof=1) / PAPER_SPLITS**0.5:.3f}"]
-    variants: list[tuple[str, list[Chosen]]] = [("last epoch", row.last), ("one rate", row.together)]
-    for margin, theirs in others.items():
-        same = [other for other in theirs if (other.name, other.method) == (row.name, row.method)]
-        if same and not row.method.startswith("ce-"):
-            variants.append((f"margin {margin:g}", same[0].best))
-    for text, trials in variants:
-        found = means_of(trials)
-        if len(found) >= 2:
-            facts.append(f"{text}: {'inside' if _new(found).holds(value) else 'outside'}")
-    return "; ".join(facts)
+def _elsewise(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
+    """Whether the paper's mean lies inside by the last epoch, by one rate, at another margin; '-' if unknown."""
+    variants = [row.last, row.together]
+    for theirs in others.values():
+        same = [other.best for other in theirs if (other.name, other.method) == (row.name, row.method)]
+        variants.append(same[0] if same and not row.method.startswith("ce-") else [])
+    value = printed(row.name, row.method)
+    means = [means_of(trials) for trials in variants]
+    return ["-" if value is None or len(m) < 2 else "inside" if _new(m).holds(value[0]) else "outside" for m in means]
 
 
 def _new(means: Sequence[float]) -> Estimate:
