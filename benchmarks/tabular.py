@@ -111,7 +111,8 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             "# Default model against LibAUC",
             "",
             f"{head} Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the "
-            "same bound for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can expect.",
+            "same bound for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can "
+            "expect.",
             "",
             *lines,
             "",

@@ -25,6 +25,8 @@ _PLAIN = re.compile(r'<span class="(?:n|p|o|w)">([^<]*)</span>')
 _TITLED = re.compile(r'<span title="[^"]*">([^<]*)</span>|(?<=<a) class="autorefs autorefs-internal" title="[^"]*"')
 # A cell with a number, an interval or a few words, as against one with a sentence.
 _FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
+# On a phone a picture is small: a tap shows it alone, to be enlarged.
+_PICTURE = re.compile(r'(<img [^>]*src="([^"]+)"[^>]*>)')
 _SETTINGS = "<!-- settings -->"
 
 
@@ -44,10 +46,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Keep figures of tables on one line, and the methods out of the contents of an API page."""
+    """Keep numbers of tables on one line, link a picture to its file, leave methods out of the contents of the API."""
     if page.file.src_uri.startswith("api/"):
         for item in (item for top in page.toc for item in top.children):
             item.children.clear()
+    html = _PICTURE.sub(r'<a href="\2">\1</a>', html)
     return _FIGURE.sub(r'<td class="figure"\1', html)
 
 
