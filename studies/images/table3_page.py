@@ -51,12 +51,9 @@ def body(
     for job, row in finished:
         by[job.name, job.method].append((job, row))
     results = Results(sets, by)
-    devices = sorted({row["device"] for job, row in finished if job.method in METHODS})
-    head = [f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}", ""]
     if _is_no_result(design):
-        return [*head, *_paths(design, results), *_settings(design)]
+        return [*_paths(design, results), *_settings(design)]
     return [
-        *head,
         *_means(design, results),
         *_intervals(design, results),
         *_differences(design, results),
@@ -64,6 +61,12 @@ def body(
         *_settings(design),
         *_cost(jobs, finished, expected=expected),
     ]
+
+
+def size_line(design: Design, jobs: Sequence[Job], rows: Sequence[Row | None]) -> str:
+    """Return the entry that says how large the study is, and where it was trained."""
+    devices = sorted({row["device"] for job, row in zip(jobs, rows) if row is not None and job.method in METHODS})
+    return f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}"
 
 
 def _is_no_result(design: Design) -> bool:
