@@ -78,6 +78,20 @@ def test_intervals_are_quoted_whole():
         assert any(whole in page.read_text("utf-8") for page in (DOCS / "results").glob("*.md")), whole
 
 
+def test_the_answer_of_the_map_is_that_of_its_tables():
+    top, below = (DOCS / "results" / "regime.md").read_text("utf-8").split("![The best estimator")
+    found = re.findall(r"[+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", top)
+    assert len(found) == 5
+    assert [interval for interval in found if interval not in below] == []
+
+
+def test_no_cell_of_the_paper_s_tables_holds_two_results():
+    for name in ("table2", "table3"):
+        cells = re.findall(r"(?<=\| )[^|\n]+(?= \|)", (DOCS / "results" / f"{name}.md").read_text("utf-8"))
+        assert cells
+        assert [cell for cell in cells if re.search(r"\d\.\d{3}.*; .*\d\.\d{3}", cell)] == []
+
+
 def test_every_page_of_results_is_reached_from_the_findings():
     pages = {path.name for path in (DOCS / "results").glob("*.md")}
     assert pages == set(re.findall(r"\(results/([\w.-]+\.md)\)", FINDINGS))
