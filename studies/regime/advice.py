@@ -25,14 +25,14 @@ _WORDS = {
         "They differ in {told} of {cells} cells.",
     },
     EXACT_POINT.name: {
-        "a gain": "At equal cost `vrsp` is ahead of `exact-point`, which reads whole bags.",
-        "a loss": "At equal cost `exact-point`, which reads whole bags, is ahead of `vrsp`.",
-        "no difference found": "At equal cost `exact-point`, which reads whole bags, cannot be told from `vrsp`.",
+        "a gain": "At equal cost `vrsp` is ahead of `exact-point`.",
+        "a loss": "At equal cost `exact-point` is ahead of `vrsp`.",
+        "no difference found": "At equal cost `exact-point` cannot be told from `vrsp`.",
     },
     EXACT.name: {
-        "a gain": "It is ahead of `exact`, which trains on whole bags.",
-        "a loss": "`exact`, which trains on whole bags, is ahead of it.",
-        "no difference found": "`exact`, which trains on whole bags, cannot be told from it.",
+        "a gain": "It is ahead of `exact`.",
+        "a loss": "`exact` is ahead of it.",
+        "no difference found": "`exact` cannot be told from it.",
     },
 }
 

@@ -41,9 +41,10 @@ SMALLER = Design(
     bags=4,
 )
 _SHOWS = (
-    "Which of the four estimators (`vrsp`, `minibatch`, `exact-point`, `exact`) should you take, and when is the "
-    "tracked state of `vrsp` worth having? They were compared at equal cost, counted in instances encoded, over bag "
-    "size, witness rate, instances drawn a bag (B) and number of steps (T)."
+    "Four estimators: `vrsp` (MIDAM) draws B instances of a bag and remembers the bag, `minibatch` draws them and "
+    "remembers nothing, `exact` trains on whole bags, `exact-point` reads whole bags and trains on B instances. "
+    "Which should you take? They were compared at equal cost, counted in instances encoded, over bag size, witness "
+    "rate, B and number of steps (T)."
 )
 
 
