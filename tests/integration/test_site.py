@@ -30,6 +30,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", HOME, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     install, commands = (block.splitlines() for block in blocks("sh"))
@@ -166,6 +167,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 50
@@ -182,6 +184,7 @@ def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     assert lost == []
 
 
+@pytest.mark.slow
 def test_api_pages_are_small_and_name_no_internals(site):
     pages = [site / "api.html", *(site / "api").glob("*.html")]
     sizes = {path.name: path.stat().st_size for path in pages}
@@ -192,6 +195,7 @@ def test_api_pages_are_small_and_name_no_internals(site):
         assert not [anchor for anchor in anchors if re.match(r"midam\..*\._", anchor)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 def test_no_page_is_wider_than_the_screen_and_none_loads_from_elsewhere(site):
     with sync_playwright() as driver:
