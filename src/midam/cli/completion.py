@@ -15,8 +15,8 @@ from midam.data.sets import catalog
 from midam.settings.describe import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
-such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh: any
-file that ~/.tcshrc sources."""
+such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh:
+any file that ~/.tcshrc sources."""
 _DATA = ("data", "name", "source")  # a set of the catalog, or a file
 _DATA_FILES = {"bash": "_midam_data", "zsh": "_files", "tcsh": "f"}
 _SHELLS = ["bash", "zsh", "tcsh"]
@@ -34,7 +34,7 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.terminal import stdout_console
 
     # Written as it is: a console would wrap lines, and read brackets.
-    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble()) + "\n")
+    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble())  # type: ignore[arg-type] + "\n")
     return 0
 
 
