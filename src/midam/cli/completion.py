@@ -34,11 +34,11 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.terminal import stdout_console
 
     # Written as it is: a console would wrap lines, and read brackets.
-    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble())  # type: ignore[arg-type] + "\n")
+    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble()) + "\n")
     return 0
 
 
-def _preamble() -> dict[str, str]:
+def _preamble() -> Any:
     """What a shell calls to complete a set of the catalog or a file."""
     words = " ".join(catalog.names())
     return {"bash": f'_midam_data() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'}
