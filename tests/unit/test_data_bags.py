@@ -101,12 +101,23 @@ def test_copies_and_fingerprints_agree():
     assert other.fingerprint() != bags.fingerprint()
 
 
+def test_classes_have_names():
+    bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], labels=["no", "yes", "no"], classes=("no", "yes"))
+    assert bags.labels.tolist() == [0, 1, 0]
+    assert bags.subset([1, 2]).classes == bags.replace(labels=[1, 1, 0]).classes == ("no", "yes")
+    # A number is a label, never a name: the second class of these is 1.
+    assert Bags.from_list([[[1.0]], [[2.0]]], [0, 1], classes=np.array([-1, 1])).classes == (-1, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"labels": [0, 2, 1]}, "labels 0 or 1, got 2 .in memory, bag b"),
         ({"labels": [0.0, np.nan, 1]}, "got nan .in memory, bag b"),
         ({"labels": [0, 1]}, "one label for each of the 3 bags"),
+        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name both with `classes"),
+        ({"labels": ["no", "yes", "No"], "classes": ("no", "yes")}, "labels 'no' or 'yes', got 'No' .in memory, bag c"),
+        ({"labels": [0, 1, 0], "classes": ("no", "no")}, "two names of classes"),
         ({"ids": ["a", "b", "a"]}, "bag a"),
         ({"ids": ["a", "b"]}, "one id for each of the 3 bags"),
         ({"splits": ["train", "dev", "test"]}, "got 'dev' .in memory, bag b"),

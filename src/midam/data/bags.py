@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
 from midam.data.on_disk import Rows, row_positions
-from midam.data.validate import SPLITS
+from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
 
 _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
@@ -36,8 +36,10 @@ class Bags:
         Position of each bag's first instance. Default: the bags stand one after the other.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
-    labels : array of int, shape [N], optional
-        0 (negative) or 1 (positive). None where the labels are unknown.
+    labels : array of int or str, shape [N], optional
+        0 (negative) or 1 (positive), kept as int64; or texts of `classes`. None where the labels are unknown.
+    classes : pair, optional
+        What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
@@ -78,6 +80,7 @@ class Bags:
     sizes: NDArray[np.int64]
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
+    classes: tuple[ClassName, ClassName] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
@@ -96,6 +99,7 @@ class Bags:
         starts: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
@@ -109,12 +113,14 @@ class Bags:
         sizes = validate.int_array(sizes, "sizes", source)
         starts = np.cumsum(sizes) - sizes if starts is None else starts
         ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids)
+        names = None if classes is None else validate.class_names(classes, source)
         vars(self).update(
             instances=instances,
             starts=validate.int_array(starts, "starts", source),
             sizes=sizes,
             ids=ids,
-            labels=None if labels is None else validate.label_array(labels, ids, source),
+            labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
+            classes=names,
             groups=None if groups is None else validate.group_array(groups, ids, source),
             splits=None if splits is None else validate.str_array(splits),
             coords=coords,
@@ -135,6 +141,7 @@ class Bags:
         y: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: ArrayLike | None = None,
@@ -166,7 +173,12 @@ class Bags:
             order = np.argsort(numbers, kind="stable")
             X = X[order]
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
-        others: dict[str, Any] = {"groups": groups, "splits": splits, "feature_names": feature_names}
+        others: dict[str, Any] = {
+            "classes": classes,
+            "groups": groups,
+            "splits": splits,
+            "feature_names": feature_names,
+        }
         bags = cls(X, sizes=sizes, ids=names, labels=y, coords=coords, source=source, **others)
         bags.check()
         return bags
@@ -178,6 +190,7 @@ class Bags:
         labels: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: Sequence[ArrayLike] | None = None,
@@ -203,9 +216,8 @@ class Bags:
                     "give one row of coordinates for each instance."
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
-        bags = cls(
-            instances, sizes=sizes, ids=names, labels=labels, groups=groups, splits=splits, coords=places, source=source
-        )
+        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "coords": places}
+        bags = cls(instances, sizes=sizes, ids=names, labels=labels, source=source, **others)
         bags.check()
         return bags
 

@@ -114,7 +114,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     facts = read_description(path)
     instances = _rows(path, facts.instances, reads)
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
-    table = read_table(path, facts.table)
+    table: dict[str, Any] = read_table(path, facts.table)
     digests = table.pop("coords_digests", None)
     bags = Bags(instances, coords=coords, feature_names=facts.feature_names, cut=facts.cut, source=str(path), **table)
     return bags, digests
