@@ -1,0 +1,233 @@
+"""All of the classifier but its constructor, whose parameters are the settings."""
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from scipy.special import logit
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from midam.data.bags import Bags, both_classes
+from midam.data.splits import split_bags
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.metrics import operating_point
+from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.nn.ensemble import BagEnsemble
+from midam.report.terminal import FitProgress
+from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.sklearn.base import BagEstimator
+from midam.sklearn.inputs import encoded, per_bag
+from midam.sklearn.parameters import chosen_settings
+from midam.train.trainer import Trainer, make_fabric
+
+if TYPE_CHECKING:
+    from midam.explain.explanation import Explanation
+
+_FIRST_CALL = 2**16  # a member never has this number
+_TINY = np.finfo(np.float64).tiny
+_ALMOST_ONE = np.nextafter(1.0, 0.0)
+
+
+class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
+    """Classifier of bags without a constructor, see `midam.sklearn.classifier.MIDAMClassifier`."""
+
+    positive: Any
+    warm_start: bool
+    show_progress: bool
+    classes_: NDArray[Any]
+    positive_: Any
+    settings_: ResolvedSettings
+    model_: BagEnsemble
+    history_: list[dict[str, Any]]
+    calibrator_: PlattCalibrator | None
+    threshold_: float
+    _calls: int
+    _rest: list[dict[str, Any]]
+
+    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Self:
+        """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
+
+        Parameters
+        ----------
+        X : Bags, DataFrame, array or sequence
+            Bags, as the class says.
+        y : array [N], optional
+            Their labels: any two values. Default: the labels of `Bags`.
+        groups : array [N], optional
+            Group (patient) of each bag: the bags held out share no group with the rest. Default: those of `Bags`.
+
+        Raises
+        ------
+        MidamError
+            Where bags, labels or settings cannot be used.
+        """
+        return self._train(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
+
+    def partial_fit(
+        self, X: Any, y: ArrayLike | None = None, classes: ArrayLike | None = None, *, groups: ArrayLike | None = None
+    ) -> Self:
+        """Train one epoch on N bags of both classes, the same as before or others, from where the last call ended.
+
+        The features are standardized as in the first call; `classes`, if given, are the two labels. Probabilities and
+        operating point come from the bags that this call holds out. The rest is as in `fit`.
+        """
+        settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
+        return self._train(X, y, groups, settings, going_on=going_on, classes=classes)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """How far the score of each bag lies above the operating point, [N], as a difference of logits.
+
+        Positive where `predict` gives ``classes_[1]``, negative or 0 where it gives ``classes_[0]``.
+        """
+        return self._decide(self.bag_scores(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Class of each bag, [N], at the operating point `threshold_`."""
+        second = self.decision_function(X) > 0
+        chosen: NDArray[Any] = self.classes_[second.astype(np.int64)]
+        return chosen
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities [N, 2] of `classes_`, calibrated on the held-out bags; a `ConfigError` without such bags."""
+        scores = self.bag_scores(X)
+        if self.calibrator_ is None:
+            raise ConfigError(
+                "Expected a calibrated classifier, got val_fraction=0; hold bags out to get probabilities."
+            )
+        positive = self.calibrator_.predict(scores)
+        return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the bags that `predict` gives their label; for the AUC, pass ``scoring="roc_auc"`` to a search."""
+        return float(super().score(X, per_bag(y, X, "label"), sample_weight))
+
+    def bag_scores(self, X: Any) -> NDArray[np.float64]:
+        """Scores [N] in [0, 1] as in the files of a run: larger is more likely `positive_`; no probability."""
+        check_is_fitted(self)
+        return predict(self.model_, self._match_features(X), chunk_size=self.settings_.run.chunk_size)
+
+    def instance_scores(self, X: Any) -> list[InstanceScores]:
+        """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`."""
+        check_is_fitted(self)
+        bags, chunk = self._match_features(X), self.settings_.run.chunk_size
+        return [instance_scores(self.model_, bags, i, chunk_size=chunk) for i in range(len(bags))]
+
+    def explain(self, X: Any, *, faithful: bool = False) -> "list[Explanation]":
+        """Why each bag got its score, see `midam.explain.explain_bag`; `faithful` measures deletion curves too."""
+        from midam.explain.explanation import explain_bag  # noqa: PLC0415
+
+        check_is_fitted(self)
+        bags, chunk = self._match_features(X), self.settings_.run.chunk_size
+        return [explain_bag(self.model_, bags, i, chunk_size=chunk, faithful=faithful) for i in range(len(bags))]
+
+    def __sklearn_tags__(self) -> Any:
+        """Two classes."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    @property
+    def _ascending(self) -> bool:
+        """Whether the positive class is the second of `classes_`."""
+        return bool(self.positive_ == self.classes_[1])
+
+    def _settings(self) -> Settings:
+        return chosen_settings(self.get_params(deep=False))
+
+    def _decide(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        far: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE)) - logit(
+            np.clip(self.threshold_, _TINY, _ALMOST_ONE)
+        )
+        # A bag at the operating point is positive.
+        far = np.where(scores >= self.threshold_, np.maximum(far, _TINY), np.minimum(far, -_TINY))
+        return far if self._ascending else -far
+
+    def _train(
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        groups: ArrayLike | None,
+        settings: Settings,
+        *,
+        going_on: bool,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        bags = self._match_features(X) if going_on else self._learn_features(X)
+        labels, found, ascending = encoded(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self)
+        known = self.classes_ if going_on else found if classes is None else np.unique(np.asarray(classes))
+        if known.tolist() != found.tolist():
+            raise BagDataError(f"Expected the classes {known.tolist()}, got {found.tolist()}; give bags of both.")
+        groups = per_bag(groups, X, "group")
+        bags = bags.replace(labels=labels, classes=None, groups=bags.groups if groups is None else groups)
+        both_classes(bags)
+        train, val = _held_out(bags, settings)
+        trainer = self._trainer(settings, train, val, going_on=going_on)
+        self.classes_, self.positive_ = found, found[int(ascending)]
+        self.history_ = self._run(trainer, before=self.history_ if going_on else [])
+        self.model_, self.settings_ = trainer.reported.eval(), trainer.config
+        self._rest = [
+            {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
+            for member in trainer.members
+        ]
+        self.calibrator_, self.threshold_ = None, 0.5
+        if val is not None:
+            scores, truth = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size), val.require_labels()
+            self.calibrator_ = PlattCalibrator().fit(scores, truth)
+            self.threshold_ = operating_point(truth, scores)
+        return self
+
+    def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
+        """A trainer of these bags, which takes up weights, centers, dual variable and momenta of the last one."""
+        # Another call draws other instances; the bags that it holds out are those of the first seed.
+        seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
+        settings = settings.replace(seed=seed).resolve(train.instance_shape)
+        start = self.model_.state_dict() if going_on else None
+        try:
+            trainer = Trainer(settings, train, val, fabric=make_fabric(settings), start=start)
+        except RuntimeError as error:
+            if start is None:
+                raise
+            raise ConfigError(
+                f"Expected settings of the same model to go on with, got others ({error}); set warm_start=False."
+            ) from None
+        self._calls = self._calls + 1 if going_on else 1
+        for member, rest in zip(trainer.members, self._rest if going_on else ()):
+            own = member.objective.state_dict()
+            # What has a row for each bag begins anew: these may be others.
+            same = {name: value for name, value in rest["objective"].items() if value.shape == own[name].shape}
+            member.objective.load_state_dict({**own, **same})
+            groups = member.optimizer.state_dict()["param_groups"]
+            member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
+        return trainer
+
+    def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Train to the end, and report the weights that are selected; rows of the epochs, after those `before`."""
+        best: dict[str, Any] | None = None
+        with ExitStack() as stack:
+            progress = None
+            if self.show_progress:
+                console = Console(stderr=True)
+                progress = stack.enter_context(FitProgress(trainer.config.training.epochs, console=console))
+            while not trainer.finished:
+                row = trainer.train_epoch()
+                if progress is not None:
+                    progress.update(row)
+                if trainer.config.training.select == "best" and trainer.best_epoch == trainer.epoch:
+                    best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+        if best is not None:
+            trainer.reported.load_state_dict(best)
+        return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
+
+
+def _held_out(bags: Bags, settings: Settings) -> tuple[Bags, Bags | None]:
+    """Bags to train on, and those that are held out, if any."""
+    share, seed = settings.run.val_fraction, settings.run.seed
+    if share == 0:
+        return bags, None
+    shares = (1 - share, share, 0.0)
+    held = split_bags(bags.require_labels(), groups=bags.groups, fractions=shares, seed=seed) == "val"
+    return bags.subset(~held), bags.subset(held) if held.any() else None
