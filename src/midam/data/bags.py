@@ -7,7 +7,7 @@ instances, in memory or memory-mapped, and bag i is the slice ``instances[starts
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from midam.data import validate
 from midam.data.on_disk import Rows, row_positions
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
 
@@ -221,20 +224,88 @@ class Bags:
         bags.check()
         return bags
 
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: "pd.DataFrame",
+        *,
+        bag_column: str = "bag",
+        label_column: str = "label",
+        group_column: str | None = None,
+        split_column: str | None = None,
+        coord_columns: Sequence[str] = (),
+        ignore_columns: Sequence[str] = (),
+        positive: str | None = None,
+        source: str = "a DataFrame",
+    ) -> "Bags":
+        """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
+
+        Bags are in the order of their first rows. Every column that is not named is a feature.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Not changed.
+        bag_column : str
+            Column of the bag; where there is none of this name, the first of two levels of the index names the bag.
+        label_column : str
+            Column of the label. Where there is none named "label", the bags have no labels.
+        group_column, split_column, coord_columns, ignore_columns, positive
+            As of `midam.read_bags`.
+        source : str
+            What messages call it.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"bag": ["a", "a", "b"], "label": [1, 1, 0], "area": [1.0, 2.0, 3.0]})
+        >>> Bags.from_dataframe(frame)
+        Bags(2 bags, 1 positive, 3 instances (1,))
+        """
+        from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
+        from midam.data.sources.reader import Request  # noqa: PLC0415
+
+        how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
+        how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
+        how |= {"group_column": group_column, "split_column": split_column}
+        labeled = label_column != "label" or label_column in frame.columns
+        return bags_of_frame(frame, Request(source, **how, require_labels=labeled))
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        """Instances of one bag, [n_i, ...]: a view of memory, or a read from disk."""
+    @overload
+    def __getitem__(self, index: int) -> NDArray[Any]: ...
+
+    @overload
+    def __getitem__(self, index: Any) -> Self: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Instances of one bag by its position, [n_i, ...]: a view of memory, or a read from disk.
+
+        With positions, a slice or a mask: the bags that `subset` selects, so that scikit-learn's splits keep what bags
+        know.
+        """
+        if isinstance(index, tuple) and len(index) == 2 and index[1] is ...:  # how scikit-learn asks for rows
+            index = index[0]
+        if isinstance(index, slice):
+            index = np.arange(len(self))[index]
+        if np.ndim(index):
+            return self.subset(index)
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
     def __repr__(self) -> str:
         positives = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         return f"Bags({len(self)} bags, {positives}, {self.num_instances} instances {self.instance_shape})"
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of bags, for scikit-learn."""
+        return (len(self),)
 
     @property
     def num_instances(self) -> int:

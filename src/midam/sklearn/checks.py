@@ -17,6 +17,10 @@ EXPECTED_FAILURES: Mapping[str, Mapping[str, str]] = {
             "wants the class of the larger probability from predict, which cuts at the operating point that was chosen "
             "on held-out bags: with few positive bags, no probability may reach 1/2"
         ),
+        "check_methods_subset_invariance": (
+            "wants the same score to 1e-7 in whatever batch a bag stands; in float32 the seventh digit can differ, on "
+            "some processors"
+        ),
     },
     "BagStatistics": {},
 }
