@@ -11,10 +11,4 @@ if TYPE_CHECKING:
     from midam.sklearn.transformers import ColorStatistics as ColorStatistics
     from midam.sklearn.transformers import VoxelCounts as VoxelCounts
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.sklearn.classifier": "MIDAMClassifier",
-        "midam.sklearn.transformers": "BagStatistics BagTransformer ColorStatistics VoxelCounts",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)

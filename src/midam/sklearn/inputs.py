@@ -52,7 +52,9 @@ def bags_of(X: Any, *, estimator: object) -> Bags:
             return Bags.from_list(parts)
         X = parts if parts else np.empty((0, 1))
     elif not issparse(X) and (stack := np.asanyarray(X)).ndim > 2:
-        bags = Bags(stack.reshape(-1, *stack.shape[2:]), sizes=np.full(len(stack), stack.shape[1]))
+        bags = Bags(
+            stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:]), sizes=np.full(len(stack), stack.shape[1])
+        )
         bags.check()
         return bags
     return _of_rows(check_array(X, input_name="X", estimator=estimator))
