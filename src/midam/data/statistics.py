@@ -42,11 +42,13 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
             raise ConfigError(f"Expected a known statistic, got {name!r}; {nearest(name, STATISTICS)}")
     if not names:
         raise ConfigError(f"Expected at least one statistic, got none; name some of {', '.join(STATISTICS)}.")
-    found = []
-    for number in index.tolist():
-        x = np.asarray(bags[number], dtype=np.float64).reshape(int(bags.sizes[number]), -1)
-        found.append(np.concatenate([STATISTICS[name](x) for name in names]))
-    return np.stack(found)
+    return np.stack([np.concatenate([STATISTICS[name](x) for name in names]) for x in flat_bags(bags, index)])
+
+
+def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
+    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
+    for i in index:
+        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
 
 
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
@@ -82,7 +84,7 @@ def voxel_counts(bags: Bags, index: Positions) -> Statistics:
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
     if len(bags.instance_shape) < _STACKED:
         raise ConfigError(
-            f"Expected images for these statistics, got instances of shape {list(bags.instance_shape)} (in "
+            f"Expected images for statistics of pixels, got instances of shape {list(bags.instance_shape)} (in "
             f"{bags.source}); take those of feature vectors, such as bag-statistics-logistic or BagStatistics."
         )
     for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
