@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.formats.images import ImageReader, read_pixels
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
-from midam.data.sources.formats.slides import SlideReader
-from midam.data.sources.formats.tiff import TiffReader
+from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import MidamError
 
 _SPACING_SAMPLE = 20_000
