@@ -15,10 +15,14 @@ from midam import MIDAMClassifier
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.splits import split_bags
-from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
+from midam.explain import ExplainOptions, explain_bags
 from midam.nn.ensemble import scorers_of
+from midam.runs.apply import evaluate_run, load_run, predict_run
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
 from midam.settings import Settings
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
@@ -339,3 +343,55 @@ def test_explanations_rank_the_instances(fitted, data):
     assert [one.bag for one in found] == test.ids.tolist()
     np.testing.assert_allclose([one.score for one in found], fitted.bag_scores(test), rtol=1e-6)
     assert found[0].faithfulness is None is not fitted.explain(test, faithful=True)[0].faithfulness
+
+
+@pytest.mark.parametrize("positive", ["yes", "no"])
+def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
+    train, test = data
+    y = np.array(["no", "yes"])[train.labels]
+    classifier = MIDAMClassifier(epochs=2, positive=positive, hidden=(5,), pooling_args={"hidden": 4}, **SETTINGS)
+    classifier.fit(train, y, groups=np.arange(200) // 2).save(tmp_path / "run")
+    twin = MIDAMClassifier.load(tmp_path / "run")
+    for method in ("bag_scores", "decision_function", "predict_proba", "predict"):
+        assert np.array_equal(getattr(twin, method)(test), getattr(classifier, method)(test)), method
+    assert twin.classes_.tolist() == ["no", "yes"]
+    assert twin.get_params()["hidden"] == [5]
+    run = load_run(tmp_path / "run")
+    scores, probabilities = predict_run(run, test)
+    assert np.array_equal(scores, classifier.bag_scores(test))
+    assert np.array_equal(probabilities, classifier.predict_proba(test)[:, ["no", "yes"].index(positive)])
+    # The bags that it was made of are no test.
+    assert {part: result["bags"] for part, result in evaluate_run(run, train).items() if part != "headline"} == {
+        "train": 160,
+        "val": 40,
+    }
+    assert len(run.groups) == 100
+    with pytest.raises(RunExistsError):
+        classifier.save(tmp_path / "run")
+    twin.set_params(warm_start=True).fit(train, y)
+    assert len(twin.history_) == 2
+
+
+def test_a_run_of_the_command_line_is_a_classifier(tmp_path, data):
+    settings = Settings(epochs=1, members=1, val_fraction=0.0)
+    fit_run("digits", settings, RunFolder(tmp_path / "run"))
+    classifier = MIDAMClassifier.load(tmp_path / "run")
+    assert np.array_equal(classifier.bag_scores(data[1]), predict_run(load_run(tmp_path / "run"), data[1])[0])
+    assert classifier.get_params()["epochs"] == 1
+
+
+def test_explanations_are_written_as_of_a_run(tmp_path, fitted, data):
+    explain_bags(fitted.to_run(), data[1], [3], tmp_path / "why", options=ExplainOptions(faithful=False))
+    assert (tmp_path / "why" / "index.html").is_file()
+
+
+def test_bags_of_several_calls_are_known(data):
+    train, _ = data
+    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train.subset(np.arange(120)))
+    held = {bag for bag, split in classifier.origin_["splits"].items() if split == "val"}
+    classifier.partial_fit(train.subset(np.arange(80, 200)))
+    splits = classifier.origin_["splits"]
+    assert len(splits) == len(classifier.origin_["contents"]) == 200
+    assert {splits[bag] for bag in train.ids[:80]} == {"train", "val"}
+    # Held out by both calls, or by the only one that had it.
+    assert {bag for bag in train.ids[:80] if splits[bag] == "val"} == held & set(train.ids[:80])

@@ -1,6 +1,8 @@
 """All of the classifier but its constructor, whose parameters are the settings."""
 
+import math
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -10,18 +12,25 @@ from scipy.special import logit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from midam.data.bags import Bags, both_classes
+from midam import __version__
+from midam.data.bags import Bags
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
-from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.runs.apply import LoadedRun, load_run
+from midam.runs.data import SplitBags
+from midam.runs.fit import describe_origin
+from midam.runs.folder import RunFolder
+from midam.settings import ResolvedSettings, Settings, member_seed, yaml_text
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import encoded, per_bag
-from midam.sklearn.parameters import chosen_settings
+from midam.sklearn.parameters import chosen_settings, setting_defaults
+from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
 if TYPE_CHECKING:
@@ -45,6 +54,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
     history_: list[dict[str, Any]]
     calibrator_: PlattCalibrator | None
     threshold_: float
+    origin_: dict[str, Any]
     _calls: int
     _rest: list[dict[str, Any]]
 
@@ -124,6 +134,63 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         bags, chunk = self._match_features(X), self.settings_.run.chunk_size
         return [explain_bag(self.model_, bags, i, chunk_size=chunk, faithful=faithful) for i in range(len(bags))]
 
+    def to_run(self) -> LoadedRun:
+        """The fitted classifier as a run in memory, for what takes one: `midam.explain.explain_bags`, ..."""
+        check_is_fitted(self)
+        return LoadedRun(
+            model=self.model_,
+            settings=self.settings_,
+            calibrator=self.calibrator_,
+            threshold=None if self.calibrator_ is None else self.threshold_,
+            splits=self.origin_["splits"],
+            contents=self.origin_["contents"],
+            groups=set(self.origin_["groups"]),
+            data=self.origin_["data"],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a new run folder, which `midam predict`, `evaluate` and `explain` take, and `load`.
+
+        It knows the bags that it was trained on by their content, so that none of them passes for a test. A
+        `RunExistsError` if the folder holds something.
+        """
+        folder, run = RunFolder(Path(path)), self.to_run()
+        folder.require_free()
+        content = {
+            "version": __version__,
+            "config": run.settings.flat(),
+            "model": run.model.state_dict(),
+            "calibrator": None if run.calibrator is None else run.calibrator.to_dict(),
+            "threshold": run.threshold,
+            **self.origin_,
+        }
+        write_text(folder.config, yaml_text({"data": run.data["source"], **run.settings.flat()}))
+        save_checkpoint(folder.model, content)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A fitted classifier from a run folder, of `save` or of `midam fit`; `history_` is empty.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no run, or its file is damaged.
+        """
+        run = load_run(path)
+        values = run.settings.flat()
+        found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
+        found.set_params(**{name: values[name] for name in setting_defaults()})
+        classes = run.data.get("classes") or [0, 1]
+        found.classes_, found.positive_ = np.unique(np.array(classes)), np.array(classes)[1]
+        found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
+        if names is not None:
+            found.feature_names_in_ = np.array(names, dtype=object)
+        found.model_, found.settings_, found.calibrator_ = run.model, run.settings, run.calibrator
+        found.threshold_ = 0.5 if run.threshold is None else run.threshold
+        known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
+        found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
+        return found
+
     def __sklearn_tags__(self) -> Any:
         """Two classes."""
         tags = super().__sklearn_tags__()
@@ -162,10 +229,11 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         if known.tolist() != found.tolist():
             raise BagDataError(f"Expected the classes {known.tolist()}, got {found.tolist()}; give bags of both.")
         groups = per_bag(groups, X, "group")
-        bags = bags.replace(labels=labels, classes=None, groups=bags.groups if groups is None else groups)
-        both_classes(bags)
-        train, val = _held_out(bags, settings)
-        trainer = self._trainer(settings, train, val, going_on=going_on)
+        names = None if found.tolist() == [0, 1] else (found[int(not ascending)], found[int(ascending)])
+        bags = bags.replace(labels=labels, classes=names, groups=bags.groups if groups is None else groups)
+        parts = _held_out(bags, settings)
+        val = parts.part("val") if "val" in parts.splits else None
+        trainer = self._trainer(settings, parts.part("train"), val, going_on=going_on)
         self.classes_, self.positive_ = found, found[int(ascending)]
         self.history_ = self._run(trainer, before=self.history_ if going_on else [])
         self.model_, self.settings_ = trainer.reported.eval(), trainer.config
@@ -173,6 +241,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
             {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
             for member in trainer.members
         ]
+        self.origin_ = _joined(self.origin_ if going_on else {}, describe_origin(parts))
         self.calibrator_, self.threshold_ = None, 0.5
         if val is not None:
             scores, truth = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size), val.require_labels()
@@ -223,11 +292,20 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
 
 
-def _held_out(bags: Bags, settings: Settings) -> tuple[Bags, Bags | None]:
+def _held_out(bags: Bags, settings: Settings) -> SplitBags:
     """Bags to train on, and those that are held out, if any."""
-    share, seed = settings.run.val_fraction, settings.run.seed
+    share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
     if share == 0:
-        return bags, None
-    shares = (1 - share, share, 0.0)
-    held = split_bags(bags.require_labels(), groups=bags.groups, fractions=shares, seed=seed) == "val"
-    return bags.subset(~held), bags.subset(held) if held.any() else None
+        return SplitBags(bags, np.full(len(bags), "train"))
+    return SplitBags(
+        bags, split_bags(bags.require_labels(), groups=bags.groups, fractions=shares, seed=settings.run.seed)
+    )
+
+
+def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the bags of several calls; what was trained on once was trained on."""
+    found = {**before, **now}
+    for key in ("splits", "contents") if before else ():
+        trained = {name: split for name, split in before[key].items() if split == "train"}
+        found[key] = {**before[key], **now[key], **trained}
+    return found | {"groups": sorted({*before.get("groups", ()), *now["groups"]})}

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, content_hash, hash_rows
+from midam.data.bags import Bags
+from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
 from midam.errors import BagDataError, DataNotFoundError
