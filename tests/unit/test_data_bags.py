@@ -224,6 +224,11 @@ def test_a_data_frame_is_read_as_a_table_is():
     unlabeled = Bags.from_dataframe(table().drop(columns="label"))
     assert unlabeled.labels is None
     assert Bags.from_dataframe(table().rename(columns={"label": 7}), label_column="7").labels.tolist() == [1, 0]
+    assert Bags.from_dataframe(table(label=[True, True, False])).labels.tolist() == [1, 0]
+    for values, positive in ((["normal", "normal", "malignant"], "malignant"), ([2, 2, 1], "1")):
+        named = Bags.from_dataframe(table(label=values), positive=positive)
+        assert named.labels.tolist() == [0, 1]
+        assert named.classes == (str(values[0]), positive)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +244,8 @@ def test_a_data_frame_is_read_as_a_table_is():
         (table(), {"ignore_columns": ["tine"]}, "the column 'tine' of `ignore_columns`.*did you mean 'tone'"),
         (table(area=["1", "2", "x"]), {}, "numbers in column area, got 'x' .in a DataFrame, row 3, column area, bag a"),
         (table(area=[1.0, np.nan, 2.0]), {}, "finite numbers, got nan .in a DataFrame, row 2"),
+        (table(label=["no", "no", "yes"]), {}, "labels 0 and 1 in column label, got no, yes .*`positive='yes'`"),
+        (table(), {"positive": "yes"}, "the positive value 'yes' in column label, got 0, 1"),
         (table(label=[1, 0, 0]), {}, "one label in a bag, got 1 and 0"),
         (table(bag=["b", None, "a"]), {}, "a bag in each row, got none"),
         (table().set_axis(["bag", "label", "a", "a"], axis=1), {}, "unique column names, got 'a'"),

@@ -235,8 +235,10 @@ class Bags:
             Column of the bag; where there is none of this name, the first of two levels of the index names the bag.
         label_column : str
             Column of the label. Where there is none named "label", the bags have no labels.
-        group_column, split_column, coord_columns, ignore_columns, positive
+        group_column, split_column, coord_columns, ignore_columns
             As of `midam.read_bags`.
+        positive : str, optional
+            Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
         source : str
             What messages call it.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.formats.open_file import need, sound
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request
-from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, has_labels, require_columns
+from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, binary_labels, has_labels, require_columns
 from midam.data.validate import str_array
 from midam.errors import BagDataError, DataNotFoundError, given
 
@@ -48,6 +48,8 @@ def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
 
     The bags stand in the column `bag_column`, or in the first of two levels of the index where there is no such column.
     """
+    import pandas as pd  # noqa: PLC0415
+
     where, columns = str(request.source), [str(name) for name in frame.columns]
     for name in columns:
         if columns.count(name) > 1:
@@ -64,7 +66,13 @@ def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
     require_columns(table, named, where)
-    return _bags(_Table(where, table, "row"), request)
+    label, classes = request.label_column, None
+    if label in columns and (request.positive is not None or not pd.api.types.is_numeric_dtype(table[label])):
+        texts = table[[label]].astype(str)
+        table[label] = binary_labels(texts, label, request.positive, where=where)
+        names = sorted(set(texts[label]), key=lambda name: name == request.positive)
+        classes = names if len(names) == 2 and request.positive is not None else None
+    return _bags(_Table(where, table, "row"), request).replace(classes=classes)
 
 
 def _bags(table: "_Table", request: Request) -> Bags:
