@@ -76,6 +76,14 @@ def test_all_forms_are_the_same_bags(form, stack):
     assert not named or fitted.feature_names_in_.tolist() == NAMES
 
 
+def test_one_bag_is_not_taken_for_many(stack):
+    X, y = stack
+    fitted = small().fit(X, y)
+    assert fitted.predict([X[0]]).shape == (1,)
+    with pytest.raises(BagDataError, match=r"as a list of one array, \[X\]"):
+        fitted.predict(X[0])
+
+
 def test_bags_of_other_sizes_and_shapes(stack):
     X, y = stack
     ragged = [x[: 1 + i % 4] for i, x in enumerate(X)]
@@ -156,6 +164,8 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
     ("X", "text"),
     [
         ("bags.csv", "read files with midam.read_bags"),
+        (None, "Expected bags, got NoneType"),
+        ({"a": [[1.0]]}, "Expected bags, got dict"),
         ([[[1.0, 2.0]], [[1.0]]], "Expected instances of shape"),
         ([[[1.0, 2.0], [3.0]]], r"one width, got several widths \(bag 0"),
         ([np.array([[1.0, np.nan]])], "finite numbers, got nan at instance 0, column 1"),

@@ -1,5 +1,6 @@
 """All of the classifier but its constructor, whose parameters are the settings."""
 
+import copy
 import math
 from contextlib import ExitStack
 from pathlib import Path
@@ -189,7 +190,15 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         found.threshold_ = 0.5 if run.threshold is None else run.threshold
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
+        found._single = False
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: a model that was trained on a GPU is read where there is none."""
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
+            state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
+        return state
 
     def __sklearn_tags__(self) -> Any:
         """Two classes."""

@@ -65,4 +65,4 @@ class MIDAMClassifier(BagClassifier):
     (100, 2)
     """
 
-    __init__ = constructor({"positive": None, "warm_start": False, "show_progress": False})
+    __init__ = constructor("MIDAMClassifier", {"positive": None, "warm_start": False, "show_progress": False})
