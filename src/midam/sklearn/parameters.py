@@ -26,7 +26,7 @@ def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
 
 
 def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
-    """The ``__init__`` of a class of that name: keyword parameters for all settings and for `own`, names and defaults."""
+    """The ``__init__`` of a class of that name: a keyword parameter for each setting, and those of `own`."""
     defaults = {**setting_defaults(), **own}
     named = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
