@@ -318,6 +318,18 @@ def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data):
     assert trainer.config.run.seed != settings.run.seed
 
 
+@pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)
+def test_going_on_with_another_method_takes_up_the_weights(change, data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=2, warm_start=True, **SETTINGS).fit(train)
+    scores = classifier.bag_scores(test)
+    classifier.set_params(**{**change, "lr": 1e-9}).fit(train)
+    np.testing.assert_allclose(classifier.bag_scores(test), scores, rtol=1e-3)
+    assert classifier.settings_.run.seed == 0
+    with pytest.raises(ConfigError, match="positive class 1 as before, got 0"):
+        classifier.set_params(positive=0).fit(train)
+
+
 def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
     train, test = data
     first, second = train.subset(np.arange(0, 200, 2)), train.subset(np.arange(1, 200, 2))
