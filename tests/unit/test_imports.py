@@ -32,9 +32,9 @@ ALLOWED = {
     "explain": TOP,
     "export": TOP,
     "compare": TOP,
-    "classifier": TOP,
-    "cli": TOP | {"compare", "explain", "export", "classifier"},
-    "__init__": TOP | {"classifier", "export"},
+    "sklearn": TOP | {"explain"},
+    "cli": TOP | {"compare", "explain", "export", "sklearn"},
+    "__init__": TOP | {"sklearn", "export"},
 }
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 
@@ -112,7 +112,7 @@ def test_module_has_a_docstring_and_does_not_print(path):
         ("runs", "from midam.compare import run_comparison"),
         ("runs", "from midam.explain import explain_bag"),
         ("train", "from midam.compare.statistics import corrected_interval"),
-        ("classifier", "from midam.cli import main"),
+        ("sklearn", "from midam.cli import main"),
         ("train", "import midam"),
         ("compare", "from studies.registry import STUDIES"),
         ("nn", "from . import pooling"),
@@ -131,7 +131,7 @@ def test_a_wrong_import_is_found(part, source):
         ("nn", "from midam.errors import ConfigError\nfrom midam.functional import pooling\nimport numpy"),
         ("train", "from midam import __version__\nfrom midam.evaluate.predict import predict"),
         ("compare", "from midam.runs.data import read_data\nfrom midam.train.lockstep import train_trials"),
-        ("cli", "from midam.classifier import MIDAMClassifier"),
+        ("cli", "from midam.sklearn import MIDAMClassifier"),
     ],
 )
 def test_a_right_import_passes(part, source):
