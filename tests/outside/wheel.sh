@@ -16,7 +16,8 @@ test "$(wc -l < scores.csv)" -eq 361
 "$bin/python" -m pip install --quiet "midam[excel]" && "$bin/python" -c 'import openpyxl'
 "$bin/python" - "$wheel" <<'PYTHON'
 import email, re, sys, zipfile
-name = next(name for name in (wheel := zipfile.ZipFile(sys.argv[1])).namelist() if name.endswith("METADATA"))
+wheel = zipfile.ZipFile(sys.argv[1])
+name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
 text = email.message_from_bytes(wheel.read(name)).get_payload()
 links = re.findall(r"\]\(([^)\s]+)\)", text)
 relative = [link for link in links if not link.startswith(("https://", "#"))]
