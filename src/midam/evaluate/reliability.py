@@ -11,7 +11,7 @@ from midam.evaluate.calibrate import SMALLEST, calibration_line
 from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import check_bags, group_numbers
 
-_BAGS_A_BIN, _MOST_BINS = 10, 10
+_BAGS_A_BIN, _MOST_BINS = 20, 10
 
 
 class Bin(NamedTuple):
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: ArrayLike | None = None) -> list[Bin]:
-    """Bags in bins of equal size by probability, at most ten, of at least ten bags where there are so many.
+    """Bags in bins of equal size by probability, at most ten, of twenty or more bags where there are so many.
 
     Equal probabilities share a bin. Parameters: labels 0 or 1, probabilities and optionally groups, all [N].
 

@@ -152,7 +152,7 @@ def _sorted(levels: list[str]) -> list[str]:
     """Levels by the number that they begin with, then by name; those that are none at the end."""
 
     def key(level: str) -> tuple[bool, float, str]:
-        first = pd.to_numeric(level.split(" to ")[0], errors="coerce")
+        first = pd.to_numeric(level.split(" to ", maxsplit=1)[0], errors="coerce")
         return level in (MISSING, OTHER), float("inf") if np.isnan(first) else float(first), level
 
     return sorted(levels, key=key)

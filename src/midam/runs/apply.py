@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,6 +247,22 @@ def evaluate_run(
     BagDataError
         If the bags have no labels.
     """
+    return evaluate_bags(run, bags, metrics=metrics, on_bags=on_bags).result
+
+
+class Evaluation(NamedTuple):
+    """Result of `evaluate_run`, and of each bag its part [N], score [N] and, where calibrated, probability [N]."""
+
+    result: dict[str, Any]
+    parts: NDArray[np.str_]
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64] | None
+
+
+def evaluate_bags(
+    run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
+) -> Evaluation:
+    """As `evaluate_run`, with what it knows of each bag."""
     bags.require_labels()
     for name in metrics:
         METRICS.find(name)
@@ -257,7 +273,7 @@ def evaluate_run(
     result = summarize_parts(
         bags, parts, scores, names=names, threshold=at, probabilities=probabilities, metrics=metrics
     )
-    return {**result, "headline": next(iter(result))}
+    return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
