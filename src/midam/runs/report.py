@@ -1,4 +1,4 @@
-"""The page about a run, or about its evaluation on other data: what stands on disk, gathered for `midam.report.html`."""
+"""The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.html`."""
 
 import hashlib
 import json
@@ -137,7 +137,7 @@ def _study(
     return Study(
         data=Path(tested_data or data).name,
         trained_on=Path(data).name,
-        method=f"{method.pooling} \N{MULTIPLICATION SIGN} {method.estimator} \N{MULTIPLICATION SIGN} {method.objective}",
+        method=" \N{MULTIPLICATION SIGN} ".join([method.pooling, method.estimator, method.objective]),
         external=external,
         tested=tested,
         validation=parts.get("val"),

@@ -80,7 +80,7 @@ class SubgroupTable:
         most, column, names = max(counts, key=lambda count: count[0], default=(0, "", ids))
         if not most:
             raise BagDataError(
-                f"Expected a column that names bags such as {ids[0]}, or their groups, got none (in {self.path}); add it, "
-                "or name it with `bag_column`."
+                f"Expected a column that names bags such as {ids[0]}, or their groups, got none (in {self.path}); add "
+                "it, or name it with `bag_column`."
             )
         return column, names

@@ -129,7 +129,19 @@ class Chart:
                 box = {"x": f"{left + 0.5:.1f}", "width": f"{max(right - left - 1, 0.5):.1f}"}
                 self._marks.append(tag("rect", **box, y=f"{y:.1f}", height=f"{height:.1f}", class_=f"f{color}"))
         if name is not None:
-            self._keys.append((name, tag("rect", x="8", y="1", width="18", height="10", class_=f"f{color}")))
+            self.swatch(name, color=color)
+
+    def block(self, low: float, high: float, y: float, *, color: int, faint: bool = False, tip: str = "") -> None:
+        """Fill a row from one place to another."""
+        (left, right), (top, bottom) = self.across([low, high]), self.up([y - 0.4, y + 0.4])
+        box = {"x": f"{left:.1f}", "width": f"{right - left:.1f}", "y": f"{top:.1f}", "height": f"{bottom - top:.1f}"}
+        title = tag("title", tip) if tip else ""
+        self._marks.append(tag("rect", title, **box, class_=f"{'band ' * faint}f{color}"))
+
+    def swatch(self, name: str, *, color: int, faint: bool = False) -> None:
+        """Add a block to the legend."""
+        style = f"{'band ' * faint}f{color}"
+        self._keys.append((name, tag("rect", x="8", y="1", width="18", height="10", class_=style)))
 
     def rule(self, x: float, *, name: str | None = None) -> None:
         """Draw a vertical line to compare with."""

@@ -107,16 +107,23 @@ def _curves(study: Study, name: str, kinds: Sequence[tuple[str, str]]) -> Html:
 
 def provenance(study: Study) -> Section:
     """Settings, versions, hashes and the command."""
-    rows = [(name, tag("code", value), tag("code", default)) for name, value, default in study.changed]
-    body = [facts([(name, _exact(value)) for name, value in study.facts], caption="How to find and repeat it")]
+    body = settings_tables(study.facts, study.changed, study.settings)
+    return Section("provenance", "How it was made: settings, versions, hashes", body)
+
+
+def settings_tables(
+    known: Sequence[tuple[str, str]], changed: Sequence[tuple[str, str, str]], everything: Sequence[tuple[str, str]]
+) -> Html:
+    """Facts, settings that differ from their defaults, and all settings."""
+    body = [facts([(name, _exact(value)) for name, value in known], caption="How to find and repeat it")]
     body.append(tag("h3", "Settings that differ from the defaults"))
-    if rows:
-        body.append(table("Settings of this run", ["setting", "value", "default"], rows))
+    if changed:
+        rows = [(name, tag("code", value), tag("code", default)) for name, value, default in changed]
+        body.append(table("Settings that were chosen", ["setting", "value", "default"], rows))
     else:
         body.append(paragraph("None: every setting has its default."))
-    everything = facts([(name, tag("code", value)) for name, value in study.settings], caption="Settings of the run")
-    body.append(folded(f"All {len(study.settings)} settings", everything))
-    return Section("provenance", "How it was made: settings, versions, hashes", join(body))
+    whole = facts([(name, tag("code", value)) for name, value in everything], caption="All settings")
+    return join([*body, folded(f"All {len(everything)} settings", whole)])
 
 
 def _exact(value: str) -> Html:

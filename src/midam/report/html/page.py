@@ -35,8 +35,8 @@ def study_page(study: Study) -> str:
     tested = study.tested
     sections = []
     if tested.both_classes:
-        how = {"groups": tested.groups, "probabilities": tested.probabilities}
-        bands = curve_bands(tested.labels, tested.scores, **how)
+        p = tested.probabilities
+        bands = curve_bands(tested.labels, tested.scores, groups=tested.groups, probabilities=p)
         sections = [_summary(study, bands), data_flow(study), ranking(study, bands), calibration(study)]
         sections += [usefulness(study, bands), operating_points(study), subgroups(study), abstention(study)]
     else:
@@ -97,9 +97,9 @@ def _summary(study: Study, bands: Bands | None) -> Section:
     summary, tested = study.summary, study.tested
     at: Mapping[str, Any] = summary.get("at_threshold") or {}
     bounds = summary["auroc_ci95"]
-    entries = [
+    entries: list[tuple[str, Html, Html | str]] = [
         ("AUROC", number(summary["auroc"], key="auroc"), DASH if bounds is None else interval(*bounds)),
-        ("Average precision", number(summary["auprc"], key="auprc"), _bounds(bands and bands.auprc)),
+        ("Average precision", number(summary["auprc"], key="auprc"), _bounds(None if bands is None else bands.auprc)),
     ]
     for label, name in ((1, "sensitivity"), (0, "specificity")):
         own = tested.labels == label

@@ -82,8 +82,13 @@ def _shared(levels: NDArray[np.str_], groups: NDArray[np.str_]) -> bool:
     return len(np.unique(pairs[0])) < pairs.shape[1]
 
 
-def forest(rows: Sequence[Row], label: str, description: str, *, reference: float | None = None) -> Html:
-    """A forest plot: a line a row, a dot without a line where there is no interval; the last row gives the reference."""
+def forest(
+    rows: Sequence[Row], label: str, description: str, *, reference: float | None = None, marked: bool = True
+) -> Html:
+    """A forest plot: a line a row, a hollow dot where there is no interval.
+
+    A dashed line stands at the reference, by default the figure of the last row, if it is `marked`.
+    """
     known = [row.found for row in rows if row.found is not None]
     bounds = [bound for found in known for bound in found[:3] if np.isfinite(bound)]
     low, high = (min(bounds), max(bounds)) if bounds else (0.0, 1.0)
@@ -94,7 +99,7 @@ def forest(rows: Sequence[Row], label: str, description: str, *, reference: floa
     left = min(190, 16 + 7 * longest)
     size = (max(400, left + 250), 66 + 26 * len(rows))
     chart = Chart(description, x, Range("", len(rows) - 0.5, -0.5), size=size, left=left)
-    if mark is not None:
+    if mark is not None and marked:
         chart.rule(mark)
     for y, row in enumerate(rows):
         if row.found is None:
