@@ -57,7 +57,7 @@ def test_conformal_coverage_over_2000_draws(calibration, error):
     covered = np.zeros((2, 2000), bool)
     for draw in range(2000):
         sets = ConformalSets().fit(rng.normal(size=2 * calibration) + labels, labels)
-        new = sets.predict(rng.normal(size=2) + [0, 1], error=error)
+        new = sets.predict(rng.normal(size=2) + np.array([0, 1]), error=error)
         covered[:, draw] = new[0, 0], new[1, 1]
     promised = 1 - np.floor(error * (calibration + 1) + 1e-9) / (calibration + 1)
     low, high = binom.ppf([0.0005, 0.9995], 2000, promised)
@@ -78,7 +78,7 @@ def test_conformal_coverage_of_one_validation_set_is_in_its_range():
 
 
 def grouped(rng, patients, *, spread=2.0):
-    """Positive bags of patients who differ in size and, much more than their bags, in score; and a negative one each."""
+    """Scores of bags of patients who differ in size and, much more than their bags, in score; and the patients."""
     sizes = rng.integers(1, 12, patients)
     own = np.repeat(spread * rng.normal(size=patients), sizes)
     return own + 0.3 * rng.normal(size=own.size), np.repeat(np.arange(patients), sizes)

@@ -59,8 +59,9 @@ def open_trials(path: Path) -> TrialStore:
         if list(row) != _KEPT or status not in STATUSES or not sound:
             store.close()
             raise CheckpointError(
-                f"Expected a trial with {', '.join(_KEPT)}, an AUROC in [0, 1] and a score a test bag where its status is ok, got "
-                f"something else (in {path}, line {number}); remove the line to compute the trial again."
+                f"Expected a trial with {', '.join(_KEPT)}, where its status is ok an AUROC in [0, 1] and as many "
+                f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "
+                "trial again."
             )
     return store
 

@@ -18,6 +18,7 @@ Numbers = NDArray[np.float64]
 _MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
 _FEWEST = 200
 _GRID = np.linspace(0, 1, 101)
+_PERCENT = tuple(number / 100 for number in range(100))
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def curve_bands(
     *,
     groups: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    thresholds: ArrayLike = tuple(np.arange(0, 100) / 100),
+    thresholds: ArrayLike = _PERCENT,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Bands:

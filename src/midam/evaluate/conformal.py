@@ -17,8 +17,8 @@ from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
 class ConformalSets:
     """Sets of labels that leave out the true one with a chance of at most `error`, of each class.
 
-    The p-value of label 1 is the share of positive validation bags, the new bag counted in, that score no higher; that of
-    label 0 the share of negative ones that score no lower. The set holds the labels whose p-value exceeds `error`
+    The p-value of label 1 is the share of positive validation bags, the new bag counted in, that score no higher; that
+    of label 0 the share of negative ones that score no lower. The set holds the labels whose p-value exceeds `error`
     (Vovk 2012, Mondrian conformal). Where groups hold several bags, each group has the same weight, its bags shares
     of it, and the promise is for a bag of a new group (Lee, Barber and Willett 2023). It is one of the mean over
     validation sets: with one of them at hand, coverage lies around it, see `coverage_range`.

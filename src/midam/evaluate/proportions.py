@@ -31,9 +31,9 @@ class Estimate(NamedTuple):
 def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate | None:
     """Share of the bags for which `hits` [n] is true, with Wilson's 95% interval; None without bags.
 
-    Where some of the `groups` [n] hold several bags, the interval counts the bags divided by the design effect (variance
-    of the share over whole groups, by that over bags), or the groups where there are fewer than 10 of them, or where
-    all bags agree.
+    Where some of the `groups` [n] hold several bags, the interval counts the bags divided by the design effect
+    (variance of the share over whole groups, by that over bags), or the groups where there are fewer than 10 of them,
+    or where all bags agree.
 
     References
     ----------

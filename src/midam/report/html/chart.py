@@ -112,7 +112,8 @@ class Chart:
             self._marks.append(tag("path", d="".join(bars), class_=f"bar s{color}"))
         title = tag("title", tip) if tip else ""
         if shape == "diamond":
-            outline = f"M{a:.1f} {b - radius - 1:.1f}l{radius + 1} {radius + 1}l-{radius + 1} {radius + 1}l-{radius + 1} -{radius + 1}Z"
+            r = radius + 1
+            outline = f"M{a:.1f} {b - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
             self._marks.append(tag("path", title, d=outline, class_=f"dot f{color}"))
             return
         style = f"open s{color}" if shape == "open" else f"dot f{color}"
@@ -176,10 +177,12 @@ class Chart:
             parts.append(tag("text", shown, x=place, y=f"{bottom + 17}", text_anchor="middle", class_="tick"))
         named = [(tick, _tick(tick, self.y.form)) for tick in self.y.marks(5)] if y_names is None else y_names
         for tick, shown in named:
-            place = float(self.up(tick))
+            height_of = float(self.up(tick))
             if y_names is None:
-                parts.append(tag("path", d=f"M{left} {place:.1f}H{right}", class_="grid"))
-            parts.append(tag("text", shown, x=f"{left - 7}", y=f"{place + 4:.1f}", text_anchor="end", class_="tick"))
+                parts.append(tag("path", d=f"M{left} {height_of:.1f}H{right}", class_="grid"))
+            parts.append(
+                tag("text", shown, x=f"{left - 7}", y=f"{height_of + 4:.1f}", text_anchor="end", class_="tick")
+            )
         parts.append(tag("path", d=f"M{left} {bottom}H{right}", class_="axis"))
         middle = f"{(left + right) / 2:.0f}"
         parts.append(tag("text", self.x.name, x=middle, y=f"{height - 8}", text_anchor="middle"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,9 +90,14 @@ def _lead(study: MethodsStudy) -> list[Html]:
     ranked = sorted((m for m in study.methods if m.estimate("auroc")), key=lambda m: -m.figures["auroc"])
     best = ranked[0] if ranked else first
     apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
+    area = _cell(best.estimate("auroc"))
     words = [
-        "The highest mean AUROC has ", tag("strong", best.name), " with ", _cell(best.estimate("auroc")), f", of {len(study.methods)} methods.",
-    ]  # fmt: skip
+        "The highest mean AUROC has ",
+        tag("strong", best.name),
+        " with ",
+        area,
+        f", of {len(study.methods)} methods.",
+    ]
     if apart:
         names = ", ".join(f"{m.name} ({'above' if m.figures['difference'] > 0 else 'below'})" for m in apart)
         second = f"Told apart from {first.name}, the reference, by the paired interval: {names}."
@@ -132,10 +136,8 @@ def _summary(study: MethodsStudy) -> Section:
     heads = [Column("method"), Column("AUROC"), Column(f"difference to {first}")]
     heads += [Column(name, True) for name in ("average precision", "folds", "seconds a trial", "MiB")]
     areas = [Row(method.name, method.estimate("auroc")) for method in study.methods]
-    gaps = [
-        Row(method.name, Estimate(0.0, np.nan, np.nan, 0) if method.name == first else method.estimate("difference"), "diamond" if method.name == first else "circle", 1)
-        for method in study.methods
-    ]  # fmt: skip
+    gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "diamond", 1)]
+    gaps += [Row(method.name, method.estimate("difference"), color=1) for method in study.methods[1:]]
     drawn = pair(
         figure(
             forest(areas, "Mean AUROC over folds", "Mean AUROC of each method.", marked=False),
@@ -147,9 +149,9 @@ def _summary(study: MethodsStudy) -> Section:
         ),
     )
     words = (
-        "Every method was trained and tested on the same folds. Means over folds; differences are paired by fold; intervals "
-        "carry the correction of Nadeau and Bengio (2003), for folds share training bags. A hollow dot or a missing interval: "
-        "fewer than two folds, or folds without spread."
+        "Every method was trained and tested on the same folds. Means over folds; differences are paired by fold; "
+        "intervals carry the correction of Nadeau and Bengio (2003), for folds share training bags. A hollow dot or "
+        "a missing interval: fewer than two folds, or folds without spread."
     )
     body = [table("Methods on the same folds", heads, rows, sorts=True), drawn, paragraph(words, note=True)]
     limits = [
@@ -171,24 +173,32 @@ def _curves(study: MethodsStudy) -> Section:
     )
     roc.reference([0, 1], [0, 1], name="Chance")
     for at, method in enumerate(study.methods):
-        style = {"color": at % _COLORS, "dash": at % _COLORS, "name": method.name}
         for chart, curve in ((roc, _sensitivity), (precision, _precision)):
             if method.tested:
-                chart.line(_GRID, np.mean([curve(part) for part in method.tested], axis=0), **style)
-    caption = partial(lambda name, rest: join([tag("strong", name), rest]))
+                chart.line(
+                    _GRID,
+                    np.mean([curve(part) for part in method.tested], axis=0),
+                    color=at % _COLORS,
+                    dash=at % _COLORS,
+                    name=method.name,
+                )
     drawn = pair(
-        figure(roc.drawing(), caption("ROC.", " Mean sensitivity of the folds at each specificity."), keys=roc.keys()),
+        figure(roc.drawing(), _caption("ROC.", " Mean sensitivity of the folds at each specificity."), keys=roc.keys()),
         figure(
             precision.drawing(),
-            caption("Precision and recall.", " Mean precision of the folds at each recall."),
+            _caption("Precision and recall.", " Mean precision of the folds at each recall."),
             keys=precision.keys(),
         ),
     )
     words = (
-        "Curves are averaged over folds, never drawn from scores pooled across folds: each fold's model has a scale of its own. "
-        "`predictions.csv` beside this page holds the score of each test bag of each fold."
+        "Curves are averaged over folds, never drawn from scores pooled across folds: each fold's model has a scale "
+        "of its own. `predictions.csv` beside this page holds the score of each test bag of each fold."
     )
     return Section("curves", "Curves of each method", join([drawn, paragraph(words, note=True)]))
+
+
+def _caption(name: str, rest: str) -> Html:
+    return join([tag("strong", name), rest])
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -199,7 +209,7 @@ def _sensitivity(part: Tested) -> NDArray[np.float64]:
 
 def _precision(part: Tested) -> NDArray[np.float64]:
     share, recall, _ = precision_recall_curve(part.labels, part.scores)
-    # From the lowest threshold on, recall falls: at each recall, the precision of the highest threshold that reaches it.
+    # Recall falls from the lowest threshold on: at each recall, the precision of the highest one that reaches it.
     at = recall.size - 1 - np.searchsorted(recall[::-1], np.maximum(_GRID, 1e-12) - 1e-12)
     found: NDArray[np.float64] = share[at]
     return found
@@ -236,11 +246,10 @@ def _folds(study: MethodsStudy) -> Section:
         figure(drawing, join([tag("strong", "AUROC of each fold."), f" {len(first.tested)} folds."]), keys=strip.keys())
     ]
     parts.append(_assignment([part for part in first.tested if part.repeat == first.tested[0].repeat]))
-    sizes, positives = (
-        [f(part) for part in first.tested] for f in (lambda p: len(p.ids), lambda p: int(p.labels.sum()))
-    )
+    sizes, positives = [len(part.ids) for part in first.tested], [int(part.labels.sum()) for part in first.tested]
     repeats = len({part.repeat for part in first.tested})
-    words = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds; each tests {_span(sizes)} bags, {_span(positives)} of them positive."
+    made = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
+    words = f"{made}; each tests {_span(sizes)} bags, {_span(positives)} of them positive."
     return Section("folds", "Folds", join([paragraph(words), pair(*parts)]))
 
 

@@ -49,9 +49,9 @@ def operating_points(study: Study) -> Section:
         rows.append([*cells, f"{int(called.sum())} of {len(tested)}"])
     heads = ["chosen on validation for", *("threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive")]
     words = (
-        f"Each threshold was chosen on the {len(validation)} validation bags ({validation.positives} positive), never on the "
-        "bags below, and then applied to them once. So the goal is met here only as far as it carries over. PPV and NPV hold "
-        f"for a share of {tested.positives / len(tested):.1%} positive bags."
+        f"Each threshold was chosen on the {len(validation)} validation bags ({validation.positives} positive), "
+        "never on the bags below, and then applied to them once. So the goal is met here only as far as it carries "
+        f"over. PPV and NPV hold for a share of {tested.positives / len(tested):.1%} positive bags."
     )
     unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
     caption = f"Operating points on {tested.counts()}. 95% {unit}."
@@ -95,9 +95,9 @@ def abstention(study: Study) -> Section:
     heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
     heads += ["wrong among decided", "left: both labels / none fits"]
     words = (
-        "A bag is decided when only one label is compatible with it at the promised coverage, judged against the validation "
-        "bags of that label (class-conditional conformal prediction); any other bag is left to a person. The promise holds "
-        "for each class by itself and needs no calibrated probabilities."
+        "A bag is decided when only one label is compatible with it at the promised coverage, judged against the "
+        "validation bags of that label (class-conditional conformal prediction); any other bag is left to a person. "
+        "The promise holds for each class by itself and needs no calibrated probabilities."
     )
     caption = f"Conformal sets from {validation.counts()} in validation, on {tested.counts()}"
     body = [
@@ -123,15 +123,15 @@ def _caveats(study: Study, units: dict[int, int]) -> list[str]:
     grouped = (validation is not None and validation.grouped) or study.tested.grouped
     if grouped:
         points.append(
-            "Bags of one group resemble each other: each group of the validation bags has the same weight, whatever its "
-            "number of bags, and the promise is for a bag of a new group. No expected range is given for groups."
+            "Bags of one group resemble each other: each group of the validation bags has the same weight, whatever "
+            "its number of bags, and the promise is for a bag of a new group. No expected range is given for groups."
         )
     for label, name in ((1, "positive"), (0, "negative")):
         needed = int(np.ceil(1 / min(_ERRORS) - 1))
         if units[label] < needed:
             points.append(
-                f"With {units[label]} {name} validation {'groups' if grouped else 'bags'} the {name} label can never be ruled "
-                f"out at {1 - min(_ERRORS):.0%}; {needed} are needed."
+                f"With {units[label]} {name} validation {'groups' if grouped else 'bags'} the {name} label can never "
+                f"be ruled out at {1 - min(_ERRORS):.0%}; {needed} are needed."
             )
     return points
 

@@ -36,8 +36,8 @@ def ranking(study: Study, bands: Bands) -> Section:
     drawn = pair(_roc(study, bands), _precision(study, bands), _histogram(study), _trade(study))
     unit = "groups" if tested.grouped else "bags"
     how = (
-        f"Bands and the interval of the average precision: {bands.resamples} bootstrap resamples of whole {unit}, point by "
-        f"point. Interval of the AUROC: {summary['auroc_method']}."
+        f"Bands and the interval of the average precision: {bands.resamples} bootstrap resamples of whole {unit}, "
+        f"point by point. Interval of the AUROC: {summary['auroc_method']}."
     )
     return Section("ranking", "Ranking: who is above whom", join([drawn, paragraph(how, note=True)]))
 
@@ -64,7 +64,8 @@ def _roc(study: Study, bands: Bands) -> Html:
 def _precision(study: Study, bands: Bands) -> Html:
     tested, found = study.tested, bands.auprc
     share = tested.positives / len(tested)
-    says = f"Precision-recall curve. Average precision {found.value:.3f}, 95% interval {found.low:.3f} to {found.high:.3f}."
+    bounds = f"95% interval {found.low:.3f} to {found.high:.3f}"
+    says = f"Precision-recall curve. Average precision {found.value:.3f}, {bounds}."
     chart = Chart(says, Range("Recall (sensitivity)"), Range("Precision (PPV)"))
     chart.band(bands.precision.at, bands.precision.low, bands.precision.high, name="95% band")
     chart.reference([0, 1], [share, share], name="No skill")
@@ -125,7 +126,8 @@ def calibration(study: Study) -> Section:
     share, mean = tested.positives / len(tested), float(p.mean())
     naive = share * (1 - share)
     scaled = None if naive == 0 else 1 - summary["brier"] / naive
-    ratio = None if observed is None else Estimate(*(bound / mean for bound in observed[:3]), observed.bags)
+    value, low, high = (bound / mean for bound in observed[:3]) if observed is not None else (1.0, 1.0, 1.0)
+    ratio = Estimate(value, low, high, len(tested))
     rows = [
         ("Brier score (0 is perfect)", number(summary["brier"], key="brier")),
         ("Always guessing the share of positive bags", number(naive)),
@@ -163,7 +165,8 @@ def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Htm
     bins = reliability_bins(tested.labels, p, groups=tested.groups)
     for part in bins:
         seen = part.observed
-        tip = f"predicted {part.probability:.3f}, observed {seen.value:.3f} [{seen.low:.3f} to {seen.high:.3f}], n = {seen.bags}"
+        bounds = f"[{seen.low:.3f} to {seen.high:.3f}]"
+        tip = f"predicted {part.probability:.3f}, observed {seen.value:.3f} {bounds}, n = {seen.bags}"
         chart.dot(part.probability, seen.value, tip=tip, y_bar=(seen.low, seen.high))
     chart.key("Bin, 95% interval", color=0)
     if line is not None:
@@ -208,10 +211,10 @@ def usefulness(study: Study, bands: Bands) -> Section:
     ]
     heads = [Column(name, True) for name in ("act from", "model", "act on all", "model beyond the better of all, none")]
     words = (
-        "Net benefit counts true positives a bag, less false positives at the exchange rate that the threshold probability "
-        "stands for: who acts from 10% on takes nine false alarms for one case found. The model is worth using where its "
-        "curve is above both others, over the thresholds that are reasonable for the decision at hand: those who decide "
-        "must name them."
+        "Net benefit counts true positives a bag, less false positives at the exchange rate that the threshold "
+        "probability stands for: who acts from 10% on takes nine false alarms for one case found. The model is "
+        "worth using where its curve is above both others, over the thresholds that are reasonable for the decision "
+        "at hand: those who decide must name them."
     )
     body = [
         paragraph(words),

@@ -81,8 +81,8 @@ def training(study: Study) -> Section:
     )
     chosen = study.selected
     words = (
-        f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The training "
-        "AUROC is that of the scores that the steps used: a coarse signal, not an evaluation."
+        f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "
+        "training AUROC is that of the scores that the steps used: a coarse signal, not an evaluation."
     )
     return Section("training", title, join([drawn, paragraph(words, note=True)]))
 

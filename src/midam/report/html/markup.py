@@ -141,7 +141,7 @@ def _prose(value: Cell) -> Cell:
 
 
 class Section(NamedTuple):
-    """A section of the page, with the name that links to it; what stands before a colon in the title is in the contents."""
+    """A section of the page, with the name that links to it; the contents hold its title up to a colon."""
 
     name: str
     title: str

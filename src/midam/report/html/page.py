@@ -27,7 +27,8 @@ from midam.report.html.study import NAMES, Study
 from midam.report.html.subgroups import subgroups
 from midam.report.html.tripod import checklist
 
-_FEW = 100  # bags of a class, below which calibration and subgroups say little (Collins et al. 2016, Statistics in Medicine)
+# Bags of a class, below which calibration says little (Collins et al. 2016, Statistics in Medicine 35:214).
+_FEW = 100
 
 
 def study_page(study: Study) -> str:
@@ -59,8 +60,8 @@ def study_page(study: Study) -> str:
 def foot() -> Html:
     """What stands below every page."""
     words = (
-        f"Made by midam {__version__}. One file, no network. Intervals are 95% intervals. Research software, not a medical "
-        "device: whether and how to act on these numbers is for those who know the patients."
+        f"Made by midam {__version__}. One file, no network. Intervals are 95% intervals. Research software, not a "
+        "medical device: whether and how to act on these numbers is for those who know the patients."
     )
     return paragraph(words)
 
@@ -83,8 +84,10 @@ def _lead(study: Study) -> list[Html]:
         return [join(first)]
     found, cleared = (round(at[what] * count) for what, count in _classes(study))
     negatives = len(tested) - tested.positives
-    second = f"At the threshold chosen on {len(study.validation)} validation bags it found {found} of {tested.positives} positive "
-    second += f"bags and cleared {cleared} of {negatives} negative ones."
+    second = (
+        f"At the threshold chosen on {len(study.validation)} validation bags it found {found} of {tested.positives} "
+        f"positive bags and cleared {cleared} of {negatives} negative ones."
+    )
     return [join(first), Html(second)]
 
 
@@ -109,7 +112,8 @@ def _summary(study: Study, bands: Bands | None) -> Section:
         entries.append((name.capitalize(), number(at.get(name), key=f"at_threshold.{name}"), _bounds(share)))
     entries.append(("Calibration slope", number(summary.get("calibration_slope"), form=".2f"), "1 is perfect"))
     entries.append(("Brier score", number(summary.get("brier")), "0 is perfect"))
-    counted = f"n = {tested.counts()}. Brackets are 95% intervals; sensitivity and specificity are those of the threshold chosen on validation."
+    what = "sensitivity and specificity are those of the threshold chosen on validation."
+    counted = f"n = {tested.counts()}. Brackets are 95% intervals; {what}"
     body = [
         tiles(entries),
         paragraph(counted, note=True),
@@ -130,20 +134,21 @@ def _limits(study: Study) -> list[str]:
         points.insert(0, f"These are {NAMES[study.part]} bags: the figures are too good, and no test of anything.")
     if few < _FEW:
         points.append(
-            f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or more of "
-            "each class are usually asked for."
+            f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or "
+            "more of each class are usually asked for."
         )
     if study.external:
         points.append("Other data, one site or several: it says nothing about a third place.")
     else:
         points.append(
-            "One split of one data set: how it does elsewhere is not known. `midam report RUN DATA` tests it on other data."
+            "One split of one data set: how it does elsewhere is not known. `midam report RUN DATA` tests it on "
+            "other data."
         )
     if tested.groups is None:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points.append(
-        f"{tested.positives / len(tested):.0%} of these bags are positive. Where the share differs, PPV, NPV, average precision "
-        "and net benefit differ, and probabilities need to be calibrated again."
+        f"{tested.positives / len(tested):.0%} of these bags are positive. Where the share differs, PPV, NPV, "
+        "average precision and net benefit differ, and probabilities need to be calibrated again."
     )
     if study.selected.get("weights") == "best":
         points.append("The epoch was chosen by its AUROC on the validation bags, whose figures are therefore too good.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Subgroup, find_subgroups
 from midam.report.html.chart import Chart, Range
-from midam.report.html.markup import Column, Html, Section, estimate, figure, join, paragraph, table, tag
+from midam.report.html.markup import Cell, Column, Html, Section, estimate, figure, join, paragraph, table, tag
 from midam.report.html.study import Study
 
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
@@ -35,9 +35,9 @@ def subgroups(study: Study) -> Section:
         )
         return Section("subgroups", title, paragraph(words))
     words = (
-        "Differences are to the largest level of each column, from the two intervals (Zou and Donner). Few bags give wide "
-        "intervals: no difference found is not the same as no difference. Nothing here is corrected for looking at many "
-        "subgroups."
+        "Differences are to the largest level of each column, from the two intervals (Zou and Donner). Few bags "
+        "give wide intervals: no difference found is not the same as no difference. Nothing here is corrected for "
+        "looking at many subgroups."
     )
     parts = [_column(study, name, levels) for name, levels in study.columns.items()]
     return Section("subgroups", title, join([paragraph(words), *parts]))
@@ -48,7 +48,7 @@ def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
     found = find_subgroups(tested.labels, tested.scores, levels, threshold=study.threshold, groups=tested.groups)
     heading = f"Site by site: {name}" if _SITES.search(name.replace("_", " ")) else f"By {name}"
     bounds = study.summary["auroc_ci95"]
-    total = None if bounds is None else Estimate(study.summary["auroc"], *bounds, len(tested))
+    total = None if bounds is None else Estimate(study.summary["auroc"], bounds[0], bounds[1], len(tested))
     rows = [Row(f"{part.level} (n = {part.bags})", part.auroc) for part in found]
     rows.append(Row(f"all (n = {len(tested)})", total, "diamond", 1))
     drawing = forest(rows, "AUROC", f"AUROC of each level of {name}, with 95% intervals.")
@@ -64,7 +64,7 @@ def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
 def _table(name: str, found: Sequence[Subgroup]) -> Html:
     rows = []
     for part in found:
-        cells = [part.level, part.bags, part.positives]
+        cells: list[Cell] = [part.level, part.bags, part.positives]
         for what in _FIGURES:
             cells.append(estimate(getattr(part, what)))
             gap = part.differences.get(what)
@@ -79,7 +79,7 @@ def _table(name: str, found: Sequence[Subgroup]) -> Html:
 
 def _shared(levels: NDArray[np.str_], groups: NDArray[np.str_]) -> bool:
     pairs = np.unique(np.stack([groups, levels]), axis=1)
-    return len(np.unique(pairs[0])) < pairs.shape[1]
+    return len(np.unique(pairs[0])) < int(pairs.shape[1])
 
 
 def forest(

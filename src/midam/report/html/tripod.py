@@ -1,6 +1,7 @@
 """The items of TRIPOD+AI: which the page answers, which in part, and who answers the others.
 
-Collins et al. (2024), TRIPOD+AI statement, BMJ 385:e078378, doi 10.1136/bmj-2023-078378. Names of the items are in our words.
+Collins et al. (2024), TRIPOD+AI statement, BMJ 385:e078378, doi 10.1136/bmj-2023-078378. Names are in our
+words.
 """
 
 from typing import NamedTuple
@@ -26,9 +27,9 @@ def checklist(study: Study) -> Section:
     items = _items(study)
     counts = {kind: sum(item.answered == kind for item in items) for kind in ("yes", "part", "no")}
     words = (
-        f"Of the {len(items)} items and parts of items, this page answers {counts['yes']}, {counts['part']} in part, and "
-        f"{counts['no']} not: a page made from data and weights cannot know the clinical question. A published report needs "
-        "all of them."
+        f"Of the {len(items)} items and parts of items, this page answers {counts['yes']}, {counts['part']} in part, "
+        f"and {counts['no']} not: a page made from data and weights cannot know the clinical question. A published "
+        "report needs all of them."
     )
     source = (
         "Collins et al., TRIPOD+AI statement, BMJ 2024;385:e078378 (doi 10.1136/bmj-2023-078378); names in our words."
