@@ -169,6 +169,8 @@ def test_bands_hold_the_curve_and_narrow_with_bags():
         assert found.precision.y[place] == pytest.approx(precision_score(labels, scores >= at), abs=0.05)
         thresholds = found.benefit.at
         np.testing.assert_array_equal(found.benefit.y, net_benefit(labels, probabilities, thresholds))
+        np.testing.assert_allclose(found.benefit.low[0], found.benefit.low[0].clip(0.3, 0.6))
+        assert (found.benefit.low <= found.benefit.high).all()
         widths.append(float((found.roc.high - found.roc.low).mean()))
     assert widths[1] < widths[0] / 2
 

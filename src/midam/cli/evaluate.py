@@ -39,13 +39,13 @@ def run(options: Namespace, console: Console) -> int:
     if options.out is not None:
         write_json(Path(options.out), found.result)
     out, root = stdout_console(), Path(options.run)
-    print_evaluation(out, found.result)
-    page = evaluation_path(root, options.data) if options.out is None else Path(options.out).with_suffix(".html")
+    page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
         write_evaluation_report(root, bags, found, data=options.data, out=page)
     except OSError as error:
-        # A run may lie where nobody can write; the figures above stand.
+        # A run may lie where nobody can write; the figures stand.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
         out.print(f"report: {escape(str(page))}")
+    print_evaluation(out, found.result)
     return 0

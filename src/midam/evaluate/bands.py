@@ -160,11 +160,11 @@ def _resampled(
     """Sensitivity and precision [R, G], average precision [R] and net benefit [R, T], by chunks of resamples."""
     generator, done = np.random.default_rng(seed), 0
     count, rows = int(units.max()) + 1, max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
-    odds = thresholds / (1 - thresholds)
-    acts = None if probabilities is None else (probabilities[:, None] >= thresholds).astype(np.float64)
     while done < resamples:
         drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
         weights = drawn[(drawn[:, labels == 1].any(axis=1)) & (drawn[:, labels == 0].any(axis=1))].astype(np.float64)
+        if not len(weights):
+            continue
         done += len(weights)
         true, false = _cumulated(labels, scores, weights)
         recall, fall = true / true[:, -1:], false / false[:, -1:]
@@ -174,7 +174,18 @@ def _resampled(
         at = np.maximum(at, np.argmax(recall > 0, axis=1)[:, None])
         average = (np.diff(recall, prepend=0.0, axis=1) * share).sum(axis=1)
         benefit = np.zeros((len(weights), thresholds.size))
-        if acts is not None:
-            hits, alarms = ((weights * (labels == label)) @ acts for label in (1, 0))
-            benefit = (hits - alarms * odds) / weights.sum(axis=1, keepdims=True)
+        if probabilities is not None:
+            benefit = _weighted_benefit(labels, probabilities, thresholds, weights)
         yield sensitivity, np.take_along_axis(share, at, axis=1), average, benefit
+
+
+def _weighted_benefit(
+    labels: NDArray[np.int64], probabilities: Numbers, thresholds: Numbers, weights: Numbers
+) -> Numbers:
+    """Net benefit [R, T] of bags with weights [R, N]."""
+    order = np.argsort(-probabilities, kind="stable")
+    w, positive = weights[:, order], labels[order] == 1
+    acted = probabilities.size - np.searchsorted(np.sort(probabilities), thresholds, side="left")
+    sums = (np.pad((w * own).cumsum(axis=1), ((0, 0), (1, 0))) for own in (positive, ~positive))
+    hits, alarms = (total[:, acted] for total in sums)
+    return np.asarray((hits - alarms * thresholds / (1 - thresholds)) / w.sum(axis=1, keepdims=True))

@@ -15,6 +15,7 @@ from midam.evaluate.ranking import auroc, check_bags
 _MOST_LEVELS = 12
 _MOST_NUMBERS = 6  # different numbers that are still levels of their own
 _PARTS = 4
+_MOST_ENTRIES = 4_000_000  # resamples times bags
 MISSING, OTHER = "(missing)", "(other)"
 
 
@@ -31,7 +32,7 @@ class Subgroup:
     auroc, sensitivity, specificity : Estimate or None
         None without bags of a class that the figure needs, or without a threshold.
     differences : dict of str to Estimate
-        Of these figures to those of the largest level that has both classes; empty for that level itself.
+        Of these figures to those of the reference; empty for the reference itself.
     """
 
     level: str
@@ -50,6 +51,7 @@ def find_subgroups(
     *,
     threshold: float | None = None,
     groups: ArrayLike | None = None,
+    reference: str | None = None,
 ) -> list[Subgroup]:
     """Figures of the bags of each level, in the order of the levels' names; numbers ascend.
 
@@ -63,6 +65,8 @@ def find_subgroups(
         Operating point, for sensitivity and specificity.
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
+    reference : str, optional
+        Level that the others are compared with; default: the largest that has both classes.
 
     Raises
     ------
@@ -86,11 +90,11 @@ def find_subgroups(
     for level in dict.fromkeys(_sorted(np.unique(names).tolist())):
         inside = names == level
         found.append(_measure(level, y[inside], s[inside], threshold, None if units is None else units[inside]))
-    complete = [part for part in found if part.auroc is not None]
+    complete = [part for part in found if part.auroc is not None and reference in (None, part.level)]
     if not complete:
         return found
-    largest = max(complete, key=lambda part: part.bags)
-    return [part if part is largest else _compared(part, largest) for part in found]
+    base = max(complete, key=lambda part: part.bags)
+    return [part if part is base else _compared(part, base) for part in found]
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
@@ -112,7 +116,8 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     if known.any() and np.isfinite(numbers).all() and len(np.unique(numbers)) > _MOST_NUMBERS:
         edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _PARTS + 1)[1:-1]))
         part = np.searchsorted(edges, numbers, side="left")
-        found[known] = [_range(numbers[part == own]) for own in part]
+        names = {own: _range(numbers[part == own]) for own in np.unique(part).tolist()}
+        found[known] = [names[own] for own in part.tolist()]
     else:
         texts = column[known].map(_text).to_numpy()
         counts = pd.Series(texts).value_counts()
@@ -135,7 +140,8 @@ def _measure(
         return proportion((scores[own] >= threshold) == bool(label), groups=None if groups is None else groups[own])
 
     try:
-        interval = auroc_interval(labels, scores, groups=groups)
+        resamples = int(np.clip(_MOST_ENTRIES // labels.size, 200, 2000))
+        interval = auroc_interval(labels, scores, groups=groups, resamples=resamples)
         area = Estimate(auroc(labels, scores), interval.low, interval.high, labels.size)
     except OneClassError:
         area = None

@@ -17,5 +17,7 @@ if TYPE_CHECKING:
     from midam.runs.fit import resume_run as resume_run
     from midam.runs.folder import RunFolder as RunFolder
     from midam.runs.instance_files import write_instance_scores as write_instance_scores
+    from midam.runs.report import write_evaluation_report as write_evaluation_report
+    from midam.runs.report import write_run_report as write_run_report
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -151,7 +151,6 @@ def _study(
         changed=changed,
         settings=list(shown.items()),
         facts=[*_facts(folder, data, changed, about), *([("tested on", tested_data)] if tested_data else [])],
-        seed=settings.run.seed,
         **how,
     )
 
@@ -223,7 +222,9 @@ def _facts(
     found = [("command", f"midam fit {shlex.quote(data)}{''.join(map(_flag, changed))}")]
     known, seed = summary.get("data", {}), Settings().run.seed
     found.append(("seed", next((value for name, value, _ in changed if name == "seed"), str(seed))))
-    found += [("data", data)] + [("SHA-256 of the data", known["fingerprint"])] * ("fingerprint" in known)
+    found.append(("data", data))
+    if "fingerprint" in known:
+        found.append(("SHA-256 of the data", known["fingerprint"]))
     for file in (folder.model, folder.predictions):
         if file.exists():
             found.append((f"SHA-256 of {file.name}", hashlib.sha256(file.read_bytes()).hexdigest()))

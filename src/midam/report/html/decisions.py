@@ -157,7 +157,7 @@ def errors(study: Study) -> Section:
         shown = f"{wrong.size} of {of}" + (
             f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
         )
-        parts.append(join([tag("h3", name), _bags(study, order, caption=f"{name}: {shown}")]))
+        parts.append(join([tag("h3", name), _bags(study, order, caption=shown)]))
     body = [paragraph(f"At the run's threshold, {threshold:.3f}. Look at them: labels can be wrong too."), *parts]
     if study.explained is not None:
         link = tag("a", "explanations of bags", href=study.explained.page)

@@ -1,5 +1,8 @@
 """The sections on ranking, calibration and usefulness: curves with bands, and the numbers that belong to them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
@@ -134,11 +137,11 @@ def calibration(study: Study) -> Section:
         ("Scaled Brier score (1 is perfect, 0 is that guess)", number(scaled)),
         (
             "Calibration slope (1 is perfect, below: too extreme)",
-            estimate(line and line.slope, form=".2f", key="calibration_slope"),
+            _recorded(line and line.slope, summary, "calibration_slope"),
         ),
         (
             "Calibration intercept (0 is perfect)",
-            estimate(line and line.intercept, form=".2f", key="calibration_intercept"),
+            _recorded(line and line.intercept, summary, "calibration_intercept"),
         ),
         ("Observed over expected positive bags (1 is perfect)", estimate(ratio, form=".2f")),
     ]
@@ -155,6 +158,12 @@ def calibration(study: Study) -> Section:
     numbers = facts(rows, caption=f"Calibration of {tested.counts()}")
     body = join([pair(_reliability(study, p, line), numbers), paragraph(" ".join(cautions), note=True)])
     return Section("calibration", title, body)
+
+
+def _recorded(found: Estimate | None, summary: Mapping[str, Any], key: str) -> Html:
+    """A figure of the summary with an interval that was computed here, from scores of nine digits."""
+    known = summary.get(key)
+    return estimate(None if found is None or known is None else found._replace(value=known), form=".2f", key=key)
 
 
 def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Html:

@@ -5,6 +5,7 @@ from typing import Any
 
 from midam import __version__
 from midam.evaluate.bands import Bands, curve_bands
+from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.report.html.decisions import abstention, errors, operating_points
 from midam.report.html.discrimination import calibration, ranking, usefulness
@@ -24,7 +25,7 @@ from midam.report.html.markup import (
     tiles,
 )
 from midam.report.html.study import NAMES, Study
-from midam.report.html.subgroups import subgroups
+from midam.report.html.subgroups import beside_own_test, subgroups
 from midam.report.html.tripod import checklist
 
 # Bags of a class, below which calibration says little (Collins et al. 2016, Statistics in Medicine 35:214).
@@ -42,7 +43,8 @@ def study_page(study: Study) -> str:
         sections += [usefulness(study, bands), operating_points(study), subgroups(study), abstention(study)]
     else:
         sections = [_summary(study, None), data_flow(study)]
-    sections += [errors(study), training(study), provenance(study), checklist(study)]
+    sections += [errors(study), training(study), provenance(study)]
+    sections.append(checklist(study, {section.name for section in sections}))
     kind = "External evaluation" if study.external else "Report of a run"
     title = (
         f"Trained on {study.trained_on}, tested on {study.data}" if study.external else f"{study.data}: {study.method}"
@@ -117,6 +119,7 @@ def _summary(study: Study, bands: Bands | None) -> Section:
     body = [
         tiles(entries),
         paragraph(counted, note=True),
+        beside_own_test(study),
         box("Before you rely on it", listing(_limits(study)), warn=True),
     ]
     return Section("summary", "In short", join(body))
@@ -128,11 +131,13 @@ def _bounds(found: Estimate | None) -> Html:
 
 def _limits(study: Study) -> list[str]:
     """What these numbers cannot show, of this study."""
-    tested, points = study.tested, [str(message) for message in study.summary.get("warnings", [])]
+    tested, points = study.tested, list[str]()
     few = min(tested.positives, len(tested) - tested.positives)
     if study.part in ("val", "train"):
-        points.insert(0, f"These are {NAMES[study.part]} bags: the figures are too good, and no test of anything.")
-    if few < _FEW:
+        points.append(f"These are {NAMES[study.part]} bags: the figures are too good, and no test of anything.")
+    if few < FEW_BAGS:
+        points.append(f"{few} bags of the rarer class: every interval is wide, and its coverage approximate.")
+    elif few < _FEW:
         points.append(
             f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or "
             "more of each class are usually asked for."

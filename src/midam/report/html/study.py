@@ -89,8 +89,6 @@ class Study:
         Settings that differ from their defaults (name, value, default), and all of them (name, value).
     facts : sequence of (str, str)
         Versions, hashes, command and the like.
-    seed : int
-        Seed of the run.
     """
 
     data: str
@@ -109,7 +107,6 @@ class Study:
     changed: Sequence[tuple[str, str, str]]
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
-    seed: int
     left_out: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     explained: Explained | None = None

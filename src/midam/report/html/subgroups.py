@@ -14,6 +14,7 @@ from midam.report.html.markup import Cell, Column, Html, Section, estimate, figu
 from midam.report.html.study import Study
 
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
+_SHORT = 18  # letters of a level that stays in one line
 _FIGURES = ("auroc", "sensitivity", "specificity")
 
 
@@ -61,10 +62,27 @@ def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
     return join(body)
 
 
-def _table(name: str, found: Sequence[Subgroup]) -> Html:
+def beside_own_test(study: Study) -> Html:
+    """Figures of new bags beside those of the run's own test bags; nothing where there are none."""
+    own, new = study.parts.get("test"), study.tested
+    if not study.external or own is None or not own.both_classes or not new.both_classes:
+        return Html("")
+    names = ("own test bags", study.data)
+    levels = np.repeat(names, [len(own), len(new)])
+    units = [part.ids if own.groups is None or part.groups is None else part.groups for part in (own, new)]
+    groups = [f"{at} {group}" for at, names_of in enumerate(units) for group in names_of]
+    both = (np.append(own.labels, new.labels), np.append(own.scores, new.scores), levels)
+    found = find_subgroups(*both, threshold=study.threshold, groups=groups, reference=names[0])
+    return _table(
+        "data", sorted(found, key=lambda part: part.level != names[0]), caption="Beside the run's own test bags"
+    )
+
+
+def _table(name: str, found: Sequence[Subgroup], *, caption: str | None = None) -> Html:
     rows = []
     for part in found:
-        cells: list[Cell] = [part.level, part.bags, part.positives]
+        level = tag("span", part.level, class_="nowrap") if len(part.level) < _SHORT else part.level
+        cells: list[Cell] = [level, part.bags, part.positives]
         for what in _FIGURES:
             cells.append(estimate(getattr(part, what)))
             gap = part.differences.get(what)
@@ -74,7 +92,7 @@ def _table(name: str, found: Sequence[Subgroup]) -> Html:
         rows.append(cells)
     heads = [Column(name), Column("bags", True), Column("positive", True)]
     heads += [Column(head) for head in ("AUROC", "difference", "sensitivity", "difference ", "specificity")]
-    return table(f"Figures by {name}, with 95% intervals", heads, rows, sorts=True)
+    return table(caption or f"Figures by {name}, with 95% intervals", heads, rows, sorts=True)
 
 
 def _shared(levels: NDArray[np.str_], groups: NDArray[np.str_]) -> bool:

@@ -4,6 +4,7 @@ Collins et al. (2024), TRIPOD+AI statement, BMJ 385:e078378, doi 10.1136/bmj-202
 words.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from midam.report.html.markup import Html, Section, folded, join, paragraph, prose, table, tag
@@ -22,9 +23,13 @@ class Item(NamedTuple):
     left: str = ""
 
 
-def checklist(study: Study) -> Section:
-    """The table of items."""
-    items = _items(study)
+def checklist(study: Study, names: Collection[str]) -> Section:
+    """The table of items; `names` are the sections that the page has."""
+    lacks = Item("", "", "no", left="needs tested bags of both classes")
+    items = [
+        lacks._replace(number=item.number, name=item.name) if item.where and item.where not in names else item
+        for item in _items(study)
+    ]
     counts = {kind: sum(item.answered == kind for item in items) for kind in ("yes", "part", "no")}
     words = (
         f"Of the {len(items)} items and parts of items, this page answers {counts['yes']}, {counts['part']} in part, "
