@@ -25,7 +25,7 @@ from midam.report.html.study import ScoredBags, Study
 
 _GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
 _ERRORS = (0.05, 0.10, 0.20)
-_WORST = 10
+_WORST, _ASKED = 10, 4  # bags shown of a kind, and named in the command that explains them
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 
 
@@ -153,28 +153,27 @@ def errors(study: Study) -> Section:
         if not wrong.size:
             parts.append(join([tag("h3", name), paragraph(f"None of {of}.")]))
             continue
-        worst += tested.ids[order[:2]].tolist()
-        shown = f"{wrong.size} of {of}" + (
-            f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
-        )
+        worst += tested.ids[order].tolist()
+        rest = f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
+        shown = f"{wrong.size} of {of}{rest}"
         parts.append(join([tag("h3", name), _bags(study, order, caption=shown)]))
     body = [paragraph(f"At the run's threshold, {threshold:.3f}. Look at them: labels can be wrong too."), *parts]
-    if study.explained is not None:
-        link = tag("a", "explanations of bags", href=study.explained.page)
-        body.append(
-            paragraph(
-                "Links lead to the ", link, ", which stand beside this page and do not travel with it.", note=True
-            )
-        )
-    elif worst:
-        command = f"{study.explain_command} --bags {' '.join(shlex.quote(bag) for bag in worst)}"
+    known = {} if study.explained is None else study.explained.pictures
+    missing = [bag for bag in worst if bag not in known][:_ASKED]
+    if study.explained is not None and len(missing) < len(worst):
+        link = tag("a", "explanations", href=study.explained.page)
+        body.append(paragraph("The ", link, " stand beside this page and do not travel with it.", note=True))
+    if missing:
+        command = f"{study.explain_command} --bags {' '.join(shlex.quote(bag) for bag in missing)}"
         body.append(paragraph("Which instances decided is shown by ", tag("code", command), ".", note=True))
     return Section("errors", title, join(body))
 
 
 def _bags(study: Study, index: NDArray[np.int64], *, caption: str) -> Html:
     tested, rows = study.tested, []
-    for i in index.tolist():
+    known = {} if study.explained is None else study.explained.pictures
+    pictures = [known.get(str(tested.ids[i])) for i in index]
+    for at, i in enumerate(index.tolist()):
         name = str(tested.ids[i])
         cells: list[Html | str | int] = [name, number(float(tested.scores[i]))]
         cells.append(DASH if tested.probabilities is None else number(float(tested.probabilities[i])))
@@ -182,12 +181,12 @@ def _bags(study: Study, index: NDArray[np.int64], *, caption: str) -> Html:
             cells.append(int(tested.sizes[i]))
         if tested.groups is not None:
             cells.append(str(tested.groups[i]))
-        if study.explained is not None:
-            picture = study.explained.pictures.get(name)
+        if any(pictures):
+            picture = pictures[at]
             cells.append(DASH if picture is None else tag("a", "explanation", href=picture))
         rows.append(cells)
     heads = [Column("bag"), Column("score", True), Column("probability", True)]
     heads += [Column("instances", True)] if tested.sizes is not None else []
     heads += [Column("group")] if tested.groups is not None else []
-    heads += [Column("why")] if study.explained is not None else []
+    heads += [Column("why")] if any(pictures) else []
     return table(caption, heads, rows, sorts=True)
