@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -128,11 +129,13 @@ def test_the_page_stands_alone(made):
     assert len(content) < 400_000
 
 
-def test_the_same_run_has_the_same_page(made, tmp_path):
+def test_the_same_run_has_the_same_page_wherever_it_lies(made, tmp_path):
     run, _, _ = made
-    again = write_run_report(run, out=run / "again.html")
-    assert again.read_bytes() == (run / "report.html").read_bytes()
-    again.unlink()
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    (moved / "report.html").unlink()
+    assert write_run_report(moved).read_bytes() == (run / "report.html").read_bytes()
+    assert str(run) not in (run / "report.html").read_text()
 
 
 def test_an_evaluation_is_about_the_new_bags(made, tmp_path):
@@ -148,6 +151,21 @@ def test_an_evaluation_is_about_the_new_bags(made, tmp_path):
     assert "Beside the run's own test bags" in text
     assert "60 bags" in text
     assert evaluation_path(run, str(other)) == run / "report-other.html"
+
+
+def test_relatives_of_training_bags_are_told(made, tmp_path):
+    run, data, _ = made
+    frame = pd.read_csv(data)
+    frame.assign(bag="x" + frame["bag"], f0=frame["f0"] + 0.1).to_csv(tmp_path / "again.csv", index=False)
+    loaded = load_run(run)
+    bags = read_for(loaded, str(tmp_path / "again.csv"))
+    with pytest.warns(UserWarning, match="belong to groups"):
+        found = evaluate_bags(loaded, bags)
+    notes = ["2 of 6 rows have no file and are left out: a, b"]
+    path = write_evaluation_report(run, bags, found, data="again.csv", out=tmp_path / "page.html", notes=notes)
+    text = " ".join(Reader(path).text)
+    assert "the figures below are no test." in text
+    assert notes[0] in text
 
 
 def test_subgroups_of_a_table_of_bags_and_of_patients(made, tmp_path):

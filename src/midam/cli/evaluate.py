@@ -29,10 +29,12 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import write_json
     from midam.report.terminal import BagProgress, print_evaluation, stdout_console
     from midam.runs.apply import evaluate_bags
+    from midam.runs.data import noting
     from midam.runs.report import evaluation_path, write_evaluation_report
 
     keep_data(options)
-    trained, bags = read_inputs(options)
+    with noting() as notes:
+        trained, bags = read_inputs(options)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         found = evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all)
@@ -41,7 +43,7 @@ def run(options: Namespace, console: Console) -> int:
     out, root = stdout_console(), Path(options.run)
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
-        write_evaluation_report(root, bags, found, data=options.data, out=page)
+        write_evaluation_report(root, bags, found, data=options.data, out=page, notes=notes)
     except OSError as error:
         # A run may lie where nobody can write; the figures stand.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)

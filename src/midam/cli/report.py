@@ -62,13 +62,16 @@ def run(options: Namespace, console: Console) -> int:
 def _evaluate(options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None") -> Path:
     from midam.report.terminal import BagProgress
     from midam.runs.apply import evaluate_bags
+    from midam.runs.data import noting
     from midam.runs.report import write_evaluation_report
 
     keep_data(options)
-    trained, bags = read_inputs(options)
+    with noting() as notes:
+        trained, bags = read_inputs(options)
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         found = evaluate_bags(trained, bags, on_bags=progress.update_all)
-    return write_evaluation_report(Path(options.run), bags, found, data=options.data, out=out, table=table)
+    root, data = Path(options.run), options.data
+    return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes)
 
 
 def _table(options: Namespace) -> "SubgroupTable | None":

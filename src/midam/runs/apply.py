@@ -18,7 +18,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
-from midam.runs.data import read_data
+from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
@@ -251,12 +251,13 @@ def evaluate_run(
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_run`, and of each bag its part [N], score [N] and, where calibrated, probability [N]."""
+    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings."""
 
     result: dict[str, Any]
     parts: NDArray[np.str_]
     scores: NDArray[np.float64]
     probabilities: NDArray[np.float64] | None
+    notes: list[str]
 
 
 def evaluate_bags(
@@ -267,13 +268,14 @@ def evaluate_bags(
     for name in metrics:
         METRICS.find(name)
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
-    _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
+    with noting() as notes:
+        _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     at, names = run.threshold, ("new", *SPLITS)
     result = summarize_parts(
         bags, parts, scores, names=names, threshold=at, probabilities=probabilities, metrics=metrics
     )
-    return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities)
+    return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities, notes)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

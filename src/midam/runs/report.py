@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -68,6 +69,7 @@ def write_evaluation_report(
     data: str,
     out: Path | None = None,
     table: SubgroupTable | None = None,
+    notes: Sequence[str] = (),
 ) -> Path:
     """Write the page about an evaluation; returns its path, by default report-DATA.html in the run.
 
@@ -79,6 +81,8 @@ def write_evaluation_report(
         What was evaluated, and the result of `midam.runs.apply.evaluate_bags`.
     data : str
         Name or path of the data.
+    notes : sequence of str
+        What reading the data warned of, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, own = read_run_config(folder)
@@ -97,6 +101,7 @@ def write_evaluation_report(
     )
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     how: dict[str, Any] = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts}
+    how |= {"left_out": notes, "cautions": found.notes}
     study = _study(
         folder, settings, own, summary, **how, table=table, external=part == "new", path=path, tested_data=data
     )
@@ -133,7 +138,6 @@ def _study(
     shown = {name: json.dumps(value) for name, value in flat.items()}
     changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
     history = pd.read_csv(folder.metrics).replace({np.nan: None}).to_dict("records") if folder.metrics.exists() else []
-    root, given = shlex.quote(str(folder.root)), shlex.quote(tested_data or data)
     return Study(
         data=Path(tested_data or data).name,
         trained_on=Path(data).name,
@@ -144,13 +148,13 @@ def _study(
         parts=parts,
         columns=_columns(tested, table),
         explained=_explained(folder.root, path, external=external),
-        explain_command=f"midam explain {root} {given}",
+        explain_command=f"midam explain RUN {shlex.quote(tested_data or data)}",
         history=[{str(key): value for key, value in row.items()} for row in history],
         best_epoch=about.get("by_weights", {}).get("best", {}).get("epoch"),
         selected=about.get("selected", {}),
         changed=changed,
         settings=list(shown.items()),
-        facts=[*_facts(folder, data, changed, about), *([("tested on", tested_data)] if tested_data else [])],
+        facts=[*_facts(folder, settings, data, changed, about), *([("tested on", tested_data)] if tested_data else [])],
         **how,
     )
 
@@ -212,16 +216,20 @@ def _explained(root: Path, page: Path, *, external: bool) -> Explained | None:
 
 
 def _link(file: Path, page: Path) -> str:
-    return Path(os.path.relpath(file, page.parent)).as_posix()
+    """Address of a file as the page links to it."""
+    try:
+        return quote(Path(os.path.relpath(file, page.parent)).as_posix())
+    except ValueError:  # another drive of Windows
+        return file.resolve().as_uri()
 
 
 def _facts(
-    folder: RunFolder, data: str, changed: list[tuple[str, str, str]], summary: Mapping[str, Any]
+    folder: RunFolder, settings: Settings, data: str, changed: list[tuple[str, str, str]], summary: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
     """Command, seed, hashes and versions."""
     found = [("command", f"midam fit {shlex.quote(data)}{''.join(map(_flag, changed))}")]
-    known, seed = summary.get("data", {}), Settings().run.seed
-    found.append(("seed", next((value for name, value, _ in changed if name == "seed"), str(seed))))
+    known = summary.get("data", {})
+    found.append(("seed", str(settings.run.seed)))
     found.append(("data", data))
     if "fingerprint" in known:
         found.append(("SHA-256 of the data", known["fingerprint"]))

@@ -75,7 +75,7 @@ def _lead(study: Study) -> list[Html]:
         return [join([f"The {which} bags ({tested.counts()}) hold one class only: nothing can be said of ranking."])]
     role = {
         "test": "that played no part in training",
-        "new": "of data that the model has not seen",
+        "new": "of other data than the run's",
         "val": "which chose threshold and calibration, so that this is no test",
         "train": "which the model was fitted to, so that this is no test",
     }[study.part]
@@ -131,7 +131,7 @@ def _bounds(found: Estimate | None) -> Html:
 
 def _limits(study: Study) -> list[str]:
     """What these numbers cannot show, of this study."""
-    tested, points = study.tested, list[str]()
+    tested, points = study.tested, [f"{message}." for message in study.cautions]
     few = min(tested.positives, len(tested) - tested.positives)
     if study.part in ("val", "train"):
         points.append(f"These are {NAMES[study.part]} bags: the figures are too good, and no test of anything.")

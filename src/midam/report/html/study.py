@@ -77,8 +77,8 @@ class Study:
         Of the tested bags, as in summary.json.
     parts : mapping of str to ScoredBags
         All parts of the run's data, and of the evaluated data, in the order of the flow.
-    left_out : sequence of str
-        What reading the data left out, or warned of.
+    left_out, cautions : sequence of str
+        What reading the tested data left out, or warned of; why the tested bags may be no test.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by the name of the subgroups.
     explained, explain_command : Explained or None, str
@@ -108,6 +108,7 @@ class Study:
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
     left_out: Sequence[str] = ()
+    cautions: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     explained: Explained | None = None
 
