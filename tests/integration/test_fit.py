@@ -124,7 +124,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
     assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}
     assert summary["members"] == 1
-    data = {"name": "digits", "bags": 360, "instances": 3667, "instance_shape": [64], "notes": []}
+    data = {"name": "digits", "bags": 360, "instances": 3667, "instance_shape": [64], "classes": None, "notes": []}
     assert summary["data"] == {**data, "fingerprint": catalog.load("digits").fingerprint()}
     assert set(summary["environment"]) == {"python", "torch", "numpy", "scipy", "scikit-learn", "system"}
 

@@ -147,6 +147,7 @@ def _study(
         validation=parts.get("val"),
         parts=parts,
         columns=_columns(tested, table),
+        classes=about.get("data", {}).get("classes"),
         explained=_explained(folder.root, path, external=external),
         explain_command=f"midam explain RUN {shlex.quote(tested_data or data)}",
         history=[{str(key): value for key, value in row.items()} for row in history],

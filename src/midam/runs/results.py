@@ -46,7 +46,7 @@ def write_results(
     calibrator, threshold = _fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
-    known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape")}
+    known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary |= {
         "selected": {"weights": selected, "epoch": weights[selected]},

@@ -115,7 +115,8 @@ def _summary(study: Study, bands: Bands | None) -> Section:
     entries.append(("Calibration slope", number(summary.get("calibration_slope"), form=".2f"), "1 is perfect"))
     entries.append(("Brier score", number(summary.get("brier")), "0 is perfect"))
     what = "sensitivity and specificity are those of the threshold chosen on validation."
-    counted = f"n = {tested.counts()}. Brackets are 95% intervals; {what}"
+    named = "" if study.classes is None else f" Positive is {study.classes[1]}, negative {study.classes[0]}."
+    counted = f"n = {tested.counts()}.{named} Brackets are 95% intervals; {what}"
     body = [
         tiles(entries),
         paragraph(counted, note=True),

@@ -79,6 +79,8 @@ class Study:
         All parts of the run's data, and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
         What reading the tested data left out, or warned of; why the tested bags may be no test.
+    classes : sequence of str, optional
+        What the labels 0 and 1 are called.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by the name of the subgroups.
     explained, explain_command : Explained or None, str
@@ -109,6 +111,7 @@ class Study:
     facts: Sequence[tuple[str, str]]
     left_out: Sequence[str] = ()
     cautions: Sequence[str] = ()
+    classes: Sequence[object] | None = None
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     explained: Explained | None = None
 
