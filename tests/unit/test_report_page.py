@@ -283,6 +283,11 @@ def test_a_page_of_little(made_of, tmp_path):
     assert {link.removeprefix("#") for link in page.links} <= page.ids
 
 
+def test_the_classes_have_their_names(tmp_path):
+    content = study_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], classes=["benign", "malignant"]))
+    assert "Positive is malignant, negative benign." in content
+
+
 def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path):
     _, data, _ = made
     bags = read_bags(str(data), group_column="patient")
