@@ -62,9 +62,9 @@ def layers_of(found: Explanation) -> list[Layer]:
     layers = [Layer("added", ADDED, added, matters, added_range(added), DIVERGING)]
     if found.weighted:
         scale = weight_range(relative)
-        # A uniform weight is clear: 1 says nothing, whatever its color.
-        other = np.clip(np.abs(relative - 1) / (float(scale.vmax or 0) - 1), 0, 1)
-        layers.append(Layer("weight", WEIGHT, relative, other, scale, colormaps[COLORS]))
+        # Only what is preferred is seen: a slide that is weighed alike stays as it is.
+        preferred = np.clip((relative - 1) / (float(scale.vmax or 0) - 1), 0, 1)
+        layers.append(Layer("weight", WEIGHT, relative, preferred, scale, colormaps[COLORS]))
     score = found.instances.score.astype(np.float64)
     return [*layers, Layer("score", SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
 

@@ -34,7 +34,7 @@ _LEGEND = {
     "Adds": "what the score of the bag would lose without this instance: the score, less the score without it. Orange "
     "raises the score, blue lowers it, clear hardly changes it. Instances are ranked by it, the greatest first.",
     "Weight": "the share of the bag that the pooling gives the instance, in multiples of the uniform share 1/n: 1 is "
-    "what each would have if none were preferred, and clear on the map.",
+    "what each would have if none were preferred. What weighs no more is clear on an image.",
     "Score": "that of a bag which held this instance alone, on a fixed scale from 0 to 1. On an image its color is as "
     "strong as what the instance adds.",
     "Removing the top": "instances leave the bag in 20 steps, those that add most first. The area under the score is "

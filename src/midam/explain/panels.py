@@ -18,7 +18,7 @@ from midam.report.figures import BLUE, ORANGE
 
 COLUMNS = 8
 PERCENTILES = (1.0, 99.0)
-_ROW = 1.9
+_ROW = 2.0
 _MOST = 32
 
 Window = tuple[float, float]
@@ -92,9 +92,9 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 
 def caption(found: Explanation, instance: int) -> str:
     """Number of an instance, its weight (where weights differ) and score, and what it adds to the score of the bag."""
-    weight = f"  weight {multiple(found, instance)}" if found.weighted else ""
+    weight = f"weight {multiple(found, instance)}\n" if found.weighted else ""
     added = f"adds {found.contribution[instance]:+.2g}"
-    return f"#{instance}{weight}\nscore {found.instances.score[instance]:.3f}\n{added}"
+    return f"#{instance}\n{added}\n{weight}score {found.instances.score[instance]:.3f}"
 
 
 def _fill(

@@ -26,13 +26,13 @@ def draw_explanation(
     found: Explanation,
     bags: Bags,
     *,
+    drawn: PatchMap | None,
     top: int = 8,
     heading: str = "",
-    drawn: PatchMap | None = None,
 ) -> str:
     """Draw a bag to a PNG file, with `top` instances one by one from each end of the ranking; returns what was drawn.
 
-    `drawn` is the map of its patches, as of `map_of`, where it has one.
+    `drawn` is the map of its patches that `map_of` gives.
 
     "overlay": patches on their image; "map": patches alone, where the image is not at hand; "strip": slices of a
     volume; "sheet": instances that are pictures; "bars": instances that are not.
