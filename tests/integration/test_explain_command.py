@@ -314,8 +314,12 @@ def read_in_chromium(page_file):
         for width in (1200, 375):
             context = browser.new_context(viewport={"width": width, "height": 800}, offline=True)
             page, faults = context.new_page(), []
-            page.on("pageerror", faults.append)
-            page.on("requestfailed", lambda request: faults.append(request.url))  # noqa: B023
+
+            def note(fault, faults=faults):
+                faults.append(str(fault))
+
+            page.on("pageerror", note)
+            page.on("requestfailed", note)
             page.goto(page_file.as_uri())
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
             assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
