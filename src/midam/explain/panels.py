@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,11 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     for axes in panels.flat:
         axes.set_axis_off()
     both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
-    window = window_of(bags, found.index, both, percentiles=scan)
-    pictures = dict(zip(both.tolist(), pictures_of(bags, found.index, both, window)))
+    # Scans differ in the units of their intensities; other pictures are drawn alike.
+    groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
+    windows = [window_of(bags, found.index, group, percentiles=scan) for group in groups]
+    drawn = [pictures_of(bags, found.index, group, window) for group, window in zip(groups, windows)]
+    pictures = dict(zip(both.tolist(), chain.from_iterable(drawn)))
     views = views_of(bags, found.index, len(found)) if scan else None
 
     def draw(axes: Axes, instance: int) -> None:

@@ -97,18 +97,24 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
     instances, places = strip_instances(found, top, several=scans.several), _places(found)
     views = views_of(bags, found.index, len(scans.begins))
-    window = window_of(bags, found.index, _spread(len(found), instances), percentiles=True)
+    ends = [*scans.begins[1:], len(found)]
+    windows = [
+        window_of(bags, found.index, _spread(begin, end, instances), percentiles=True)
+        for begin, end in zip(scans.begins, ends)
+    ]
     heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
     low, high = PERCENTILES
     seen = " / ".join(dict.fromkeys(map(view_text, views)))
-    text = f"Slices: {seen}.\nBlack to white: {low:g}st to {high:g}th percentile of the intensities, "
-    note.text(0.012, 0.9, f"{text}{window[0]:.4g} to {window[1]:.4g}.", fontsize=8.5, color="#404040", va="top")
+    of = "of the intensities" + (" of each scan" if scans.several else "")
+    ranges = "; ".join(f"{dark:.4g} to {bright:.4g}" for dark, bright in windows)
+    text = f"Slices: {seen}.\nBlack to white: {low:g}st to {high:g}th percentile {of}, {ranges}."
+    note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
     panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    for axes, i, picture in zip(panels.flat, instances, pictures_of(bags, found.index, instances, window)):
-        axes.imshow(picture)
+    for axes, i in zip(panels.flat, instances):
+        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))])[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
         name = f"{_short(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
@@ -122,9 +128,10 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     _draw_values(below, found, scans, list(ranks))
 
 
-def _spread(count: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Slices whose intensities say what is black and white: those that are shown, and 32 over the bag."""
-    return np.union1d(shown, np.linspace(0, count - 1, min(count, 32)).round().astype(np.int64))
+def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Slices of a scan whose intensities say what is black and white: those that are shown, and 32 over it."""
+    spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
+    return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
 
 
 def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[int]) -> None:
