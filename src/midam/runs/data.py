@@ -29,9 +29,13 @@ class SplitBags:
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 
-def read_data(data: str, settings: Settings, *, require_labels: bool = True) -> Bags:
-    """Read bags with the columns and tables that the settings name."""
+def read_data(data: str, settings: Settings, *, require_labels: bool = True, **more: Any) -> Bags:
+    """Read bags with the columns and tables that the settings name, and `more` parameters of `read_bags`.
+
+    Missing values that are to be imputed are NaN.
+    """
     how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
+    how |= {"impute": settings.data.impute != "none", **more}
     return read_bags(data, **how, images=settings.cut, reads=settings.run.reads, require_labels=require_labels)
 
 
