@@ -106,17 +106,19 @@ def test_features_are_matched_by_name(form, stack):
     fitted = small().fit(make(X), y)
     expected = fitted.bag_scores(make(X))
     if form == "frames":
-        other = [part[NAMES[::-1]].assign(extra=7.0) for part in make(X)]
-        other[3] = other[3][["extra", *NAMES]]
+        other = [part[NAMES[::-1]].assign(label="x") for part in make(X)]
+        other[3] = other[3][["label", *NAMES]]
         less = [part.drop(columns="edge") for part in make(X)]
         fewer = [*make(X)[:-1], less[-1]]
-        with pytest.raises(BagDataError, match=r"same columns in all bags, got 'edge' in some alone \(bag 35"):
+        with pytest.raises(BagDataError, match=r"got no 'edge' \(1 of 3 missing, in bag 35"):
             fitted.bag_scores(fewer)
+        with pytest.raises(BagDataError, match=r"same columns in all bags, got 'edge' in some alone \(bag 35"):
+            small().fit(fewer, y)
     else:
         frame = frame_of(X)
-        other, less = frame[NAMES[::-1]].assign(extra=7.0), frame.drop(columns="edge")
+        other, less = frame[NAMES[::-1]].assign(label="x"), frame.drop(columns="edge")
         if form == "bags of a frame":
-            other, less = Bags.from_dataframe(other), Bags.from_dataframe(less)
+            other, less = Bags.from_dataframe(other.assign(label=1, extra=9.0)), Bags.from_dataframe(less)
             assert np.array_equal(fitted.bag_scores(other.subset([5, 2])), expected[[5, 2]])
     assert np.array_equal(fitted.bag_scores(other), expected)
     with pytest.raises(BagDataError, match=r"features of fit, got no 'edge' \(1 of 3 missing"):

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.sklearn.inputs import bags_of, matched
+from midam.sklearn.inputs import bags_of
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
@@ -42,15 +42,13 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _match_features(self, X: Any) -> Bags:
         """Bags of X with the features that were learned."""
-        bags, name = bags_of(X, estimator=self), type(self).__name__
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and bags.feature_names is not None:
-            bags = matched(bags, known.tolist())
-        elif known is not None:
+        known, name = getattr(self, "feature_names_in_", None), type(self).__name__
+        bags = bags_of(X, estimator=self, names=None if known is None else known.tolist())
+        if known is not None and bags.feature_names is None:
             warnings.warn(
                 f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=3
             )
-        elif bags.feature_names is not None:
+        elif known is None and bags.feature_names is not None:
             warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=3)
         if bags.instance_shape != self.instance_shape_:
             found, known = math.prod(bags.instance_shape), self.n_features_in_

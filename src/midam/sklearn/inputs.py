@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def bags_of(X: Any, *, estimator: object) -> Bags:
+def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) -> Bags:
     """Bags of what an estimator was given as X.
 
     Parameters
@@ -28,23 +28,25 @@ def bags_of(X: Any, *, estimator: object) -> Bags:
         of one instance each.
     estimator : object
         Whose name messages say.
+    names : sequence of str, optional
+        Features that are wanted, in this order: others are left out where X has names.
 
     Raises
     ------
     BagDataError
-        If that is none of these, or a bag is at fault.
+        If that is none of these, a bag is at fault, or a feature is missing.
     """
     if isinstance(X, Bags):
-        return X
+        return X if names is None else _matched(X, names)
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
-        return _of_frame(X, estimator)
+        return _of_frame(X, estimator, names)
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
         X = list(X)
     if isinstance(X, list | tuple):
         if any(is_frame(part) for part in X):
-            return _of_frames(X)
+            return _of_frames(X, names)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
         parts = [_array(part, number) for number, part in enumerate(X)]
@@ -63,22 +65,6 @@ def bags_of(X: Any, *, estimator: object) -> Bags:
 def is_frame(X: object) -> bool:
     """Whether that is a DataFrame of pandas."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
-
-
-def matched(bags: Bags, names: Sequence[str]) -> Bags:
-    """The same bags with the features of these names, in this order; a `BagDataError` where some are missing."""
-    own = bags.feature_names
-    if own is None or own == tuple(names):
-        return bags
-    missing = [name for name in names if name not in own]
-    if missing:
-        raise BagDataError(
-            f"Expected the features of fit, got no {', '.join(map(repr, missing[:3]))} ({len(missing)} of {len(names)} "
-            f"missing, in {bags.source}); add or rename the columns."
-        )
-    places = {name: place for place, name in enumerate(own)}
-    rows = np.concatenate([bags[i] for i in range(len(bags))])[:, [places[name] for name in names]]
-    return bags.replace(instances=rows, starts=None, coords=None, digests=None, feature_names=names)
 
 
 def encoded(
@@ -159,39 +145,67 @@ def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
     return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names)
 
 
-def _of_frame(frame: "pd.DataFrame", estimator: object) -> Bags:
-    if frame.index.nlevels == 2:
-        return Bags.from_dataframe(frame)
+def _matched(bags: Bags, names: Sequence[str]) -> Bags:
+    """The same bags with the features of these names, in this order; those without names as they are."""
+    own = bags.feature_names
+    if own is None or own == tuple(names):
+        return bags
+    _require(names, own, bags.source)
+    places = [own.index(name) for name in names]
+    rows = np.concatenate([bags[i][..., places] for i in range(len(bags))])
+    return bags.replace(instances=rows, starts=None, coords=None, digests=None, feature_names=names)
+
+
+def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None) -> Bags:
+    levels, own = frame.index.nlevels, _names(frame)
     how = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
-    if frame.index.nlevels > 2:
-        raise BagDataError(f"Expected an index of two levels, bag and instance, got {frame.index.nlevels}; {how}.")
-    for column in ("bag", "label"):
-        if column in frame.columns:
-            raise BagDataError(f"Expected features alone, got a column {column!r} without an index of bags; {how}.")
-    if not frame.index.is_unique:
+    if levels > 2:
+        raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {how}.")
+    for column in ("bag", "label") if names is None else ():
+        if column in own:
+            raise BagDataError(f"Expected features alone, got the column {column!r}; leave it out, {how}.")
+    if levels == 1 and not frame.index.is_unique:
         raise BagDataError(f"Expected one row a bag, got several of one index; {how}.")
+    frame = _selected(frame, own, names, "a DataFrame")
+    if levels == 2:
+        return Bags.from_dataframe(frame)
     return _of_rows(check_array(frame, input_name="X", estimator=estimator), _names(frame))
 
 
-def _of_frames(frames: Sequence[Any]) -> Bags:
-    """Bags of DataFrames, whose columns are those of the first in any order."""
-    names: tuple[str, ...] | None = None
-    parts = []
+def _of_frames(frames: Sequence[Any], names: Sequence[str] | None) -> Bags:
+    """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
+    parts, first = [], None
     for number, frame in enumerate(frames):
         if not is_frame(frame):
             raise BagDataError(f"Expected DataFrames alone, got {type(frame).__name__} (bag {number}); convert it.")
         own = _names(frame)
-        names = names or own
-        if set(own) != set(names):
-            differ = sorted(set(own) ^ set(names))[0]
+        first = first or own
+        if names is None and set(own) != set(first):
+            differ = sorted(set(own) ^ set(first))[0]
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
             )
-        part = frame.set_axis(list(own), axis=1)[list(names)].to_numpy()
+        part = _selected(frame, own, names or first, f"bag {number}").to_numpy()
         if part.dtype == object:
             raise BagDataError(f"Expected numbers, got texts in some column (bag {number}); drop or encode it.")
         parts.append(part)
-    return Bags.from_list(parts).replace(feature_names=names)
+    return Bags.from_list(parts).replace(feature_names=names or first)
+
+
+def _selected(frame: Any, own: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
+    """The columns of a DataFrame, which are called `own`, that have these names."""
+    if names is not None:
+        _require(names, own, where)
+    return frame.set_axis(list(own), axis=1)[list(own if names is None else names)]
+
+
+def _require(names: Sequence[str], own: Sequence[str], where: str) -> None:
+    missing = [name for name in names if name not in own]
+    if missing:
+        raise BagDataError(
+            f"Expected the features of fit, got no {', '.join(map(repr, missing[:3]))} ({len(missing)} of {len(names)} "
+            f"missing, in {where}); add or rename the columns."
+        )
 
 
 def _names(frame: Any) -> tuple[str, ...]:
