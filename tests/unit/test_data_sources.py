@@ -123,7 +123,11 @@ def test_unlabeled_tables_are_read_on_demand(table):
         (TABLE.replace("-7", "inf"), COLUMNS, "finite numbers, got inf .in FILE, line 5, column size, bag 009"),
         (TABLE.replace("\n008", "\n\n008").replace("-7", "nan"), COLUMNS, "line 6, column size, bag 009"),
         (TABLE.replace("009", ""), COLUMNS, "a bag in each row, got none .in FILE, line 5, column bag"),
-        (TABLE.replace("009,0", "009,2"), COLUMNS, "labels 0 and 1 in column label, got 0, 1, 2 .in FILE, line 5, column label, bag 009"),
+        (
+            TABLE.replace("009,0", "009,2"),
+            COLUMNS,
+            "labels 0 and 1 in column label, got 0, 1, 2 .in FILE, line 5, column label, bag 009",
+        ),
         (TABLE.replace("009,0", "009,no"), COLUMNS, "got 0, 1, no .in FILE, line 5, column label, bag 009"),
         (TABLE.replace(",4\n", ",4,5\n"), COLUMNS, "as many fields"),
         (TABLE.replace("tone", "size"), COLUMNS, "unique column names, got 'size' 2 times"),

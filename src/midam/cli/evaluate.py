@@ -29,7 +29,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.apply import evaluate_run
 
     keep_data(options)
-    trained, bags = read_inputs(options)
+    trained, bags = read_inputs(options, labeled=True)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         result = evaluate_run(trained, bags, metrics=metrics, on_bags=progress.update_all)

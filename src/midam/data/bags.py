@@ -355,8 +355,9 @@ class Bags:
         return self.labels
 
     def check(self, *, finite: bool = True, missing: bool = False) -> None:
-        """Check the structure; with `finite`, also read all instances by chunks and refuse infinity and, unless some may
-        be `missing`, NaN.
+        """Check the structure; with `finite`, also read all instances by chunks and refuse infinity and NaN.
+
+        Values may be `missing`: then NaN is none of the faults.
         """
         validate.check_instances(self.instances, self.coords, self.source)
         validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from midam import __version__
 from midam.data.bags import Bags
+from midam.data.validate import ClassName
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
@@ -49,7 +50,7 @@ def write_results(
         "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
-        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
+        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances, **_known(parts)},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
         "version": __version__,
@@ -58,7 +59,9 @@ def write_results(
     content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
     save_checkpoint(folder.model, {**content, **decision, **origin})
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
-    write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
+    columns = ["bag", "label", "split", "score", "probability"]
+    columns += add_classes(rows, chosen, bags.classes, threshold)
+    write_text(folder.predictions, csv_text(columns, rows))
     write_json(folder.summary, summary)
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
@@ -109,6 +112,28 @@ def prediction_rows(
         }
         for i, bag in enumerate(ids)
     ]
+
+
+def add_classes(
+    rows: Sequence[dict[str, Any]],
+    scores: NDArray[np.float64],
+    classes: Sequence[ClassName] | None,
+    threshold: float | None,
+) -> list[str]:
+    """Add the name of the class of each score, by the operating point; returns the new columns, none without both."""
+    if classes is None or threshold is None:
+        return []
+    for row, score in zip(rows, scores, strict=True):
+        row["class"] = str(classes[int(score >= threshold)])
+    return ["class"]
+
+
+def _known(parts: SplitBags) -> dict[str, Any]:
+    """What the summary says of the data beside its size: the names of the classes, what was filled."""
+    found: dict[str, Any] = {} if parts.bags.classes is None else {"classes": list(parts.bags.classes)}
+    if parts.imputed is not None:
+        found["imputed"] = {key: parts.imputed[key] for key in ("how", "missing")}
+    return found
 
 
 def _fit_decision(

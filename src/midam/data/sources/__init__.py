@@ -67,8 +67,8 @@ def read_bags(
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
     labels, slides : str or Path, optional
-        Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their files,
-        where the label table names patients (STAMP).
+        Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
+        files, where the label table names patients (STAMP).
     positive : str, optional
         Value of the label column (of ``y`` in an npz, of the folders where these are the classes) that is label 1, all
         others are 0. Default: the labels are 0 and 1, or two words of which one is plainly the positive one, such as no

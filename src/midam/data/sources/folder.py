@@ -79,7 +79,7 @@ def _no_table(request: Request) -> ConfigError:
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
-    """Labels by the folders that the files stand in, directly in that of the request; None where they are no classes."""
+    """Labels by the folders, directly in that of the request, that the files stand in; None if they are no classes."""
     folders = [path.parent.name for path in paths]
     known = {name.casefold() for name in folders}
     if any(path.parent.parent != request.path for path in paths) or known & SPLIT_NAMES.keys():

@@ -43,7 +43,10 @@ class TableReader(BagReader):
         texts = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
         frame = read_instances(path, texts, sheet=sheet_of(request, path))
         lined = file_suffix(path) in TEXTS
-        return _bags(_Table(str(path), frame, unit="line" if lined else "row", first=1 if file_suffix(path) == _PARQUET else 2), request)
+        return _bags(
+            _Table(str(path), frame, unit="line" if lined else "row", first=1 if file_suffix(path) == _PARQUET else 2),
+            request,
+        )
 
 
 def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
@@ -185,7 +188,9 @@ class _Table:
     def features(self, found: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Columns of the features: those that are wanted, in their order, or all."""
         if not found:
-            raise BagDataError(f"Expected at least one feature column, got none (in {self.where}); add numeric columns.")
+            raise BagDataError(
+                f"Expected at least one feature column, got none (in {self.where}); add numeric columns."
+            )
         if wanted is None:
             return found
         lost = [name for name in wanted if name not in found]
@@ -196,8 +201,9 @@ class _Table:
             )
         extra = [name for name in found if name not in set(wanted)]
         if extra:
-            names = f"{len(extra)} columns that training did not have" if len(extra) > 1 else "a column of no feature"
-            warnings.warn(f"{names}, left out: {first_names(extra)} (in {self.where})", Note, stacklevel=6)
+            count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
+            text = f"{count} that training did not have, left out: {first_names(extra)} (in {self.where})"
+            warnings.warn(text, Note, stacklevel=6)
         return list(wanted)
 
     def numbers(self, columns: list[str], *, missing: bool = False) -> NDArray[Any]:
@@ -247,9 +253,7 @@ class _Table:
     def _number(self, row: int) -> int:
         return int(self.frame.index[row]) + self._first
 
-    def _add(
-        self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None
-    ) -> None:
+    def _add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
         """Note the rows in which a column is wrong; the message names the first, and what stands there."""
         rows = np.flatnonzero(wrong).tolist()
         if rows:

@@ -35,8 +35,8 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     """Read what the label table of a request says of files, by their names without suffix.
 
     Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
-    missing ones are skipped. Two names of one file, two values for one, and labels in doubt are refused. The groups are
-    those of a column named group, or of patients, where no other is named, and the splits those of a column named split.
+    missing ones are skipped. Two names of one file, two values for one, and labels in doubt are refused. Groups are
+    those of a column named group, or of patients, where no other is named; splits those of a column named split.
     """
     where = str(request.labels)
     frame = read_names(where, sheet=sheet_of(request, where))
@@ -70,7 +70,7 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
         rows = frame.index[frame[name].isna()]
         if len(rows):
             place = f"in {where}, line {rows[0] + 2}, {frame[column][rows[0]]}"
-            faults.add(f"a {name} in each row", "none", place, rows + 2, advice="fill it in")
+            faults.add(f"a {name} in each row", "none", place, (rows + 2).tolist(), advice="fill it in")
     faults.refuse()
 
     def values(name: str | None) -> NDArray[np.str_] | None:

@@ -110,8 +110,9 @@ def _rule(
     pair = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(pair) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
+        such = given(positive=names[known[-1]])
         raise BagDataError(
-            f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {given(positive=names[known[-1]])}: all others are 0."
+            f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
         )
     if len(pair) == 1:
         return codes, None
@@ -128,4 +129,3 @@ def _rule(
 def _rest(name: ClassName) -> str:
     """What all classes but one are called together."""
     return f"not {name}"
-

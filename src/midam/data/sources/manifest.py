@@ -12,7 +12,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
-from midam.errors import BagDataError, DataNotFoundError, given
+from midam.errors import DataNotFoundError, given
 
 
 class ManifestReader(BagReader):

@@ -34,7 +34,7 @@ class ArchiveReader(BagReader):
 def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | None = None) -> Bags:
     """Read bags from an npz file.
 
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or two
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
     others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N]
     and ``coords`` [M, C]. Two words such as no and yes need no `positive`, see `midam.data.sources.label_values`.
 

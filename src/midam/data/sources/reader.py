@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
-from midam.data.validate import ClassName
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
+from midam.data.validate import ClassName
 from midam.errors import BagDataError
 from midam.registry import READERS
 

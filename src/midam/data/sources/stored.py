@@ -1,7 +1,7 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
@@ -45,7 +45,7 @@ class RelabeledStoreReader(StoreReader):
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
         said = read_labels(replace(request, classes=known_as), bags.ids.tolist())
-        known = {"groups": said.groups, "splits": said.splits}
+        known: dict[str, Any] = {"groups": said.groups, "splits": said.splits}
         known = {name: value for name, value in known.items() if value is not None}
         if said.labels is not None:
             known |= {"classes": said.labels.classes or bags.classes}

@@ -69,9 +69,7 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
         raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
     suffix = file_suffix(path)
     if suffix not in NAMES:
-        raise BagDataError(
-            f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV."
-        )
+        raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
     if suffix == EXCEL:
         frame = _read_excel(path, None, sheet)
     else:
@@ -151,7 +149,7 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
 
 
 def _read_excel(
-    path: Path, texts: dict[str, type] | None, sheet: str | None, *, rows: int | None = None
+    path: Path, texts: dict[str, type[str]] | None, sheet: str | None, *, rows: int | None = None
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
     import pandas as pd  # noqa: PLC0415
@@ -175,7 +173,8 @@ def _read_excel(
     if sheet is None and len(names) > 1 and rows is None:
         others = given(sheet=names[1])
         warnings.warn(
-            f"{names[0]!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another", Note,
+            f"{names[0]!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another",
+            Note,
             stacklevel=4,
         )
     return frame.rename(columns=str)
