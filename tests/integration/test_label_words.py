@@ -142,16 +142,6 @@ def test_missing_values_are_imputed(tmp_path, capsys):
     assert main(["data", "import", str(tmp_path / "t.csv"), "--impute", "mean", "--out", str(tmp_path / "s")]) == 2
 
 
-def test_a_comparison_imputes_in_each_fold(tmp_path, capsys):
-    data = pd.read_csv(table(tmp_path / "t.csv"))
-    data.loc[data.index[::5], "f1"] = None
-    data.to_csv(tmp_path / "t.csv", index=False)
-    how = ["--methods", "ce-mean,instance-logistic-max", "--cv", "1x2", "--epochs", "2", "--lrs", "0.05"]
-    assert main(["compare", str(tmp_path / "t.csv"), *how, "--impute", "mean", "--out", str(tmp_path / "c")]) == 0
-    assert "the mean of the training bags of each fold" in capsys.readouterr().err
-    assert set(pd.read_csv(tmp_path / "c" / "trials.csv")["status"]) == {"ok"}
-
-
 def test_an_excel_table_from_the_command_line(tmp_path):
     data = words(tmp_path / "t.csv", column="label")
     with pd.ExcelWriter(tmp_path / "t.xlsx") as book:
