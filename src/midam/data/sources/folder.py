@@ -86,7 +86,7 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
         return None
     one = request.positive is not None and request.positive.casefold() in known
     named = request.classes is not None and known <= {str(name).casefold() for name in request.classes}
-    if not (one or named or (len(known) == 2 and plain_pair(known))):
+    if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
         return None
     return labels_or_none(
         request, lambda: code_labels(folders, request, of="the folders of the files", where=str(request.path))

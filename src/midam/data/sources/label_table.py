@@ -67,10 +67,10 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
         patient = groups
     faults = Faults(where)
     for name in dict.fromkeys(filter(None, (patient, groups, split))):
-        rows = frame.index[frame[name].isna()]
-        if len(rows):
-            place = f"in {where}, line {rows[0] + 2}, {frame[column][rows[0]]}"
-            faults.add(f"a {name} in each row", "none", place, (rows + 2).tolist(), advice="fill it in")
+        gaps = frame[column][frame[name].isna()].tolist()
+        if gaps:
+            told = f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); fill it in."
+            faults.add_error(BagDataError(told))
     faults.refuse()
 
     def values(name: str | None) -> NDArray[np.str_] | None:
