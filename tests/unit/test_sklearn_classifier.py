@@ -4,6 +4,7 @@ import pickle
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from docs import gen_stub
@@ -240,6 +241,16 @@ def test_wrong_labels_are_refused(data):
 NAMED = [("no", "yes"), (False, True), (-1, 1), (1, 2), (0.0, 1.0), ("benign", "malignant")]
 
 
+@pytest.mark.parametrize("dtype", ["category", "string", "boolean", "Int64"])
+def test_labels_of_pandas_are_taken(dtype, data, quick):
+    train, test = data
+    texts = dtype in ("category", "string")
+    y = pd.Series(np.array(["no", "yes"])[train.labels] if texts else train.labels).astype(dtype)
+    named = clone(quick).fit(train, y)
+    assert named.classes_.tolist() == {"boolean": [False, True], "Int64": [0, 1]}.get(dtype, ["no", "yes"])
+    assert np.array_equal(named.bag_scores(test), quick.bag_scores(test))
+
+
 @pytest.mark.parametrize("classes", NAMED, ids=str)
 def test_any_two_labels_are_classes(classes, data, quick):
     fitted, (train, test) = quick, data
@@ -305,6 +316,18 @@ def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data):
     assert momenta["state"].keys() == classifier._rest[0]["optimizer"].keys() != set()
     # Another call draws other instances.
     assert trainer.config.run.seed != settings.run.seed
+
+
+@pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)
+def test_going_on_with_another_method_takes_up_the_weights(change, data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=2, warm_start=True, **SETTINGS).fit(train)
+    scores = classifier.bag_scores(test)
+    classifier.set_params(**{**change, "lr": 1e-9}).fit(train)
+    np.testing.assert_allclose(classifier.bag_scores(test), scores, rtol=1e-3)
+    assert classifier.settings_.run.seed == 0
+    with pytest.raises(ConfigError, match="positive class 1 as before, got 0"):
+        classifier.set_params(positive=0).fit(train)
 
 
 def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
@@ -395,3 +418,14 @@ def test_bags_of_several_calls_are_known(data):
     assert {splits[bag] for bag in train.ids[:80]} == {"train", "val"}
     # Held out by both calls, or by the only one that had it.
     assert {bag for bag in train.ids[:80] if splits[bag] == "val"} == held & set(train.ids[:80])
+
+
+@pytest.mark.gpu
+def test_a_model_of_a_gpu_is_unpickled_on_the_cpu(data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=2, accelerator="cuda", **SETTINGS).fit(train)
+    twin = pickle.loads(pickle.dumps(classifier))
+    assert next(classifier.model_.parameters()).is_cuda
+    assert not next(twin.model_.parameters()).is_cuda
+    np.testing.assert_allclose(twin.bag_scores(test), classifier.bag_scores(test), rtol=1e-4)
+    classifier.partial_fit(train)

@@ -76,6 +76,14 @@ def test_all_forms_are_the_same_bags(form, stack):
     assert not named or fitted.feature_names_in_.tolist() == NAMES
 
 
+def test_one_bag_is_not_taken_for_many(stack):
+    X, y = stack
+    fitted = small().fit(X, y)
+    assert fitted.predict([X[0]]).shape == (1,)
+    with pytest.raises(BagDataError, match=r"as a list of one array, \[X\]"):
+        fitted.predict(X[0])
+
+
 def test_bags_of_other_sizes_and_shapes(stack):
     X, y = stack
     ragged = [x[: 1 + i % 4] for i, x in enumerate(X)]
@@ -119,7 +127,7 @@ def test_features_are_matched_by_name(form, stack):
         other, less = frame[NAMES[::-1]].assign(label="x"), frame.drop(columns="edge")
         if form == "bags of a frame":
             other, less = Bags.from_dataframe(other.assign(label=1, extra=9.0)), Bags.from_dataframe(less)
-            assert np.array_equal(fitted.bag_scores(other.subset([5, 2])), expected[[5, 2]])
+            np.testing.assert_allclose(fitted.bag_scores(other.subset([5, 2])), expected[[5, 2]], rtol=1e-5)
     assert np.array_equal(fitted.bag_scores(other), expected)
     with pytest.raises(BagDataError, match=r"features of fit, got no 'edge' \(1 of 3 missing"):
         fitted.bag_scores(less)
@@ -156,6 +164,8 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
     ("X", "text"),
     [
         ("bags.csv", "read files with midam.read_bags"),
+        (None, "Expected bags, got NoneType"),
+        ({"a": [[1.0]]}, "Expected bags, got dict"),
         ([[[1.0, 2.0]], [[1.0]]], "Expected instances of shape"),
         ([[[1.0, 2.0], [3.0]]], r"one width, got several widths \(bag 0"),
         ([np.array([[1.0, np.nan]])], "finite numbers, got nan at instance 0, column 1"),

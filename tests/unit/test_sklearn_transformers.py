@@ -36,6 +36,17 @@ def test_columns_are_named():
     assert unnamed.get_feature_names_out(["a", "b"]).tolist()[:2] == ["mean_a", "mean_b"]
 
 
+def test_rows_of_a_frame_stand_under_its_bags():
+    index = pd.MultiIndex.from_product([["b", "a"], range(3)], names=["scan", "slice"])
+    frame = pd.DataFrame({"area": np.arange(6.0), "edge": 1.0}, index=index)
+    found = BagStatistics(("mean",)).fit(frame).transform(frame)
+    expected = pd.DataFrame({"mean_area": [1.0, 4.0], "mean_edge": 1.0}, index=pd.Index(["b", "a"], name="scan"))
+    pd.testing.assert_frame_equal(found, expected, check_column_type=False)
+    wrapped = BagStatistics(("mean",)).set_output(transform="pandas")
+    pd.testing.assert_frame_equal(wrapped.fit_transform(frame), expected, check_column_type=False)
+    assert wrapped.transform(Bags.from_dataframe(frame)).columns.tolist() == ["mean_area", "mean_edge"]
+
+
 def test_any_classifier_of_rows_takes_bags(bags):
     model = make_pipeline(BagStatistics(), StandardScaler(), LogisticRegression(max_iter=500))
     assert cross_val_score(model, bags, bags.labels, cv=3, scoring="roc_auc").mean() > 0.7

@@ -1,5 +1,6 @@
 """All of the classifier but its constructor, whose parameters are the settings."""
 
+import copy
 import math
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,7 +92,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """How far the score of each bag lies above the operating point, [N], as a difference of logits.
 
-        Positive where `predict` gives ``classes_[1]``, negative or 0 where it gives ``classes_[0]``.
+        Positive where `predict` gives ``classes_[1]``, negative where it gives ``classes_[0]``.
         """
         return self._decide(self.bag_scores(X))
 
@@ -183,13 +184,23 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         classes = run.data.get("classes") or [0, 1]
         found.classes_, found.positive_ = np.unique(np.array(classes)), np.array(classes)[1]
         found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
+        if not found._ascending:
+            found.positive = classes[1]
         if names is not None:
             found.feature_names_in_ = np.array(names, dtype=object)
         found.model_, found.settings_, found.calibrator_ = run.model, run.settings, run.calibrator
         found.threshold_ = 0.5 if run.threshold is None else run.threshold
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
+        found._single = False
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: a model that was trained on a GPU is read where there is none."""
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
+            state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
+        return state
 
     def __sklearn_tags__(self) -> Any:
         """Two classes."""
@@ -228,15 +239,18 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         known = self.classes_ if going_on else found if classes is None else np.unique(np.asarray(classes))
         if known.tolist() != found.tolist():
             raise BagDataError(f"Expected the classes {known.tolist()}, got {found.tolist()}; give bags of both.")
+        before, now = self.positive_ if going_on else found[int(ascending)], found[int(ascending)]
+        if before != now:
+            raise ConfigError(f"Expected the positive class {before!s} as before, got {now!s}; set `positive`.")
         groups = per_bag(groups, X, "group")
-        names = None if found.tolist() == [0, 1] else (found[int(not ascending)], found[int(ascending)])
+        names = None if found.tolist() == [0, 1] else (found[int(not ascending)], now)
         bags = bags.replace(labels=labels, classes=names, groups=bags.groups if groups is None else groups)
         parts = _held_out(bags, settings)
         val = parts.part("val") if "val" in parts.splits else None
         trainer = self._trainer(settings, parts.part("train"), val, going_on=going_on)
-        self.classes_, self.positive_ = found, found[int(ascending)]
+        self.classes_, self.positive_ = found, now
         self.history_ = self._run(trainer, before=self.history_ if going_on else [])
-        self.model_, self.settings_ = trainer.reported.eval(), trainer.config
+        self.model_, self.settings_ = trainer.reported.eval(), trainer.config.replace(seed=settings.run.seed)
         self._rest = [
             {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
             for member in trainer.members
@@ -250,13 +264,13 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         return self
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
-        """A trainer of these bags, which takes up weights, centers, dual variable and momenta of the last one."""
+        """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""
         # Another call draws other instances; the bags that it holds out are those of the first seed.
         seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
-        settings = settings.replace(seed=seed).resolve(train.instance_shape)
+        resolved = settings.replace(seed=seed).resolve(train.instance_shape)
         start = self.model_.state_dict() if going_on else None
         try:
-            trainer = Trainer(settings, train, val, fabric=make_fabric(settings), start=start)
+            trainer = Trainer(resolved, train, val, fabric=make_fabric(resolved), start=start)
         except RuntimeError as error:
             if start is None:
                 raise
@@ -264,7 +278,8 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
                 f"Expected settings of the same model to go on with, got others ({error}); set warm_start=False."
             ) from None
         self._calls = self._calls + 1 if going_on else 1
-        for member, rest in zip(trainer.members, self._rest if going_on else ()):
+        alike = going_on and _method(self.settings_) == _method(resolved)
+        for member, rest in zip(trainer.members, self._rest if alike else ()):
             own = member.objective.state_dict()
             # What has a row for each bag begins anew: these may be others.
             same = {name: value for name, value in rest["objective"].items() if value.shape == own[name].shape}
@@ -290,6 +305,11 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         if best is not None:
             trainer.reported.load_state_dict(best)
         return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
+
+
+def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
+    """What must be the same for centers, dual variable and momenta to be taken up."""
+    return settings.method, settings.model, settings.training.optimizer
 
 
 def _held_out(bags: Bags, settings: Settings) -> SplitBags:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.sklearn.inputs import bags_of
+from midam.sklearn.inputs import ROWS, bags_of
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
@@ -29,10 +29,12 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     instance_shape_: tuple[int, ...]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
+    _single: bool
 
     def _learn_features(self, X: Any) -> Bags:
         """Bags of X, whose features are remembered."""
         bags = bags_of(X, estimator=self)
+        self._single = int(bags.sizes.max()) == 1
         self.instance_shape_, self.n_features_in_ = bags.instance_shape, math.prod(bags.instance_shape)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -44,6 +46,11 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         """Bags of X with the features that were learned."""
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
         bags = bags_of(X, estimator=self, names=None if known is None else known.tolist())
+        if bags.source == ROWS and not self._single:
+            raise BagDataError(
+                "Expected bags, got rows [N, D], which would be N bags of one instance, and fit had larger ones; give "
+                "a single bag as a list of one array, [X]."
+            )
         if known is not None and bags.feature_names is None:
             warnings.warn(
                 f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=3

@@ -25,7 +25,7 @@ class MIDAMClassifier(BagClassifier):
     Parameters
     ----------
     **settings
-        Every [setting](cli.md#settings) of method, training, model and run that is not about files, with the same
+        Every setting of `midam.settings` in the rooms method, training, model and run that is not about files, with the same
         default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None for
         an empty dictionary.
     positive : object, default None
@@ -65,4 +65,4 @@ class MIDAMClassifier(BagClassifier):
     (100, 2)
     """
 
-    __init__ = constructor({"positive": None, "warm_start": False, "show_progress": False})
+    __init__ = constructor("MIDAMClassifier", {"positive": None, "warm_start": False, "show_progress": False})

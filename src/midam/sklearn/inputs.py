@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ROWS = "rows in memory"
+"""The source of bags of one instance that came as rows [N, D]."""
+
+
 def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) -> Bags:
     """Bags of what an estimator was given as X.
 
@@ -53,12 +57,16 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) ->
         if any(part.ndim > 1 for part in parts):
             return Bags.from_list(parts)
         X = parts if parts else np.empty((0, 1))
-    elif not issparse(X) and (stack := np.asanyarray(X)).ndim > 2:
-        bags = Bags(
-            stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:]), sizes=np.full(len(stack), stack.shape[1])
-        )
-        bags.check()
-        return bags
+    elif not issparse(X):
+        stack = np.asanyarray(X)
+        if stack.ndim == 0:
+            forms = "Bags, a DataFrame, an array, or a list of arrays, one a bag"
+            raise BagDataError(f"Expected bags, got {type(X).__name__}; give {forms}.")
+        if stack.ndim > 2:
+            flat = stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:])
+            bags = Bags(flat, sizes=np.full(len(stack), stack.shape[1]))
+            bags.check()
+            return bags
     return _of_rows(check_array(X, input_name="X", estimator=estimator))
 
 
@@ -81,6 +89,8 @@ def encoded(
             raise BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
         names = np.array((0, 1) if bags.classes is None else bags.classes)
         y = names[bags.labels]
+    if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # type: ignore[union-attr]  # of pandas
+        y = np.asarray(y, dtype=bool)
     given = column_or_1d(y, warn=True)
     if len(given) != len(bags):
         raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; give one label a bag.")
@@ -142,7 +152,7 @@ def _array(part: Any, number: int) -> NDArray[Any]:
 
 
 def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
-    return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names)
+    return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names, source=ROWS)
 
 
 def _matched(bags: Bags, names: Sequence[str]) -> Bags:

@@ -25,18 +25,19 @@ def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
     return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in found.items()})
 
 
-def constructor(own: Mapping[str, Any]) -> Callable[..., None]:
-    """An ``__init__`` with keyword parameters for all settings and for `own`, names and defaults, in its signature."""
+def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
+    """The ``__init__`` of a class of that name: a keyword parameter for each setting, and those of `own`."""
     defaults = {**setting_defaults(), **own}
-    named = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
+    named = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
     def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
-        for name in parameters:
-            if name not in defaults and name in _OF_FILES:
-                raise TypeError(f"Expected no parameter {name!r}: it is about files; pass bags, y and groups to fit.")
-            if name not in defaults:
-                raise TypeError(f"Expected a known parameter, got {name!r}; {nearest(name, defaults)}")
+        for given in parameters:
+            if given not in defaults and given in _OF_FILES:
+                raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
+            if given not in defaults:
+                raise TypeError(f"Expected a known parameter, got {given!r}; {nearest(given, defaults)}")
         vars(self).update({**defaults, **parameters})
 
+    __init__.__qualname__ = f"{name}.__init__"
     __init__.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *named])  # type: ignore[attr-defined]
     return __init__

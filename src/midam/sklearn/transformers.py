@@ -1,6 +1,6 @@
 """Transformers from bags to rows, with which any classifier of scikit-learn takes bags."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 from midam.data.bags import Bags
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
 from midam.sklearn.base import BagEstimator
+from midam.sklearn.inputs import is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
@@ -23,10 +27,15 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         self._learn_features(X)
         return self
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
-        """Rows of the bags, float64 [N, K]."""
+    def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
+        """Rows of the bags, float64 [N, K]; of a DataFrame with a MultiIndex, a DataFrame with the bags as index."""
         check_is_fitted(self)
-        return self._rows(self._match_features(X))
+        rows = self._rows(self._match_features(X))
+        if not is_frame(X) or X.index.nlevels == 1:
+            return rows
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Names of the columns, [K]; `input_features` name the features where X had no names."""
