@@ -18,7 +18,7 @@ from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
-from midam.data.impute import fill_values, impute
+from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc

@@ -9,7 +9,7 @@ import pytest
 from midam import read_bags
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
-from midam.data.impute import fill_values, impute, missing_counts
+from midam.data.missing import fill_values, impute, missing_counts
 from midam.data.sources.faults import Faults
 from midam.data.sources.npz import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, Note

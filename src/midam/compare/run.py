@@ -16,7 +16,7 @@ from midam.compare.summary import Comparison, make_comparison, plot_comparison
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
-from midam.data.impute import fill_values, impute, missing_counts, tell
+from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import write_text
 from midam.settings import Settings, read_yaml, yaml_text

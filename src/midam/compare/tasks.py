@@ -17,7 +17,7 @@ from midam.compare.folds import Fold, Parts, Positions
 from midam.compare.methods import ComparedMethod
 from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
-from midam.data.impute import fill_values, impute
+from midam.data.missing import fill_values, impute
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome], list[str]]:
     """Outcomes of the folds, and warnings; uses one thread.
 
-    Missing values are filled as `how` says (see `midam.data.impute`), from the training bags of each fold.
+    Missing values are filled as `how` says (see `midam.data.missing`), from the training bags of each fold.
     """
     if how != "none":
         return _run_imputed(bags, task, how)

@@ -148,7 +148,7 @@ class Bags:
         """Make bags of instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
         The rest is as in `Bags`. Unsorted instances are copied into bag order and keep their order within a bag. With
-        `missing`, some values may be NaN; `midam.data.impute` fills them.
+        `missing`, some values may be NaN; `midam.data.missing` fills them.
 
         Examples
         --------

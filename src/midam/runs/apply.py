@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.data.impute import impute, missing_counts, tell
+from midam.data.missing import impute, missing_counts, tell
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
-from midam.data.impute import fill_values, impute, missing_counts, tell
+from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_bags
 from midam.errors import BagDataError

@@ -83,7 +83,7 @@ def read_bags(
     sheet : str, optional
         Sheet of an Excel table; default: the first.
     impute : bool, default False
-        Keep missing values of a table or npz file as NaN, for `midam.data.impute`; by default they are refused.
+        Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused.
     classes : pair of str, optional
         What the labels 0 and 1 are called, where that is known, as of a run.
     features : sequence of str, optional

@@ -42,11 +42,9 @@ class TableReader(BagReader):
             raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
         texts = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
         frame = read_instances(path, texts, sheet=sheet_of(request, path))
-        lined = file_suffix(path) in TEXTS
-        return _bags(
-            _Table(str(path), frame, unit="line" if lined else "row", first=1 if file_suffix(path) == _PARQUET else 2),
-            request,
-        )
+        suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
+        unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
+        return _bags(_Table(str(path), frame, unit=unit, first=first, gaps=gaps), request)
 
 
 def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
@@ -70,7 +68,7 @@ def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
     require_columns(table, named, where)
-    return _bags(_Table(where, table, unit="row", first=1), request)
+    return _bags(_Table(where, table), request)
 
 
 def _bags(table: "_Table", request: Request) -> Bags:
@@ -113,14 +111,17 @@ def _bags(table: "_Table", request: Request) -> Bags:
 class _Table:
     """A data frame that knows where it is from, the bag of each row once `find_bags` has named them, and its faults.
 
-    `unit` is what messages call a row, and `first` the number of the first one in the file.
+    `unit` is what messages call a row, `first` the number of the first one in the file, and `gaps` what they advise
+    where values are missing.
     """
 
     codes: NDArray[np.int64]
     ids: NDArray[np.str_]
 
-    def __init__(self, where: str, frame: "pd.DataFrame", *, unit: str, first: int) -> None:
-        self.where, self.frame, self._unit, self._first = where, frame, unit, first
+    def __init__(
+        self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str = "drop or impute it"
+    ) -> None:
+        self.where, self.frame, self._unit, self._first, self._gaps = where, frame, unit, first, gaps
         self.faults = Faults(where, unit)
         if len(frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
@@ -229,7 +230,7 @@ class _Table:
             if len(at):
                 row, column = int(at[0, 0]), sound[at[0, 1]]
                 got = "nan" if kind == "nan" else array[row, at[0, 1]]
-                advice = f"drop it, or train with {given(impute='median')}" if kind == "nan" else "drop or correct it"
+                advice = self._gaps if kind == "nan" else "drop or correct it"
                 self._add(self.faults, found.any(axis=1), column, "finite numbers", advice, got=got)
         return array
 

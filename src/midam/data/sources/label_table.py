@@ -69,7 +69,9 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     for name in dict.fromkeys(filter(None, (patient, groups, split))):
         gaps = frame[column][frame[name].isna()].tolist()
         if gaps:
-            told = f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); fill it in."
+            told = (
+                f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); fill it in."
+            )
             faults.add_error(BagDataError(told))
     faults.refuse()
 
