@@ -25,7 +25,7 @@ class MIDAMClassifier(BagClassifier):
     Parameters
     ----------
     **settings
-        Every setting of `midam.settings` in the rooms method, training, model and run that is not about files, with the same
+        Every setting of `midam.settings` (method, training, model and run) that is not about files, with the same
         default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None for
         an empty dictionary.
     positive : object, default None
