@@ -77,6 +77,8 @@ def test_evaluate_takes_the_positive_value(made, tmp_path, capsys):
     other = words(tmp_path / "t.csv", ("dead", "alive"), column="end")
     assert main(["evaluate", str(run), str(other), "--label-column", "end"]) == 2
     assert "got alive, dead" in capsys.readouterr().err
+    assert main(["evaluate", str(run), str(other)]) == 2
+    assert "name their column with --label-column, or a table of them with --labels" in capsys.readouterr().err
     how = ["--label-column", "end", "--positive"]
     for name, turned in (("dead", False), ("alive", True)):
         assert main(["evaluate", str(run), str(other), *how, name, "--out", str(out)]) == 0

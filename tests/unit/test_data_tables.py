@@ -1,6 +1,7 @@
 """Labels as words, formats of tables, all faults at once, columns that protect from leaks, missing values."""
 
 import gzip
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,19 @@ def test_bad_labels_can_be_ignored(tmp_path):
     path = written(frame((1, None, 0)), tmp_path / "t.csv")
     with pytest.warns(Note, match=r"the labels are ignored.*a label in each row"):
         assert read_bags(path, require_labels=False, bad_labels="ignore").labels is None
+
+
+def test_bad_labels_of_a_manifest_can_be_ignored(folder):
+    text = "bag,path,label,split\na,a.npy,yes,?\na,b.npy,{},?\nc,c.npy,no,?\n"
+    for word, fault in (("", "a label in each row"), ("no", "one label in a bag, got yes and no .*line 3, bag a")):
+        (folder / "m.csv").write_text(text.format(word))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="yes is positive")
+            with pytest.raises(BagDataError, match=fault):
+                read_bags(folder / "m.csv")
+            with pytest.warns(Note, match=f"the labels are ignored.*{fault}"):
+                bags = read_bags(folder / "m.csv", require_labels=False, bad_labels="ignore")
+        assert (bags.labels, bags.splits, bags.sizes.tolist()) == (None, None, [4, 2])
 
 
 def test_known_features_are_found_by_name(tmp_path):

@@ -149,6 +149,11 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     how |= {"classes": None if classes is None else tuple(classes), "features": names}
     bags = read_data(data, run.settings.replace(**changes), **how)
+    if labeled and bags.labels is None:
+        raise BagDataError(
+            f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
+            "table of them with `labels`."
+        )
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
     if run.data["feature_names"] is not None and bags.feature_names is not None:

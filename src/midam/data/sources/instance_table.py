@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none, word_of
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import GROUP_COLUMNS, SPLIT_NAMES, has_labels, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
@@ -155,16 +155,16 @@ class _Table:
         if values.isna().any():
             self._add(faults, values.isna(), column, f"a {column} in each row", "fill it in", got="none")
             return None
-        words = pd.Series([word_of(value) for value in values], index=values.index)
-        where, counts = self.where, words.value_counts()
+        of_row, words = pd.factorize(values.astype(str).str.strip())
+        where, counts = self.where, np.bincount(of_row)
         if len(counts) > 2:  # the rarest value may be a slip
-            where = self._place(int(np.argmax(words == counts.index[-1])), column)[3:]
+            where = self._place(int(np.argmax(of_row == len(counts) - 1 - counts[::-1].argmin())), column)[3:]
         try:
             codes, classes = code_labels(words, request, of=f"column {column}", where=where)
         except BagDataError as error:
             faults.add_error(error)
             return None
-        found = self.constant(column, faults, pd.Series(codes, index=values.index))
+        found = self.constant(column, faults, pd.Series(codes[of_row], index=values.index))
         return Coded(found.astype(np.int64), classes)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:

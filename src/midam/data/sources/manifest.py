@@ -1,6 +1,8 @@
 """A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
 
 import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,10 +11,13 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
-from midam.data.sources.label_values import code_labels, labels_or_none
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
-from midam.errors import DataNotFoundError, given
+from midam.errors import BagDataError, DataNotFoundError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class ManifestReader(BagReader):
@@ -35,18 +40,15 @@ class ManifestReader(BagReader):
         frame = read_names(path, sheet=sheet_of(request, path))
         label = request.label_column if tables.has_labels(frame, request) else None
         split = request.split_column or ("split" if "split" in frame.columns else None)
+        ignoring = request.bad_labels == "ignore"
         group = request.group_column
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, request.label_column, split) else patient
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
         tables.require_columns(frame, wanted.items(), where)
-        faults, coded = Faults(where), None
-        for name in dict.fromkeys(filter(None, (bag, "path", label, group, split))):
-            rows = (frame.index[frame[name].isna()] + 2).tolist()
-            if rows:
-                faults.add(f"a {name} in each row", "none", f"in {where}, line {rows[0]}", rows, advice="fill it in")
-        faults.refuse()
+        split = None if ignoring else split  # scores need none
+        _refuse_gaps(frame, (bag, "path", None if ignoring else label, group, split), where)
         found = np.array([(path.parent / name).exists() for name in frame["path"]])
         if not found.all():
             names = frame["path"][~found].tolist()
@@ -59,9 +61,7 @@ class ManifestReader(BagReader):
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
-        if label is not None:
-            values, of = frame[label], f"column {label}"
-            coded = labels_or_none(request, lambda: code_labels(values, request, of=of, where=where))
+        coded = None if label is None else labels_or_none(request, lambda: _labels(frame, request, where))
         check_options(request, paths)
         return assemble(
             paths,
@@ -75,3 +75,28 @@ class ManifestReader(BagReader):
             reader=request.reader,
             on_file=request.on_file,
         )
+
+
+def _labels(frame: "pd.DataFrame", request: Request, where: str) -> Coded:
+    """Labels of the rows, which are one for each bag."""
+    label, bag = request.label_column, request.bag_column
+    _refuse_gaps(frame, (label,), where)
+    found = code_labels(frame[label], request, of=f"column {label}", where=where)
+    bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
+    for row in np.flatnonzero(found.labels != found.labels[first[codes]])[:1].tolist():
+        values = f"{frame[label].iloc[first[codes[row]]]} and {frame[label].iloc[row]}"
+        raise BagDataError(
+            f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag "
+            f"{bags[codes[row]]}); correct the table."
+        )
+    return found
+
+
+def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], where: str) -> None:
+    """Refuse empty fields of these columns, all at once."""
+    faults = Faults(where)
+    for name in dict.fromkeys(filter(None, names)):
+        rows = (frame.index[frame[name].isna()] + 2).tolist()
+        if rows:
+            faults.add(f"a {name} in each row", "none", f"in {where}, line {rows[0]}", rows, advice="fill it in")
+    faults.refuse()
