@@ -73,9 +73,12 @@ def put(row, column, value):
 TABLES = {
     "missing bag column": (lambda f: f.rename(columns={"bag": "Bag"}), ["'bag'", "Bag"]),
     "missing label column": (lambda f: f.drop(columns="label"), ["'label'"]),
-    "label 2": (put(slice(3, 5), "label", 2), ["0 or 1, got 2", "bag b01"]),
-    "label word": (put(4, "label", "yes"), ["'yes'", "line 6", "column label", "bag b01"]),
-    "label missing": (put(slice(3, 5), "label", None), ["0 or 1", "bag b01"]),
+    "label 2": (
+        put(slice(3, 5), "label", 2),
+        ["0 and 1 in column label, got 0, 1, 2", "line 5", "bag b01", "--positive 2"],
+    ),
+    "label word": (put(4, "label", "yes"), ["got 0, 1, yes", "line 6", "column label", "bag b01", "--positive"]),
+    "label missing": (put(slice(3, 5), "label", None), ["a label in each row", "5, 6", "bag b01"]),
     "label differs in a bag": (put(5, "label", 0), ["one label in a bag", "line 7", "bag b01"]),
     "one class": (lambda f: f.assign(label=1), ["40 positive and 0 negative"]),
     "NaN": (put(7, "f2", None), ["finite", "line 9", "column f2", "bag b02"]),
@@ -98,7 +101,7 @@ def test_bad_tables(case, here, capsys):
 ARCHIVES = {
     "empty bag": ({"bag": [0, 0, 2, 2], "y": [0, 1, 0]}, ["one instance", "bag 1"]),
     "empty last bag": ({"y": [0, 1, 0]}, ["one instance", "bag 2"]),
-    "labels": ({"y": [0, 3]}, ["0 or 1, got 3", "bag 1"]),
+    "labels": ({"y": [0, 3]}, ["0 and 1 in key y, got 0, 3", "--positive 3"]),
     "few labels": ({"y": [0]}, ["key y"]),
     "NaN": ({"X": [[0.0], [1.0], [np.nan], [1.0]]}, ["finite", "bag 1"]),
     "infinity": ({"X": [[0.0], [1.0], [2.0], [np.inf]]}, ["finite", "bag 1"]),

@@ -18,6 +18,7 @@ from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
+from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
@@ -409,3 +410,20 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     more = run_comparison(bags, ["midam", "instance-logistic-max", "mi-kernel-svm"], folds, **options)
     assert (tmp_path / "out" / "trials.csv").read_text().startswith(kept)
     assert more.trials[:4].drop(columns="peak_mib").equals(first.trials.drop(columns="peak_mib"))
+
+
+def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(48, 3)) + np.repeat(np.arange(24) % 2, 2)[:, None]
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    bags = Bags.from_arrays(rows, np.repeat(np.arange(24), 2), np.arange(24) % 2, missing=True)
+    how = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    few = {"epochs": 2, "num_positive": 4, "num_negative": 4}
+    methods, folds = ["ce-mean", "bag-statistics-extratrees"], repeated_folds(bags, repeats=1, folds=2)
+    with pytest.warns(UserWarning, match="the mean of the training bags of each fold"):
+        found = run_comparison(bags, methods, folds, settings=Settings(**few, impute="mean"), **how)
+    for fold in folds:
+        filled = impute(bags, fill_values(bags.subset(fold.train), "mean"))
+        alone = run_comparison(filled, methods, [fold], settings=Settings(**few), **how)
+        same = found.trials[found.trials["fold"] == fold.fold].set_index("method")["auroc"]
+        assert same.to_dict() == alone.trials.set_index("method")["auroc"].to_dict()

@@ -17,7 +17,7 @@ from midam.settings.describe import describe_settings, rooms
 
 DATA = (
     "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
-    ".npz, .csv, .tsv or .parquet file"
+    ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
 SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}

@@ -20,7 +20,8 @@ TABLES = {
     "slides": "table of patients and their files, where the label table is one of patients",
     "bag_column": "column that names the bag or the file; default: the run's",
     "label_column": "column of the label; default: the run's",
-    "positive": "value of the label column that is label 1; default: the run's",
+    "positive": "value of the label column that is label 1; default: by the names of the run's classes",
+    "sheet": "sheet of an Excel table; default: the first, of the run's own data the run's",
     "groups": "column of the group; default: the run's",
     "missing": "what to do about rows whose file is missing; default: the run's",
 }
@@ -51,12 +52,12 @@ def add_tables(parser: ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)
 
 
-def read_inputs(options: Namespace) -> "tuple[LoadedRun, Bags]":
-    """Run and bags that the options of `add_inputs` name."""
+def read_inputs(options: Namespace, *, labeled: bool = False) -> "tuple[LoadedRun, Bags]":
+    """Run and bags that the options of `add_inputs` name; `labeled` bags need labels."""
     from midam.runs.apply import load_run, read_for
 
     run = load_run(options.run)
-    return run, read_for(run, options.data, **{name: options[name] for name in TABLES})
+    return run, read_for(run, options.data, labeled=labeled, **{name: options[name] for name in TABLES})
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -66,7 +67,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.apply import predict_run
     from midam.runs.folder import csv_text
     from midam.runs.journal import ScoreJournal
-    from midam.runs.results import prediction_rows
+    from midam.runs.results import add_classes, prediction_rows
 
     keep_data(options)
     trained, bags = read_inputs(options)
@@ -92,6 +93,7 @@ def run(options: Namespace, console: Console) -> int:
             ) from None
         rows = prediction_rows(bags.ids, scores, labels=bags.labels, splits=None, probabilities=probabilities)
         columns = ["bag", *(["label"] if bags.labels is not None else []), "score", "probability"]
+        columns += add_classes(rows, scores, trained.data.get("classes"), trained.threshold)
         write_text(out, csv_text(columns, rows))
         journal.remove()
     stdout_console().print(f"{len(bags)} bags scored: {escape(options.out)}")

@@ -17,6 +17,7 @@ from midam.compare.summary import Comparison, make_comparison, plot_comparison
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_predictions, write_trials
 from midam.data.bags import Bags, both_classes
+from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import write_text
 from midam.settings import Settings, read_yaml, yaml_text
@@ -95,6 +96,8 @@ def run_comparison(
     both_classes(bags)
     checked = check_folds(bags, folds)
     base = (settings or Settings()).resolve(bags.instance_shape)
+    how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
+    tell(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
@@ -106,11 +109,13 @@ def run_comparison(
     with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
-        keeper, progress = _Keeper(bags, store, folder), _progress(on_progress, missing, total)
+        keeper, progress = _Keeper(bags, store, folder, how), _progress(on_progress, missing, total)
         try:
             if measure_memory:
                 keeper.measure(missing)
-            compute(missing, partial(run_task, bags), keep=keeper, jobs=jobs, backend=backend, on_progress=progress)
+            compute(
+                missing, partial(run_task, bags, how=how), keep=keeper, jobs=jobs, backend=backend, on_progress=progress
+            )
         except KeyboardInterrupt:
             if folder is None:
                 raise
@@ -131,8 +136,8 @@ def run_comparison(
 class _Keeper:
     """Keeps the trials of a group as it finishes, and gives each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
-        self._bags, self._store, self._folder = bags, store, folder
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: str) -> None:
+        self._bags, self._store, self._folder, self._how = bags, store, folder, how
         self._peaks: dict[str, float] = {}
         self._told: set[str] = set()
         self._write()
@@ -141,7 +146,9 @@ class _Keeper:
         """Measure the peak memory of each method for which it is not known yet."""
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
-        self._peaks = peaks_mib(self._bags, {name: task for name, task in first.items() if name not in known})
+        # Filled by all bags: what is measured is memory alone.
+        bags = self._bags if self._how == "none" else impute(self._bags, fill_values(self._bags, self._how))
+        self._peaks = peaks_mib(bags, {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):

@@ -227,6 +227,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
     classes = None if bags.classes is None else list(bags.classes)
     more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
+    more["imputed"] = parts.imputed
     return {
         "data": {**data, **more},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam import __version__
 from midam.data.bags import Bags
+from midam.data.validate import ClassName
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
@@ -53,7 +54,14 @@ def write_results(
         "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
-        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances, **known, "notes": list(notes)},
+        "data": {
+            "name": data,
+            "bags": len(bags),
+            "instances": bags.num_instances,
+            **known,
+            **_imputed(parts),
+            "notes": list(notes),
+        },
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
         "version": __version__,
@@ -66,7 +74,8 @@ def write_results(
     for i, row in enumerate(rows):
         row |= {"group": None if bags.groups is None else str(bags.groups[i]), "instances": int(bags.sizes[i])}
     columns = ["bag", "label", "split", "score", "probability", *(["group"] if bags.groups is not None else [])]
-    write_text(folder.predictions, csv_text([*columns, "instances"], rows))
+    columns += ["instances", *add_classes(rows, chosen, bags.classes, threshold)]
+    write_text(folder.predictions, csv_text(columns, rows))
     write_json(folder.summary, summary)
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
@@ -117,6 +126,25 @@ def prediction_rows(
         }
         for i, bag in enumerate(ids)
     ]
+
+
+def add_classes(
+    rows: Sequence[dict[str, Any]],
+    scores: NDArray[np.float64],
+    classes: Sequence[ClassName] | None,
+    threshold: float | None,
+) -> list[str]:
+    """Add the name of the class of each score, by the operating point; returns the new columns, none without both."""
+    if classes is None or threshold is None:
+        return []
+    for row, score in zip(rows, scores, strict=True):
+        row["class"] = str(classes[int(score >= threshold)])
+    return ["class"]
+
+
+def _imputed(parts: SplitBags) -> dict[str, Any]:
+    """What the summary says of missing values that were filled."""
+    return {} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}
 
 
 def _fit_decision(
