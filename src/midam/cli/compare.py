@@ -103,15 +103,13 @@ class CompareProgress(LiveProgress):
 
     def __init__(self, console: Console) -> None:
         super().__init__("comparing", console=console)
-        self._shown = -1
+        self._tenths = -1
 
     def update(self, done: float, total: int) -> None:
         """Show the trials that are done."""
         state = f"{int(done)}/{total} trials"
         self._bar.update(self._task, completed=done, total=total, state=state)
-        tenth = int(10 * done / total)
-        if not self._console.is_terminal and tenth > self._shown:
-            self._shown = tenth
+        if self._due(done, total):
             self._console.print(state, soft_wrap=True)
 
 

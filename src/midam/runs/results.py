@@ -1,6 +1,6 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,14 @@ def write_results(
     scores: dict[str, NDArray[np.float64]],
     selected: str,
     origin: dict[str, Any],
-    seconds: float,
+    seconds: Callable[[], dict[str, float]],
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
-    data, `seconds` the duration of the training, of all sessions together.
+    data; `seconds` gives the seconds of each part of the run, and is asked last. The summary is written last: where it
+    is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
@@ -51,7 +52,6 @@ def write_results(
         "members": trainer.config.training.members,
         "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
         "epochs": trainer.epoch,
-        "seconds": round(seconds, 3),
         "version": __version__,
     }
     decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
@@ -59,13 +59,14 @@ def write_results(
     save_checkpoint(folder.model, {**content, **decision, **origin})
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
     write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
-    write_json(folder.summary, summary)
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
         inside, title = splits == drawn, f"{data}: {drawn} bags"
         held = {"labels": labels[inside], "scores": chosen[inside], "summary": summary[drawn]}
         plot_roc(folder.roc, **held, title=title, threshold=threshold)
+    summary["seconds"] = seconds()
+    write_json(folder.summary, summary)
     return summary
 
 
