@@ -29,6 +29,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
+    from midam.explain.needs import check_packages
+    from midam.explain.patches import files_of
     from midam.explain.run import ExplainOptions, explain_bags, extreme_bags, find_bags, own_folder, own_test_bags
     from midam.report.terminal import BagProgress, stdout_console
 
@@ -39,8 +41,10 @@ def run(options: Namespace, console: Console) -> int:
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
     out, what = stdout_console(), ExplainOptions(options.top, not options.no_faithful, options.all)
-    if options.bags:
-        index = find_bags(bags, options.bags)
+    named = find_bags(bags, options.bags)
+    check_packages(file for i in named or range(len(bags)) for file in files_of(bags, i))
+    if named:
+        index = named
     else:
         test = own_test_bags(trained, bags)
         among = test or range(len(bags))

@@ -3,8 +3,8 @@
 import threading
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,16 +47,23 @@ class Outcome(NamedTuple):
 
 def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
     """Outcomes of the folds, and warnings; uses one thread."""
-    with cpu_threads(1), threadpool_limits(1):
-        if task.config is None:
+    if task.config is None:
+        with cpu_threads(1), threadpool_limits(1):
             return [_run_baseline(bags, task)], []
-        with _TURN, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
-            # A cluster hands the bags over read-only, and nothing here writes to them.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            outcomes = _train(bags, task, task.config)
+    with single_threaded() as caught:
+        outcomes = _train(bags, task, task.config)
     return outcomes, [str(warning.message) for warning in caught]
+
+
+@contextmanager
+def single_threaded() -> Iterator[list[warnings.WarningMessage]]:
+    """Let one training at a time run in this process, by one thread; gives the warnings, which are not shown."""
+    with cpu_threads(1), threadpool_limits(1), _TURN, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        # A cluster hands the bags over read-only, and nothing here writes to them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        yield caught
 
 
 def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
@@ -104,4 +111,5 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
 
 
 def _tested(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
-    return {"status": OK, "auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
+    areas = {"auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
+    return {"status": OK, **areas, "scores": np.asarray(scores, dtype=np.float64).tolist()}

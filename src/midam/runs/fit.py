@@ -272,7 +272,12 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
     data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
     return {
-        "data": {**data, "feature_names": None if names is None else list(names), "cut": bags.cut},
+        "data": {
+            **data,
+            "feature_names": None if names is None else list(names),
+            "cut": bags.cut,
+            "classes": getattr(bags, "classes", None),
+        },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": seen,

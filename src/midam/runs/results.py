@@ -41,7 +41,7 @@ def write_results(
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
-    calibrator, threshold = _fit_decision(labels[splits == "val"], chosen[splits == "val"])
+    calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
@@ -57,8 +57,8 @@ def write_results(
     decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
     content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
     save_checkpoint(folder.model, {**content, **decision, **origin})
-    rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
-    write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
+    called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
+    write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
@@ -91,28 +91,35 @@ def summarize_parts(
     return found
 
 
-def prediction_rows(
-    ids: NDArray[np.str_],
+def predictions_text(
+    bags: Bags,
     scores: NDArray[np.float64],
     *,
-    labels: NDArray[np.int64] | None,
-    splits: NDArray[np.str_] | None,
+    splits: NDArray[np.str_] | None = None,
     probabilities: NDArray[np.float64] | None,
-) -> list[dict[str, Any]]:
-    """A row a bag: bag, label, split, score, probability (None where unknown)."""
-    return [
-        {
-            "bag": str(bag),
-            "label": None if labels is None else int(labels[i]),
-            "split": None if splits is None else str(splits[i]),
-            "score": float(scores[i]),
-            "probability": None if probabilities is None else float(probabilities[i]),
-        }
-        for i, bag in enumerate(ids)
-    ]
+    threshold: float | None,
+    classes: Sequence[Any] | None,
+) -> str:
+    """Predictions as CSV, a row a bag: bag, label, split, score, probability, class, group.
+
+    The class is what the score is called at the threshold, by its name in `classes` (of label 0 and 1) where they have
+    names. Label, split and group have columns where they are known; what is not known of a bag is empty.
+    """
+    names = (0, 1) if classes is None else classes
+    columns: dict[str, Sequence[Any] | None] = {
+        "bag": bags.ids.tolist(),
+        "label": None if bags.labels is None else bags.labels.tolist(),
+        "split": None if splits is None else splits.tolist(),
+        "score": scores.tolist(),
+        "probability": [None] * len(bags) if probabilities is None else probabilities.tolist(),
+        "class": [None if threshold is None else names[int(score >= threshold)] for score in scores],
+        "group": None if bags.groups is None else bags.groups.tolist(),
+    }
+    known = {name: values for name, values in columns.items() if values is not None}
+    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)))
 
 
-def _fit_decision(
+def fit_decision(
     labels: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
