@@ -80,9 +80,7 @@ def run(options: Namespace, console: Console) -> int:
         folder, method = _run_folder(options, settings), settings.method
         title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
         with FitProgress(settings.training.epochs, console=console) as bar:
-            summary = fit_run(
-                options.data, settings, folder, on_start=lambda: console.print(title), **_calls(bar)
-            )
+            summary = fit_run(options.data, settings, folder, on_start=lambda: console.print(title), **_calls(bar))
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import textwrap
 from argparse import SUPPRESS, Action, HelpFormatter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -51,7 +52,7 @@ RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "
 class _HelpAll(Action):
     """``--help-all``: the help with all options."""
 
-    def __call__(self, parser: Any, *_: Any) -> NoReturn:  # type: ignore[override]
+    def __call__(self, parser: Any, *_: Any) -> None:
         parser.show_all()
         parser.print_help()
         parser.exit()
@@ -71,6 +72,9 @@ class _Formatter(HelpFormatter):
         shown = default if isinstance(default, str) else json.dumps(default)
         return f"{text.rstrip('.')} (default: {shown.replace('%', '%%')})"
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # A name such as gated-attention is one word.
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _format_action_invocation(self, action: Action) -> str:
         shown = copy.copy(action)

@@ -110,7 +110,8 @@ def resume_run(
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
     settings, recorded = read_run_config(folder)
-    data, calls = data or recorded, {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
+    data = data or recorded
+    calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
     with folder.held():
         started = time.monotonic()
         if folder.is_begun():

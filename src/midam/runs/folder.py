@@ -53,7 +53,8 @@ class RunFolder:
                 why = "whose run was stopped before its first checkpoint"
                 advice = f"start that run anew with {resume}, or choose another folder"
             elif self.config.exists():
-                why, advice = "which holds a run", f"choose another folder, remove it, or continue the run with {resume}"
+                why = "which holds a run"
+                advice = f"choose another folder, remove it, or continue the run with {resume}"
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def contents(self) -> list[Path]:

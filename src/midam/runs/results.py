@@ -119,9 +119,7 @@ def predictions_text(
     return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)))
 
 
-def fit_decision(
-    labels: NDArray[np.int64], scores: NDArray[np.float64]
-) -> tuple[PlattCalibrator | None, float | None]:
+def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
     return (PlattCalibrator().fit(scores, labels), operating_point(labels, scores)) if _both(labels) else (None, None)
 
