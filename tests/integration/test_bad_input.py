@@ -143,6 +143,22 @@ def test_files_that_are_missing_or_something_else(name, here, capsys):
     assert [path.name for path in here.iterdir()] == [name]
 
 
+def test_faulty_files_are_a_list_of_a_line_each(here, capsys):
+    names = [f"scan{number:02d}" for number in range(12)]
+    (here / "scans").mkdir()
+    for name in names:
+        (here / "scans" / f"{name}.png").write_bytes(b"no picture")
+    rows = [f"{name}.png,{number % 2}" for number, name in enumerate(names)]
+    (here / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
+    assert main(["fit", "scans", "--labels", "labels.csv", "--out", "run"]) == 2
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head == "midam: error: Expected files that can be used, got 12 of 12 that cannot:"
+    assert len(lines) == 12
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith("- Expected ")
+        assert f"(in scans/{name}.png)" in line
+
+
 def test_names_that_are_not_known(here, capsys):
     refused(capsys, "fit", "digts", "--out", "run", words=["'digts'", "digits"])
     refused(capsys, "fit", str(here), "--out", "run", words=[str(here)])
