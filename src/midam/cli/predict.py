@@ -83,7 +83,7 @@ def run(options: Namespace, console: Console) -> int:
             raise RunStoppedError(
                 f"stopped; {journal.path} holds {len(journal)} of {len(bags)} bags. The same command goes on from there"
             ) from None
-        called: dict[str, Any] = {"threshold": trained.threshold, "classes": trained.data.get("classes")}
+        called: dict[str, Any] = {"threshold": trained.threshold, "classes": trained.data["classes"]}
         write_text(out, predictions_text(bags, scores, probabilities=probabilities, **called))
         if journal is not None:
             journal.remove()

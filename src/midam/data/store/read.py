@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, content_hash, hash_rows
+from midam.data.bags import Bags
+from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
 from midam.errors import BagDataError, DataNotFoundError
@@ -104,7 +106,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     facts = read_description(path)
     instances = _rows(path, facts.instances, reads)
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
-    table = read_table(path, facts.table)
+    table: dict[str, Any] = read_table(path, facts.table)
     digests = table.pop("coords_digests", None)
     bags = Bags(instances, coords=coords, feature_names=facts.feature_names, cut=facts.cut, source=str(path), **table)
     return bags, digests
