@@ -134,14 +134,19 @@ def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
 
 def test_a_finished_run_is_rewritten_the_same(whole_runs):
     whole = whole_runs("minibatch")
-    names = ["predictions.csv", "metrics.csv", "summary.json", "config.yaml", "model.pt", "roc.png", "curves.png"]
+    names = ["predictions.csv", "metrics.csv", "config.yaml", "model.pt", "roc.png", "curves.png"]
     before = {name: (whole / name).read_bytes() for name in names}
-    for name in names:
+    summary = json.loads((whole / "summary.json").read_text())
+    for name in (*names, "summary.json"):
         if name != "config.yaml":
             (whole / name).unlink()
     assert main(["fit", "--resume", str(whole)]) == 0
     for name in names:
         assert (whole / name).read_bytes() == before[name], name
+    again = json.loads((whole / "summary.json").read_text())
+    # It is scored anew, and was trained before.
+    taken, took = again.pop("seconds"), summary.pop("seconds")
+    assert (again, taken["training"]) == (summary, took["training"])
 
 
 @pytest.fixture(scope="module")
