@@ -146,6 +146,22 @@ def test_files_that_are_missing_or_something_else(name, here, capsys):
     assert [path.name for path in here.iterdir()] == [name]
 
 
+def test_faulty_files_are_a_list_of_a_line_each(here, capsys):
+    names = [f"scan{number:02d}" for number in range(12)]
+    (here / "scans").mkdir()
+    for name in names:
+        (here / "scans" / f"{name}.png").write_bytes(b"no picture")
+    rows = [f"{name}.png,{number % 2}" for number, name in enumerate(names)]
+    (here / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
+    assert main(["fit", "scans", "--labels", "labels.csv", "--out", "run"]) == 2
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head == "midam: error: Expected files that can be used, got 12 of 12 that cannot:"
+    assert len(lines) == 12
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith("- Expected ")
+        assert f"(in scans/{name}.png)" in line
+
+
 def test_names_that_are_not_known(here, capsys):
     refused(capsys, "fit", "digts", "--out", "run", words=["'digts'", "digits"])
     refused(capsys, "fit", str(here), "--out", "run", words=[str(here)])
@@ -157,8 +173,15 @@ OPTIONS = {
     "near option": (["--epoch", "3"], ["'epoch'", "did you mean 'epochs'"]),
     "abbreviation": (["--epo", "3"], ["'epo'", "did you mean 'epochs'"]),
     "no such option": (["--zzz", "3"], ["'zzz'"]),
-    "word for a number": (["--epochs", "many"], ["--epochs", "int", "many"]),
+    "word for a number": (["--epochs", "many"], ["--epochs as a whole number >= 1", "'many'"]),
     "choice": (["--estimator", "vrps"], ["known estimator", "'vrps'", "did you mean 'vrsp'"]),
+    "no number": (["--lr", "abc"], ["Expected --lr as a number > 0, got 'abc'; choose another value."]),
+    "a plane": (["--axis", "axial"], ["Expected --axis as 0 (sagittal), 1 (coronal) or 2 (axial)", "write 2."]),
+    "no truth value": (["--resident", "maybe"], ["Expected --resident as true or false, got 'maybe'"]),
+    "near choice": (["--select", "bset"], ["--select as one of last, best, got 'bset'; did you mean 'best'?"]),
+    "no numbers": (["--decay-at", "x"], ["--decay-at as a list of numbers in (0, 1), got 'x'"]),
+    "two of three sizes": (["--volume-size", "3,4"], ["--volume-size as 3 whole numbers >= 1, got [3, 4]"]),
+    "no dictionary": (["--pooling-args", "3"], ["--pooling-args as a dictionary, got 3"]),
     "range": (["--lr", "-1"], ["lr", " > 0", "-1"]),
     "range with =": (["--state-rate=1.5"], ["rate", " in (0, 1]", "1.5"]),
     "patience": (["--patience", "0"], ["patience", " >= 1"]),
@@ -182,6 +205,7 @@ def test_bad_options(case, here, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("midam: error: "), error
     assert all(word in error for word in words), error
+    assert not any(word in error for word in ("Parser", "Union", "NoneType", "subtypes", "validat")), error
     assert list(here.iterdir()) == []
 
 

@@ -3,8 +3,8 @@
 import threading
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -53,15 +53,11 @@ def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome
     """
     if how != "none":
         return _run_imputed(bags, task, how)
-    with cpu_threads(1), threadpool_limits(1):
-        if task.config is None:
+    if task.config is None:
+        with cpu_threads(1), threadpool_limits(1):
             return [_run_baseline(bags, task)], []
-        with _TURN, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
-            # A cluster hands the bags over read-only, and nothing here writes to them.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            outcomes = _train(bags, task, task.config)
+    with single_threaded() as caught:
+        outcomes = _train(bags, task, task.config)
     return outcomes, [str(warning.message) for warning in caught]
 
 
@@ -76,6 +72,17 @@ def _run_imputed(bags: Bags, task: Task, how: str) -> tuple[list[Outcome], list[
         found, told = run_task(filled, replace(task, folds=[fold], parts=parts))
         outcomes, messages = outcomes + found, messages + told
     return outcomes, messages
+
+
+@contextmanager
+def single_threaded() -> Iterator[list[warnings.WarningMessage]]:
+    """Let one training at a time run in this process, by one thread; gives the warnings, which are not shown."""
+    with cpu_threads(1), threadpool_limits(1), _TURN, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        # A cluster hands the bags over read-only, and nothing here writes to them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        yield caught
 
 
 def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:

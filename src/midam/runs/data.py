@@ -82,13 +82,19 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
         if len(held) and held.min() == held.max():
             message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
-    how = settings.data.impute
-    if how == "none":
+    filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
+    if found is None:
         return parts
-    values, counts = fill_values(parts.part("train"), how), missing_counts(bags)
-    tell(bags, how, counts)
-    found = {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
-    return SplitBags(impute(bags, values), splits, found)
+    tell(bags, settings.data.impute, missing_counts(bags))
+    return SplitBags(filled, splits, found)
+
+
+def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | None]:
+    """Bags with their missing values filled from the training bags, and what a run remembers of that."""
+    if how == "none":
+        return bags, None
+    values, counts = fill_values(train, how), missing_counts(bags)
+    return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
 
 
 @contextmanager
