@@ -34,7 +34,7 @@ SUMMARY = {
     "members": 2,
     "data": {"name": "/home/anna/bags.csv", "bags": 50, "instances": 900},
     "epochs": 3,
-    "seconds": 1.0,
+    "seconds": {"training": 0.5, "total": 1.0},
     "version": "0.1.0",
 }
 

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by C
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,6 +25,7 @@ COMMANDS = {
     "predict": "score bags",
     "evaluate": "test a run on labeled bags",
     "explain": "show which instances decided",
+    "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
     "export": "write a run as ONNX, safetensors and a Python file, with a model card",
     "data": "describe data, import it into a store, verify a store",
@@ -100,8 +102,8 @@ def _module(command: str) -> ModuleType:
 
 
 def _said(message: object) -> str:
-    """A message in one line, its parameters as flags."""
-    text = " ".join(line.strip() for line in str(message).splitlines())
+    """A message in one line, or one for each entry of a list, its parameters as flags."""
+    text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
     if "`" not in text:
         return text
     from midam.cli.parser import SETTINGS, as_flags

@@ -3,7 +3,7 @@
 `auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
 that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
-and sampling.
+and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 """
 
 from collections.abc import Iterable
@@ -27,6 +27,7 @@ STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
 
 _MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
 COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
+_KEPT = [*COLUMNS, "scores"]
 
 
 def trial_name(method: str, fold: Fold) -> Row:
@@ -38,7 +39,8 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
     """The other columns of a trial; what was not measured is None."""
     positives = int(bags.require_labels()[fold.test].sum())
     counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
-    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status}
+    scores = measured.pop("scores", None)
+    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status, "scores": scores}
 
 
 def open_trials(path: Path) -> TrialStore:
@@ -46,12 +48,19 @@ def open_trials(path: Path) -> TrialStore:
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
         area, status = row.get("auroc"), row.get("status")
-        sound = status != OK or (isinstance(area, float) and 0 <= area <= 1)
-        if list(row) != COLUMNS or status not in STATUSES or not sound:
+        scores = row.get("scores")
+        sound = status != OK or (
+            isinstance(area, float)
+            and 0 <= area <= 1
+            and isinstance(scores, list)
+            and len(scores) == row.get("test_bags")
+        )
+        if list(row) != _KEPT or status not in STATUSES or not sound:
             store.close()
             raise CheckpointError(
-                f"Expected a trial with {', '.join(COLUMNS)}, and an AUROC in [0, 1] where its status is ok, got "
-                f"something else (in {path}, line {number}); remove the line to compute the trial again."
+                f"Expected a trial with {', '.join(_KEPT)}, where its status is ok an AUROC in [0, 1] and as many "
+                f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "
+                "trial again."
             )
     return store
 
@@ -60,3 +69,17 @@ def write_trials(path: Path, rows: Iterable[Row]) -> None:
     """Write the trials as CSV, floats in full."""
     frame = pd.DataFrame(list(rows), columns=COLUMNS, dtype=object)
     write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
+    """The score of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group."""
+    tested, labels = {(fold.repeat, fold.fold): fold.test for fold in folds}, bags.require_labels()
+    parts = []
+    for row in rows:
+        test = tested.get((row["repeat"], row["fold"]))
+        if row["scores"] is not None and test is not None:
+            named = {name: row[name] for name in ("method", "repeat", "fold")}
+            part = pd.DataFrame({"bag": bags.ids[test], **named, "score": row["scores"], "label": labels[test]})
+            parts.append(part if bags.groups is None else part.assign(group=bags.groups[test]))
+    columns = ["bag", "method", "repeat", "fold", "score", "label", *(["group"] if bags.groups is not None else [])]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

@@ -152,6 +152,10 @@ def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
         f"- {found['bags']} bags, {found['instances']} instances of shape {config['architecture']['instance_shape']}",
         f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
     ]
+    if data["classes"]:
+        lines.append(
+            f"- label 1, the positive class, is `{_plain(data['classes'][1])}`, label 0 `{_plain(data['classes'][0])}`"
+        )
     if data["feature_names"]:
         names = [f"`{_plain(name)}`" for name in data["feature_names"]]
         more = f" and {len(names) - 20} more, see config.json" if len(names) > 20 else ""
@@ -174,7 +178,7 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"{s.training.weight_decay:g}",
         f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
         f"{s.training.num_instances} instances of a bag where the estimator draws any",
-        f"- seed {s.run.seed}; {summary['seconds']:.0f} seconds; all settings are in config.json",
+        f"- seed {s.run.seed}; {summary['seconds']['total']:.0f} seconds; all settings are in config.json",
         f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
         f"and threshold `{run.digest()}`",
     ]
@@ -198,6 +202,8 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "
             "figures are too good."
         )
+    if run.data.get("imputed"):
+        lines.append("Missing values were filled in for the training; what is exported takes complete features alone.")
     lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
     if run.settings.method.pooling.endswith("attention"):
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")

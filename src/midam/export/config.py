@@ -36,6 +36,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
             "name": Path(data["source"]).name,
             "fingerprint": data["fingerprint"],
             "feature_names": data["feature_names"],
+            "classes": data.get("classes"),
             "bag_column": run.settings.data.bag_column,
             "cut": data.get("cut"),
         },

@@ -19,6 +19,7 @@ from midam.data.batch import WholeBatch
 from midam.errors import MidamError, RunExistsError, install
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
+from midam.files import partial_path
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
@@ -69,7 +70,7 @@ def write_instance_scores(
     MidamError
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
-    _h5py()
+    need_h5py()
     paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
     known = {} if journal is None else journal.known(bags)
     taken = [path for i, path in enumerate(paths) if i not in known and path.exists()]
@@ -104,18 +105,21 @@ def write_bag(
     scorers: Sequence[BagScorer],
     chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
+    beside: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
 ) -> float:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
 
-    The first pass of `passed`, which streams the bag through `scorers`, is taken here. `note` is called with the score
-    of the bag [1] before the file takes its name.
+    The first pass of `passed`, which streams the bag through `scorers`, is taken here. Then `beside` gives columns [n]
+    that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
     """
-    h5py, size = _h5py(), int(bags.sizes[index])
+    h5py, size = need_h5py(), int(bags.sizes[index])
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
-    width = places + 12 * (len(scorers) + (len(scorers) > 1))
+    width = places + 12 * (len(scorers) + (len(scorers) > 1)) + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, members=len(scorers), chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
+        for name, column in (beside() if beside is not None else {}).items():
+            file.create_dataset(name, data=column)
         scores = np.array(passed.bag_scores())
         about = {"bag": str(bags.ids[index]), "bag_score": scores.mean(), "member_scores": scores}
         file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
@@ -178,7 +182,7 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     """A file that takes its name once it is whole and on the disk; `room` is more than its size in bytes."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _reserve(temporary, room)
@@ -222,7 +226,8 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
         raise OSError(str(error)) from error
 
 
-def _h5py() -> Any:
+def need_h5py() -> Any:
+    """The package h5py; a `MidamError` where it is missing."""
     try:
         import h5py  # noqa: PLC0415
     except ImportError as error:

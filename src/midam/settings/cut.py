@@ -1,8 +1,9 @@
 """How images, slides and volumes are cut into instances."""
 
+import difflib
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from midam.errors import ConfigError
 from midam.settings.room import Room
@@ -12,6 +13,19 @@ VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "v
 
 Pixels = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
+
+
+_PLANES = ("sagittal", "coronal", "axial")
+
+
+def _by_number(axis: Any) -> Any:
+    if not isinstance(axis, str):
+        return axis
+    near = difflib.get_close_matches(axis.lower(), _PLANES, n=1)
+    raise ConfigError(
+        f"Expected `axis` as 0 (sagittal), 1 (coronal) or 2 (axial), got {axis!r}; "
+        f"{f'write {_PLANES.index(near[0])}' if near else 'choose one of them'}."
+    )
 
 
 def _ascending(window: tuple[float, float]) -> tuple[float, float]:
@@ -35,6 +49,8 @@ class CutSettings(Room):
         At which slides are read, such as 20; default: the pixels of level 0.
     tissue
         Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
+    series
+        Of several DICOM series in a folder, the one with this description (or a part of it), modality or number.
     axis
         Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM, the axis itself of
         arrays; default: axial slices of NIfTI, acquired slices of DICOM, the first axis of arrays.
@@ -45,7 +61,8 @@ class CutSettings(Room):
     drop_empty
         Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
     slice_size
-        Side of the square to which slices are resized; with `spacing`, cropped or padded.
+        Side of the square to which slices are resized, keeping their proportions, and padded with the least intensity
+        of their volume; with `spacing`, cropped or padded alone.
     volume
         Take a volume as one instance, for resnet20-3d, rather than as slices.
     volume_size
@@ -61,7 +78,8 @@ class CutSettings(Room):
     stride: Pixels | None = None
     magnification: Scale | None = None
     tissue: Annotated[float, Field(ge=0, le=1)] | None = None
-    axis: Annotated[int, Field(ge=0, le=2)] | None = None
+    series: str | None = None
+    axis: Annotated[int, Field(ge=0, le=2), BeforeValidator(_by_number)] | None = None
     spacing: Scale | None = None
     window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None
     drop_empty: bool = True

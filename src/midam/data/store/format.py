@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.validate import ClassName
 from midam.errors import BagDataError
 
 FORMAT = "midam store"
@@ -44,7 +45,7 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says; `feature_names`, `source` and `cut` are those of `Bags`."""
+    """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`."""
 
     instances: RowFacts
     coords: RowFacts | None
@@ -52,6 +53,7 @@ class Description:
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
+    classes: tuple[ClassName, ClassName] | None = None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
@@ -83,6 +85,7 @@ def read_description(folder: Path) -> Description:
         feature_names=None if content["feature_names"] is None else tuple(content["feature_names"]),
         source=content["source"],
         cut=content["cut"],
+        classes=None if content["classes"] is None else (content["classes"][0], content["classes"][1]),
     )
 
 

@@ -108,7 +108,8 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
     table: dict[str, Any] = read_table(path, facts.table)
     digests = table.pop("coords_digests", None)
-    bags = Bags(instances, coords=coords, feature_names=facts.feature_names, cut=facts.cut, source=str(path), **table)
+    known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+    bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
 
 
