@@ -66,4 +66,4 @@ def test_the_other_shells(capsys, shell, start):
 
 def test_an_unknown_shell_is_refused(capsys):
     assert main(["completion", "fish"]) == 2
-    assert "--help" in capsys.readouterr().err
+    assert "bash, zsh, tcsh, got 'fish'" in capsys.readouterr().err

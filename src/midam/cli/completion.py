@@ -88,5 +88,6 @@ def _choices(kind: Any, known: tuple[str, ...]) -> list[str]:
 
 def _first(text: str | None) -> str:
     """First sentence of a help text, without what a shell would read."""
-    short = (text or "").split(". ")[0].split("; ")[0]
+    hidden = text is None or text == argparse.SUPPRESS  # of settings that the short help leaves out
+    short = ("" if hidden else text or "").split(". ")[0].split("; ")[0]
     return "".join(" " if letter in "`\"'%$[]\\" else letter for letter in short)
