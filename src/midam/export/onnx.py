@@ -58,7 +58,7 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 def _trace(module: nn.Module, example: Sequence[Tensor], inputs: list[str], outputs: list[str], **how: bool) -> bytes:
     """A module as ONNX; with `rows`, for any number of rows of its first argument."""
-    dynamic = ({0: torch.export.Dim("m", min=1)},) if how.get("rows") else None
+    dynamic = ({0: torch.export.Dim("m", min=1, max=2**31 - 1)},) if how.get("rows") else None
     try:
         found = torch.export.export(module.eval(), tuple(example), dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
