@@ -4,18 +4,17 @@ Exit codes: 0 done, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
 """
 
 import argparse
-import signal
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from joblib import cpu_count
 from rich.console import Console
 from rich.markup import escape
 
 from midam.errors import ConfigError, MidamError, nearest
+from midam.report.program import program
 from studies.engine import take_published
 from studies.options import CACHE, OUT, StudyOptions
 from studies.registry import STUDIES, check_study, find_study
@@ -62,17 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(str(message))}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("once", UserWarning)
-        warnings.filterwarnings("ignore", module=r"(lightning|torch|matplotlib)")
-        warnings.showwarning = show
+    with program() as console:
         try:
             _run(argv, console)
             return 0
@@ -82,8 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (MidamError, OSError) as error:
             console.print(f"[red]studies: error:[/] {escape(' '.join(str(error).split()))}")
             return 2
-        finally:
-            signal.signal(signal.SIGTERM, terminate)
 
 
 def _run(argv: Sequence[str] | None, console: Console) -> None:

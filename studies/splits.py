@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
-from midam.data.sets.canonical import content_digest
+from midam.data.sets.tabular import content_digest
 from midam.data.sources.npz import read_npz
 from midam.data.splits import stratified_folds
 from midam.errors import BagDataError

@@ -71,37 +71,5 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.classifier": "MIDAMClassifier",
-        "midam.data.bags": "Bags",
-        "midam.data.batch": "InstanceReader SampledBatch WholeBatch sampled_batches whole_batches",
-        "midam.data.sampling": "BagSampler",
-        "midam.data.sources": "read_bags",
-        "midam.data.splits": "split_bags stratified_folds",
-        "midam.data.store": "open_store verify_store write_store",
-        "midam.errors": (
-            "BagDataError CheckpointError ConfigError DataNotFoundError DivergedError LeakageError "
-            "MidamError OneClassError RunExistsError RunStoppedError StoreError"
-        ),
-        "midam.evaluate.intervals": "auroc_interval paired_delong",
-        "midam.evaluate.metrics": "auprc summarize",
-        "midam.evaluate.predict": "InstanceScores instance_scores predict",
-        "midam.evaluate.ranking": "auroc",
-        "midam.nn": (
-            "AttentionPooling BagOutput BagScorer EmbeddingAttentionPooling GatedAttentionPooling "
-            "GeneralizedMeanPooling MLP MaxPooling MeanPooling NoisyAndPooling NoisyOrPooling ResNet20 "
-            "SmoothedMaxPooling Standardizer make_pooling"
-        ),
-        "midam.runs.apply": "LoadedRun load_run",
-        "midam.settings": "Settings",
-        "midam.train.exact": "Exact ExactPoint",
-        "midam.train.gradients": "MiniBatch VarianceReduced",
-        "midam.train.objectives": "BCE MinMaxAUC PairwiseAUC",
-        "midam.train.step": "make_optimizer parameter_groups train_step",
-        "midam.train.trainer": "Trainer",
-        "midam.train.training": "build_training",
-    },
-    modules="classifier cli compare data errors evaluate explain functional nn registry report runs train",
-)
+_MODULES = "classifier cli compare data errors evaluate explain functional nn registry report runs train"
+__all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

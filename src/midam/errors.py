@@ -1,16 +1,4 @@
-"""Every error that `midam` raises on purpose.
-
-    MidamError
-    ├── BagDataError (ValueError)         bags, labels, groups or features that cannot be used
-    │   ├── OneClassError                 only one class of bags where both are needed
-    │   └── LeakageError                  one group in several splits
-    ├── DataNotFoundError (FileNotFoundError)
-    ├── ConfigError (ValueError)          a setting or a combination of settings that makes no sense
-    ├── CheckpointError (ValueError)      a damaged or foreign checkpoint
-    ├── StoreError (OSError)              a store that cannot be written: the place is taken, the disk is full
-    ├── RunExistsError (FileExistsError)  the run folder is already in use
-    ├── DivergedError                     training left the finite numbers
-    └── RunStoppedError                   a run was stopped; it can be resumed
+"""Every error that `midam` raises on purpose: a `MidamError`, most also of the built-in kind that fits.
 
 The command line turns each of them into one message and exit code 2 (130 for a stopped run).
 """

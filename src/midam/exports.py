@@ -1,20 +1,22 @@
 """Names that a package exports, each imported when it is first asked for (PEP 562), so that a package costs nothing."""
 
+import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pkgutil import get_data
 from typing import Any
 
 
-def exports(
-    package: str, names: Mapping[str, str], *, modules: str = ""
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def exports(package: str, *, modules: str = "") -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """What the package `package` takes for its `__all__`, `__getattr__` and `__dir__`.
 
-    `names` is a module and the names that come from it, separated by spaces; `modules` are the modules inside that are
-    attributes too.
+    Its names are those that its file imports under ``if TYPE_CHECKING:``, written once for type checkers and for here;
+    `modules` are the modules inside that are attributes too.
     """
-    table = {name: module for module, listed in names.items() for name in listed.split()}
+    blocks = [node for node in ast.parse(get_data(package, "__init__.py") or b"").body if isinstance(node, ast.If)]
+    imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
+    table = {alias.name: str(line.module) for line in imports for alias in line.names}
     inside = modules.split()
 
     def find(name: str) -> Any:

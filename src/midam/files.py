@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,16 +92,13 @@ class Journal:
 
     def __init__(self, path: Path, *, busy: MidamError) -> None:
         self.path = path
-        self._held = held(path, busy=busy)
-        self._held.__enter__()
-        try:
-            self._file = path.open("ab", buffering=0)
+        with ExitStack() as stack:
+            stack.enter_context(held(path, busy=busy))
+            self._file = stack.enter_context(path.open("ab", buffering=0))
             self.rows, self.damaged, size = _read(path.read_bytes())
             if self.damaged is None:
                 self._file.truncate(size)
-        except BaseException:
-            self.close()
-            raise
+            self._stack = stack.pop_all()
 
     def add(self, rows: Iterable[Any]) -> None:
         """Append rows; they are on the disk when this returns, and none of them is if it fails."""
@@ -131,9 +128,7 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file."""
-        if hasattr(self, "_file"):
-            self._file.close()
-        self._held.__exit__(None, None, None)
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self

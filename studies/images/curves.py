@@ -1,7 +1,7 @@
 """AUROC of validation and test images along a training, one curve a method and batch."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from midam.settings import Settings
 from midam.train.cpu import cpu_threads
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
-from studies.images.design import Recipe, image_config
-from studies.images.sets import image_splits
+from studies.images.design import Recipe, choose_design, image_config
+from studies.images.sets import image_splits, load_set
 from studies.images.trials import score_epochs, train_scored
 from studies.options import StudyOptions
-from studies.page import table
+from studies.page import table, write_page
 from studies.splits import Split
 
 PARTS = ("val", "test")
@@ -73,6 +73,39 @@ class _CurveJob:
         place = {"split": self.split.split, "fold": self.split.fold}
         settings = short_digest(content)
         return trial_name("image-curves", set=self.name, method=self.arm.method, lr=self.lr, settings=settings, **place)
+
+
+def load_bags(names: Sequence[str], options: StudyOptions) -> dict[str, Bags]:
+    """Return the bags of image sets by name, in the size of the options."""
+    design = choose_design(options)
+    return {name: load_set(name, design, cache=options.cache).bags for name in names}
+
+
+def write_curve_page(
+    options: StudyOptions,
+    study: str,
+    arms: Mapping[str, Sequence[ImageArm]],
+    sets: Mapping[str, Bags],
+    *,
+    title: str,
+    shows: str,
+    body: Callable[[Mapping[tuple[str, str], ImageCurve]], list[str]],
+) -> None:
+    """Train the curves of a study that are missing, and write its page; `body` draws them, and returns its lines."""
+    size = choose_design(options).name
+    section = f"{study}, {size}"
+    with Store(options.cache, "image-curves") as store:
+        found = find_curves(arms, sets, store=store, options=options, section=section)
+        write_page(
+            options,
+            study,
+            title=title,
+            shows=shows,
+            seeds="0, 1, ... of weights and sampling, one a fold",
+            seconds=store.wall_time(section),
+            store=store,
+            body=[f"- Size: {size}", "", *body(found), *curve_table(found), ""],
+        )
 
 
 def find_curves(

@@ -4,12 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
-from studies.engine import Store
-from studies.images.curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curves
+from studies.images.curves import ImageArm, ImageCurve, draw_curves, load_bags, write_curve_page
 from studies.images.design import Recipe, choose_design, fixed_settings
-from studies.images.sets import load_set
 from studies.options import StudyOptions
-from studies.page import figure_path, write_page
+from studies.page import figure_path
 from studies.paper_tables import label
 from studies.registry import as_study
 
@@ -79,31 +77,19 @@ def budgets(options: StudyOptions) -> dict[str, Budget]:
 )
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
-    design = choose_design(options)
-    study(options, {name: load_set(name, design, cache=options.cache).bags for name in SETS})
+    study(options, load_bags(SETS, options))
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
     own = budgets(options)
     arms = {name: own[name].arms() for name in sets}
-    size = choose_design(options).name
-    section = f"{NAME}, {size}"
-    with Store(options.cache, "image-curves") as store:
-        found = find_curves(arms, sets, store=store, options=options, section=section)
-        body = [f"- Size: {size}", ""]
-        for name in sets:
-            body += _panels(options, name, own[name], found)
-        write_page(
-            options,
-            NAME,
-            title="One budget: few bags with many patches, or many with few",
-            shows=_SHOWS,
-            seeds="0, 1, ... of weights and sampling, one a fold",
-            seconds=store.wall_time(section),
-            store=store,
-            body=[*body, *curve_table(found), ""],
-        )
+
+    def body(found: Mapping[tuple[str, str], ImageCurve]) -> list[str]:
+        return [line for name in sets for line in _panels(options, name, own[name], found)]
+
+    title = "One budget: few bags with many patches, or many with few"
+    write_curve_page(options, NAME, arms, sets, title=title, shows=_SHOWS, body=body)
 
 
 def _panels(options: StudyOptions, name: str, budget: Budget, found: Mapping[tuple[str, str], ImageCurve]) -> list[str]:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
-from studies.engine import Store
-from studies.images.curves import ImageArm, ImageCurve, curve_table, draw_curves, find_curves
+from studies.images.curves import ImageArm, ImageCurve, draw_curves, load_bags, write_curve_page
 from studies.images.design import Recipe, choose_design, fixed_settings
-from studies.images.sets import load_set
 from studies.options import StudyOptions
-from studies.page import figure_path, write_page
+from studies.page import figure_path
 from studies.paper_tables import label
 from studies.registry import as_study
 
@@ -50,18 +48,15 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
 )
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
-    design = choose_design(options)
-    study(options, {name: load_set(name, design, cache=options.cache).bags for name in SETS})
+    study(options, load_bags(SETS, options))
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Run the study on these sets."""
     own = recipes(options)
     arms = {name: [ImageArm(label(method), method, own[name]) for method in METHODS] for name in sets}
-    size = choose_design(options).name
-    section = f"{NAME}, {size}"
-    with Store(options.cache, "image-curves") as store:
-        found = find_curves(arms, sets, store=store, options=options, section=section)
+
+    def body(found: Mapping[tuple[str, str], ImageCurve]) -> list[str]:
         panels = {
             f"{name}, {pooling}": {
                 label(method): found[name, label(method)] for method in METHODS if method.endswith(pooling)
@@ -71,27 +66,12 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         }
         path = figure_path(options, NAME)
         draw_curves(path, panels, xlabel="Epoch", order=[label(method) for method in METHODS])
-        write_page(
-            options,
-            NAME,
-            title="Convergence on images: MIDAM and DAM (MB)",
-            shows=_SHOWS,
-            seeds="0, 1, ... of weights and sampling, one a fold",
-            seconds=store.wall_time(section),
-            store=store,
-            body=[
-                f"- Size: {size}",
-                "",
-                f"![Validation and test AUROC along the epochs]({path.name})",
-                "",
-                _note({name: own[name] for name in sets}),
-                "",
-                *[_verdict(name, pooling, found) for name in sets for pooling in POOLINGS],
-                "",
-                *curve_table(found),
-                "",
-            ],
-        )
+        note = _note({name: own[name] for name in sets})
+        verdicts = [_verdict(name, pooling, found) for name in sets for pooling in POOLINGS]
+        return [f"![Validation and test AUROC along the epochs]({path.name})", "", note, "", *verdicts, ""]
+
+    title = "Convergence on images: MIDAM and DAM (MB)"
+    write_curve_page(options, NAME, arms, sets, title=title, shows=_SHOWS, body=body)
 
 
 def _verdict(name: str, pooling: str, found: Mapping[tuple[str, str], ImageCurve]) -> str:

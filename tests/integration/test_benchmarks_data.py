@@ -11,6 +11,7 @@ import torch
 from benchmarks import io_formats, large_bags, large_bags_training, memory, memory_members
 from benchmarks.shared import AnonymousPeak, forget, resident_share, sparse_store
 from sklearn.datasets import load_digits
+from tests.row_files import row_file
 
 from midam.data.on_disk import RowFile
 from midam.data.store import open_store
@@ -43,7 +44,7 @@ def test_forgotten_files_leave_the_page_cache(tmp_path: Path) -> None:
 
 
 def test_rows_on_the_disk_are_asked_for_before_they_are_read(tmp_path: Path) -> None:
-    rows = RowFile.of_array(tmp_path / "rows", np.arange(2**22, dtype=np.float32).reshape(-1, 1024), reads="pread")
+    rows = row_file(tmp_path / "rows", np.arange(2**22, dtype=np.float32).reshape(-1, 1024), reads="pread")
     positions = np.arange(0, len(rows), 2)
     file = FileIO(rows.path)
     os.fsync(file.fileno())

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from tests.row_files import row_file
 
 from midam.data.bags import Bags, bag_digests
 from midam.data.batch import InstanceReader
@@ -20,7 +21,7 @@ def array():
 
 @pytest.fixture(params=["mmap", "pread", "auto"])
 def rows(request, array, tmp_path):
-    return RowFile.of_array(tmp_path / "rows", array, reads=request.param)
+    return row_file(tmp_path / "rows", array, reads=request.param)
 
 
 @pytest.mark.parametrize(

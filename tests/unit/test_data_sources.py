@@ -241,6 +241,15 @@ def test_unknown_names_list_near_ones():
             read_bags(name)
 
 
+def test_a_file_of_no_kind_lists_each_suffix_once(tmp_path):
+    (tmp_path / "bags.foo").write_text("x")
+    with pytest.raises(DataNotFoundError) as caught:
+        read_bags(tmp_path / "bags.foo")
+    suffixes = [word for word in str(caught.value).rpartition("known are ")[2].split(", ") if word.startswith(".")]
+    assert ".csv" in suffixes
+    assert len(set(suffixes)) == len(suffixes)
+
+
 def test_columns_of_what_is_no_table_are_refused():
     with pytest.raises(ConfigError, match="got 'patient' for digits"):
         read_bags("digits", group_column="patient")

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.row_files import row_file
 
 from midam.data.bags import Bags, bag_digests
 from midam.data.on_disk import RowFile
@@ -55,7 +56,7 @@ def with_coords(bags):
 def on_file(tmp_path, **changes):
     """Make bags whose instances lie in a file."""
     bags = full(**changes)
-    rows = RowFile.of_array(tmp_path / "rows", bags.instances)
+    rows = row_file(tmp_path / "rows", bags.instances)
     columns = {name: getattr(bags, name) for name in (*TEXTS, "labels", "starts", "sizes")}
     return Bags(rows, **columns, source=str(tmp_path / "rows"))
 

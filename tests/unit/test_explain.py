@@ -14,15 +14,12 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
-from midam.explain.backdrop import MAX_SIDE, read_backdrop
 from midam.explain.geojson import geojson_text
-from midam.explain.marks import place_marks
-from midam.explain.overlay import PatchMap, draw_map
-from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
+from midam.explain.overlay import PatchMap, draw_map, place_marks
+from midam.explain.panels import SLICES, Scans, draw_strip, pictures_of, scans_of, shown, strip_instances
+from midam.explain.patches import MAX_SIDE, Patches, patches_of, rasterize, read_backdrop, warn_of_estimate
 from midam.explain.picture import draw_explanation
 from midam.explain.run import find_bags
-from midam.explain.sheet import pictures_of, shown
-from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from midam.cli.flags import as_flags
+from midam.cli.parser import as_flags
 from midam.errors import given
 
 NAMES = ["groups", "ignore", "split", "split_file", "missing", "volume", "positive", "slice_size"]

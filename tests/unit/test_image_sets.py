@@ -13,7 +13,7 @@ from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
 from midam.data.sets import catalog
-from midam.data.sets.images import IMAGE_SETS, listing_digest
+from midam.data.sets.images import ImageSet, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, write_store
@@ -209,7 +209,7 @@ def test_arrays_that_do_not_fit_are_refused(home):
 
 
 def test_what_is_not_here_says_how_to_get_it(home):
-    for entry in IMAGE_SETS:
+    for entry in (entry for entry in catalog.CATALOG.values() if isinstance(entry, ImageSet)):
         found = catalog.describe(entry.name)
         assert found["location"] is None
         assert found["obtain"]

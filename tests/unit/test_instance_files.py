@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from tests.row_files import row_file
 
 from midam.data.bags import Bags
-from midam.data.on_disk import RowFile
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
@@ -31,7 +31,7 @@ def make_bags(*, ids=IDS, tmp_path=None):
     rng = np.random.default_rng(0)
     sizes = np.array([1500, 1, 700, 30])
     x = rng.normal(size=(sizes.sum(), 4)).astype(np.float32)
-    rows = x if tmp_path is None else RowFile.of_array(tmp_path / "rows", x, reads="pread")
+    rows = x if tmp_path is None else row_file(tmp_path / "rows", x, reads="pread")
     coords = rng.integers(0, 10_000, size=(len(x), 2)).astype(np.int32)
     return Bags(rows, starts=np.cumsum(sizes) - sizes, sizes=sizes, ids=ids, coords=coords)
 

@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 import torch
+from tests.row_files import row_file
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
-from midam.data.on_disk import RowFile
 from midam.data.prefetch import read_ahead
 from midam.data.sampling import BagSampler
 
@@ -27,7 +27,7 @@ def no_thread_is_left():
 @pytest.fixture
 def bags(tmp_path):
     rng = np.random.default_rng(0)
-    rows = RowFile.of_array(tmp_path / "rows", rng.normal(size=(400, 3)).astype(np.float16), reads="pread")
+    rows = row_file(tmp_path / "rows", rng.normal(size=(400, 3)).astype(np.float16), reads="pread")
     sizes = np.array([150, 50, 120, 80])
     return Bags(rows, starts=np.cumsum(sizes) - sizes, sizes=sizes, labels=[1, 0, 1, 0])
 

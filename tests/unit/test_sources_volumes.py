@@ -11,7 +11,7 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from midam.data.sources import read_bags
 from midam.data.sources.formats.dicom import read_series
-from midam.data.sources.formats.resampling import resized
+from midam.data.sources.formats.volumes import resized
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe, probe_files
 from midam.errors import BagDataError

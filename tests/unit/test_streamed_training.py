@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tests.row_files import row_file
 
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
-from midam.data.on_disk import RowFile
 from midam.errors import ConfigError
 from midam.settings import Settings
 from midam.train.build import build_method
@@ -32,7 +32,7 @@ def memory():
 
 @pytest.fixture
 def disk(memory, tmp_path):
-    rows = RowFile.of_array(tmp_path / "rows", memory.instances, reads="pread")
+    rows = row_file(tmp_path / "rows", memory.instances, reads="pread")
     return Bags(rows, starts=memory.starts, sizes=memory.sizes, labels=memory.labels)
 
 
@@ -243,7 +243,7 @@ def test_distinct_numbers_are_uniform(count):
 def test_the_sample_of_the_standardizer_is_bounded_and_near(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.train.standardize._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
-    rows = RowFile.of_array(tmp_path / "rows", array)
+    rows = row_file(tmp_path / "rows", array)
     taken = []
     monkeypatch.setattr(rows, "gather", lambda index, read=rows.gather: taken.append(len(index)) or read(index))
     disk, memory = (Bags(x, starts=[10_000, 0], sizes=[10_000, 10_000], labels=[0, 1]) for x in (rows, array))

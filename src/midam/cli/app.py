@@ -4,19 +4,17 @@ Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by C
 """
 
 import argparse
-import signal
 import sys
-import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 
 from midam import __version__
 from midam.errors import ConfigError, MidamError, RunStoppedError, nearest
+from midam.report.program import program
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
@@ -33,17 +31,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    terminate = signal.signal(signal.SIGTERM, _terminate)
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(_said(message))}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("once", UserWarning)
-        warnings.filterwarnings("ignore", module=r"(lightning|torch|matplotlib)")
-        warnings.showwarning = show
+    with program(_said) as console:
         try:
             options = parse(list(sys.argv[1:] if argv is None else argv))
             code: int = _module(options.command).run(options[options.command], console)
@@ -59,8 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
             console.print(f"[red]midam: error:[/] {escape(text)}; check path, access and free space, and repeat.")
             return 2
-        finally:
-            signal.signal(signal.SIGTERM, terminate)
 
 
 def parse(argv: Sequence[str]) -> "Namespace":
@@ -116,13 +102,6 @@ def _said(message: object) -> str:
     text = " ".join(line.strip() for line in str(message).splitlines())
     if "`" not in text:
         return text
-    from midam.cli.flags import as_flags
-    from midam.cli.parser import SETTINGS
+    from midam.cli.parser import SETTINGS, as_flags
 
     return as_flags(text, SETTINGS)
-
-
-def _terminate(*_: object) -> NoReturn:
-    # A preempted job stops like Ctrl-C: what is finished is on disk.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise KeyboardInterrupt

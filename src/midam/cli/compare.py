@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
-from midam.compare.backend import BACKENDS
+from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES

@@ -8,9 +8,9 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, names_option, take_config
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.errors import ConfigError
-from midam.settings import Settings
+from midam.settings import Settings, read_yaml, unknown_setting
 
 if TYPE_CHECKING:
     from midam.runs.folder import RunFolder
@@ -34,14 +34,31 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
 
 
 def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take the settings file out of a normalized command line; refuse settings beside ``--resume``."""
-    given = [key for key in (*SETTINGS, "config", "out") if any(names_option(token, key) for token in argv)]
+    """Take ``--config FILE`` out of a normalized command line; returns the rest, and what the file says.
+
+    A `ConfigError` for settings beside ``--resume``, a second ``--config`` or one without a file, and unknown keys.
+    """
+    flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out")}
+    given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
     if "--resume" in argv and given:
         raise ConfigError(
             f"Expected no settings with --resume, got --{given[0]}: a resumed run keeps its own; start a new "
             "one to change them."
         )
-    return take_config(argv, known=(*SETTINGS, "data"))
+    rest = list(argv)
+    if rest.count("--config") > 1:
+        raise ConfigError("Expected --config once, got it several times; join the files.")
+    if "--config" not in rest:
+        return rest, {}
+    at = rest.index("--config")
+    if at + 1 == len(rest):
+        raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
+    path = Path(rest[at + 1])
+    values = dict(read_yaml(path))
+    for key in values:
+        if key not in (*SETTINGS, "data"):
+            raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
+    return rest[:at] + rest[at + 2 :], values
 
 
 def run(options: Namespace, console: Console) -> int:

@@ -1,17 +1,18 @@
-"""What the commands share: how options are written, and how a mistake is reported."""
+"""What the commands share: how options are written, how a mistake is reported, and parameters as flags."""
 
+import ast
 import csv
 import json
 import re
+import shlex
 from argparse import HelpFormatter
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError
-from midam.settings import Settings, read_yaml, unknown_setting
+from midam.settings import Settings, unknown_setting
 from midam.settings.describe import describe_settings, rooms
 
 DATA = (
@@ -22,7 +23,6 @@ SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
 _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_args(kind)) if get_origin(part) is list}
-
 # From the parser's wording to the form of our own messages.
 _PLAIN = [
     (r"<class '(\w+)'>", r"\1"),
@@ -33,6 +33,8 @@ _PLAIN = [
     (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]
+# Flags that have another name than the parameter of `midam.data.read_bags`.
+RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
 
 
 class Parser(ArgumentParser):
@@ -81,33 +83,6 @@ def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> N
             group.add_argument(f"--{setting.name}", type=setting.kind, default=setting.default, help=text)
 
 
-def names_option(token: str, key: str) -> bool:
-    """Whether a word of the command line sets the option `key` or a part of it."""
-    return token == f"--{key}" or token.startswith((f"--{key}.", f"--{key}+"))
-
-
-def take_config(argv: Sequence[str], *, known: Collection[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of normalized words; returns the rest, and what the file says.
-
-    A `ConfigError` if the option stands there twice or without a file, or the file holds a key that is not `known`.
-    """
-    rest = list(argv)
-    if rest.count("--config") > 1:
-        raise ConfigError("Expected --config once, got it several times; join the files.")
-    if "--config" not in rest:
-        return rest, {}
-    at = rest.index("--config")
-    if at + 1 == len(rest):
-        raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
-    path = Path(rest[at + 1])
-    values: Mapping[str, Any] = read_yaml(path)
-    for key in values:
-        if key not in known:
-            raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
-    del rest[at : at + 2]
-    return rest, dict(values)
-
-
 def normalize(argv: Sequence[str]) -> list[str]:
     """`--some-flag=x` to `--some_flag x`, a bare flag to `--flag true`, `--list a,b` to `--list [a,b]`."""
     tokens: list[str] = []
@@ -127,3 +102,28 @@ def normalize(argv: Sequence[str]) -> list[str]:
             texts = [json.dumps(part) for part in parts] if _LISTS[tokens[at][2:]] == list[str] else parts
             tokens[at + 1] = f"[{', '.join(texts)}]"
     return tokens
+
+
+def as_flags(message: str, names: Collection[str]) -> str:
+    """A message with its parameters as flags, where they are among these settings: `volume=True` to --volume."""
+
+    def flag(match: re.Match[str]) -> str:
+        name = RENAMED.get(match[1], match[1])
+        if name not in names:
+            return match[0]
+        return f"--{name.replace('_', '-')}{_value(match[2])}"
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, message)
+
+
+def _value(text: str | None) -> str:
+    """A value as it stands behind a flag, with the blank before it; a switch has none."""
+    if text is None or text == "True":
+        return ""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return f" {text}"
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    return f" {shlex.quote(str(value))}"

@@ -8,14 +8,5 @@ from midam.compare.run import run_comparison
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.summary import Comparison
 
-__all__ = [
-    "LEARNING_RATES",
-    "Baseline",
-    "Comparison",
-    "CorrectedInterval",
-    "Fold",
-    "corrected_interval",
-    "known_methods",
-    "repeated_folds",
-    "run_comparison",
-]
+__all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "corrected_interval"]
+__all__ += ["known_methods", "repeated_folds", "run_comparison"]

@@ -4,22 +4,26 @@ A trial is a row, a dictionary of what JSON takes, known by the fields that name
 whole even if only some are missing: a training in lockstep repeats bit for bit only with the same others.
 """
 
+import importlib
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, Self, TypeVar
 
+import joblib
 from joblib import Parallel, delayed
 from joblib.parallel import get_active_backend
 
-from midam.compare.backend import use_backend
 from midam.errors import CheckpointError, ConfigError
 from midam.files import Journal
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
+BACKENDS = ("loky", "threading", "ray", "dask")
+_MODULES = {"ray": "ray.util.joblib", "dask": "distributed"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +114,7 @@ def compute(
 ) -> None:
     """Compute the tasks of all groups side by side with `function`, and `keep` each group with its results.
 
-    Function, tasks and results can be pickled. `jobs` tasks run at a time on a `midam.compare.backend`. `on_progress`
+    Function, tasks and results can be pickled. `jobs` tasks run at a time on a `midam.compare.engine`. `on_progress`
     is called with the number of trials done, in which the tasks of a group count equally.
     """
     if not groups:
@@ -149,3 +153,46 @@ def _run(function: Callable[[Task], Any], task: Task, g: int, t: int) -> tuple[i
 
 def _key(row: Row, fields: Sequence[str]) -> str:
     return json.dumps([row.get(field) for field in fields])
+
+
+@contextmanager
+def use_backend(name: str, *, jobs: int) -> Iterator[None]:
+    """Let joblib run so many tasks at a time on a backend.
+
+    ``RAY_ADDRESS`` or ``DASK_SCHEDULER_ADDRESS`` names a cluster; without one, workers start on this machine.
+    """
+    check_backend(name, jobs=jobs)
+    if name == "ray":
+        _load(_MODULES[name], name).register_ray()
+        with joblib.parallel_config(backend="ray", n_jobs=jobs):
+            yield
+    elif name == "dask":
+        distributed = _load(_MODULES[name], name)
+        named = _load("dask.config", name).get("scheduler-address", default=None)
+        options = {} if named else {"n_workers": jobs, "threads_per_worker": 1}
+        with distributed.Client(**options), joblib.parallel_config(backend="dask", n_jobs=jobs):
+            yield
+    else:
+        # Arrays are pickled: a memory-mapped copy would be read from disk at each step.
+        with joblib.parallel_config(backend=name, n_jobs=jobs, max_nbytes=None):
+            yield
+
+
+def check_backend(name: str, *, jobs: int) -> None:
+    """Refuse a backend that is unknown or not installed, and fewer than one job."""
+    if name not in BACKENDS:
+        raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {name!r}; choose one of them.")
+    if jobs < 1:
+        raise ConfigError(f"Expected jobs >= 1, got {jobs}; choose another number.")
+    if name in _MODULES:
+        _load(_MODULES[name], name)
+
+
+def _load(module: str, backend: str) -> ModuleType:
+    package = "ray" if backend == "ray" else "dask[distributed]"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"Expected the package {package} for the backend {backend!r}, got none; install it, or use loky."
+        ) from None

@@ -7,14 +7,12 @@ from typing import Any, Literal
 from warnings import warn
 
 from midam import __version__
-from midam.compare.backend import check_backend
-from midam.compare.engine import Group, TrialStore, compute
-from midam.compare.figure import plot_comparison
+from midam.compare.engine import Group, TrialStore, check_backend, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import find_methods
 from midam.compare.plan import Selection, group_results, make_selection, plan
-from midam.compare.summary import Comparison, make_comparison
+from midam.compare.summary import Comparison, make_comparison, plot_comparison
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
@@ -67,7 +65,7 @@ def run_comparison(
         Folder for the trials, trials.csv, summary.csv, summary.md and compare.png. A second call with the same
         arguments, or further methods, computes what is missing there.
     jobs, backend : int, {"loky", "threading", "ray", "dask"}
-        Tasks at a time, and where they run, see `midam.compare.backend`.
+        Tasks at a time, and where they run, see `midam.compare.engine`.
     measure_memory : bool
         Measure the peak memory of one trial of each method, in a process of its own.
     notes : sequence of str

@@ -35,21 +35,4 @@ if TYPE_CHECKING:
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.data.bags": "Bags bag_digests both_classes",
-        "midam.data.batch": "InstanceReader SampledBatch WholeBatch sampled_batches whole_batches",
-        "midam.data.on_disk": "RowFile Rows",
-        "midam.data.sampling": "BagSampler EpochPlan",
-        "midam.data.sources": "read_bags",
-        "midam.data.sources.formats.open_file": "OpenFile",
-        "midam.data.sources.imageoptions": "ImageOptions",
-        "midam.data.sources.npz": "read_npz write_npz",
-        "midam.data.sources.reader": "BagReader FileReader Request",
-        "midam.data.sources.torchmil": "from_torchmil",
-        "midam.data.splits": "check_disjoint split_bags stratified_folds",
-        "midam.data.store": "DamagedBag is_store open_store verify_store write_store",
-    },
-    modules="bags batch on_disk sampling sets sources splits store",
-)
+__all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

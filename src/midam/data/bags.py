@@ -1,8 +1,4 @@
-"""Bags of instances over one flat array.
-
-A bag X_i = {x_1, ..., x_n} has one label; its instances have none. All bags of a data set share one array of
-instances, in memory or memory-mapped, and bag i is the slice ``instances[starts[i] : starts[i] + sizes[i]]``.
-"""
+"""Bags of instances: all bags of a data set share one flat array of instances, in memory or on disk."""
 
 import hashlib
 import json
@@ -21,19 +17,17 @@ _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "
 
 
 class Bags:
-    """N bags over one flat array of M instances.
+    """N bags over one flat array of M instances: bag i is the slice ``instances[starts[i] : starts[i] + sizes[i]]``.
 
-    The constructor checks the structure; `from_arrays` and `from_list` check the values too. Parameters become
-    read-only attributes. The arrays are shared, not copied: do not write to them.
+    A bag has one label, its instances have none. The constructor checks the structure; `from_arrays` and `from_list`
+    check the values too. Parameters become read-only attributes. Arrays are shared, not copied: do not write to them.
 
     Parameters
     ----------
     instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
         Instances of all bags, of any numeric dtype.
-    sizes : array of int, shape [N]
-        Number of each bag's instances, at least 1.
-    starts : array of int, shape [N], optional
-        Position of each bag's first instance. Default: the bags stand one after the other.
+    sizes, starts : array of int, shape [N]
+        Number of each bag's instances, at least 1, and position of the first one. Default: one bag after the other.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
     labels : array of int, shape [N], optional
@@ -44,12 +38,10 @@ class Bags:
         ``"train"``, ``"val"`` or ``"test"``.
     coords : array or Rows, shape [M, C], optional
         Place of each instance in its bag, for instance pixels.
-    digests : array of str, shape [N], optional
-        Known digest of each bag's content, see `bag_digests`.
+    digests, sources : array of str, shape [N], optional
+        Known digest of each bag's content, see `bag_digests`; file or files that it was read from.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
-    sources : array of str, shape [N], optional
-        File or files that each bag was read from.
     attributes : array of str, shape [N], optional
         JSON of what the files of each bag say of themselves: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
@@ -167,9 +159,7 @@ class Bags:
             X = X[order]
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
         others: dict[str, Any] = {"groups": groups, "splits": splits, "feature_names": feature_names}
-        bags = cls(X, sizes=sizes, ids=names, labels=y, coords=coords, source=source, **others)
-        bags.check()
-        return bags
+        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, source=source, **others)._checked()
 
     @classmethod
     def from_list(
@@ -203,11 +193,8 @@ class Bags:
                     "give one row of coordinates for each instance."
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
-        bags = cls(
-            instances, sizes=sizes, ids=names, labels=labels, groups=groups, splits=splits, coords=places, source=source
-        )
-        bags.check()
-        return bags
+        others: dict[str, Any] = {"groups": groups, "splits": splits, "source": source}
+        return cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
@@ -239,8 +226,7 @@ class Bags:
 
         Examples
         --------
-        >>> bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
-        >>> bags.subset([2, 0]).ids.tolist()
+        >>> Bags.from_list([[[1.0]], [[2.0]], [[3.0]]]).subset([2, 0]).ids.tolist()
         ['2', '0']
         """
         index = np.asarray(index)
@@ -296,6 +282,10 @@ class Bags:
             validate.check_splits(self.splits, self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":
             validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
+
+    def _checked(self) -> Self:
+        self.check()
+        return self
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""

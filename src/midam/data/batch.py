@@ -33,7 +33,7 @@ class InstanceReader:
     ----------
     bags : Bags
         In memory or on disk.
-    device : torch.device or str
+    device : torch.device or str, default "cpu"
         Where the tensors go.
     resident : bool, optional
         Keep all instances on the device. Default: on the CPU, those in memory; on a CUDA device, those that take less
@@ -63,8 +63,7 @@ class InstanceReader:
         self.device = torch.device(device)
         self._array = bags.instances
         self._transform = transform or (lambda x: x)
-        self.starts = torch.from_numpy(bags.starts)
-        self.sizes = torch.from_numpy(bags.sizes)
+        self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
         self._tensor: Tensor | None = None
@@ -81,9 +80,8 @@ class InstanceReader:
     def of_table(cls, table: Tensor, *, starts: Tensor, sizes: Tensor) -> "InstanceReader":
         """Reader of a tensor [R, ...], in which the bags lie at `starts` with `sizes` ([N], CPU)."""
         reader = cls.__new__(cls)
-        reader.device, reader._tensor = table.device, table
-        reader.starts, reader.sizes = starts, sizes
-        reader.workers, reader.waited_s = 0, 0.0
+        reader.device, reader._tensor, reader.workers = table.device, table, 0
+        reader.starts, reader.sizes, reader.waited_s = starts, sizes, 0.0
         return reader
 
     def holds(self, bags: Bags) -> bool:
@@ -93,8 +91,7 @@ class InstanceReader:
     def over(self, bags: Bags) -> "InstanceReader":
         """Reader of other bags whose instances this one holds; they share them."""
         other = copy(self)
-        other.starts, other.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
-        other.waited_s = 0.0
+        other.starts, other.sizes, other.waited_s = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes), 0.0
         return other
 
     def rows(self, positions: Tensor) -> Tensor:
@@ -207,13 +204,13 @@ class WholeBatch:
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Flat positions [m] of the bags' instances, at most `chunk_size` at a time, and the bag (0 to K-1) of each."""
-        starts, ends = self.starts, torch.cumsum(self.sizes, 0)
+        ends = torch.cumsum(self.sizes, 0)
+        shift = self.starts - ends + self.sizes
         total = int(ends[-1])
         for low in range(0, total, chunk_size):
             ordinal = torch.arange(low, min(low + chunk_size, total))
             segment = torch.searchsorted(ends, ordinal, right=True)
-            first = ends[segment] - self.sizes[segment]
-            yield starts[segment] + ordinal - first, segment
+            yield shift[segment] + ordinal, segment
 
     def read(self, chunk_size: int) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """`chunks`, each with its instances [m, ...] on the reader's device."""
@@ -223,16 +220,9 @@ class WholeBatch:
 def sampled_batches(
     reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
 ) -> Generator[SampledBatch, None, None]:
-    """One epoch of sampled batches.
+    """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    Parameters
-    ----------
-    reader : InstanceReader
-        Of the training set.
-    sampler : BagSampler
-        Made with `num_instances`.
-    labels : Tensor [N]
-        Of the training set, on the reader's device.
+    `labels` [N] are on the reader's device.
     """
     plan = sampler.epoch()
     if plan.slots is None or plan.mask is None:

@@ -53,17 +53,10 @@ class Uniform(Draw):
 def uniform_slots(
     sizes: ArrayLike, num_instances: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw min(n, B) distinct positions of each bag, uniformly without replacement.
+    """Draw min(n, B) distinct positions of each bag of n >= 1 instances (`sizes` [...]), uniformly.
 
-    `sizes` [...] are n >= 1. Returns slots [..., B], ascending and 0 where masked, and a mask [..., B], True for the
-    first min(n, B). Floyd's algorithm (Bentley and Floyd, CACM 30(9), 1987) over all bags at once takes B rounds of
-    random numbers, whatever the size of a bag.
-
-    Examples
-    --------
-    >>> slots, mask = uniform_slots([10**6, 2], 3, np.random.default_rng(0))
-    >>> mask.tolist(), slots[1].tolist()
-    ([[True, True, True], [True, True, False]], [0, 1, 0])
+    Returns slots [..., B], ascending and 0 where masked, and a mask [..., B], True for the first min(n, B). Floyd's
+    algorithm (Bentley and Floyd, CACM 30(9), 1987) over all bags at once takes B rounds of random numbers.
     """
     shape = np.shape(sizes)
     size = np.asarray(sizes, dtype=np.int64).reshape(-1)

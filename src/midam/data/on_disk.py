@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,8 @@ class Rows(ABC):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    paths: tuple[Path, ...] = ()  # files that the instances are read from, where that is known
+    plan: str = ""  # the options with which the rows are made of the files
 
     @abstractmethod
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
@@ -82,16 +84,6 @@ class Rows(ABC):
         )
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """Files that the instances are read from, where that is known."""
-        return ()
-
-    @property
-    def plan(self) -> str:
-        """The options with which the rows are made of the files, as text."""
-        return ""
-
-    @property
     def ndim(self) -> int:
         """Number of axes."""
         return len(self.shape)
@@ -119,18 +111,17 @@ class RowFile(Rows):
     ----------
     path : str or Path
         The file.
-    shape : tuple of int
-        [M, ...].
-    dtype : dtype
-        Of the numbers, little-endian.
+    shape, dtype
+        Of the instances: [M, ...], and the type of the numbers, little-endian.
     reads : {"auto", "mmap", "pread"}
-        "mmap" maps the file: the fastest gather, but touched pages count as resident memory until the system takes them
-        back. "pread" copies each row by a system call and drops what a scan has read from the page cache, so that
-        memory does not grow. "auto": mmap for a file of at most a quarter of the machine's memory.
+        "mmap" gathers fastest, but touched pages count as resident memory until the system takes them back. "pread"
+        copies each row by a system call and drops what a scan has read from the page cache. "auto": mmap for a file of
+        at most a quarter of the machine's memory.
     """
 
     def __init__(self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, reads: ReadsName = "auto") -> None:
         self.path = Path(path)
+        self.paths = (self.path,)
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.reads = reads
@@ -145,11 +136,6 @@ class RowFile(Rows):
         self._lock = threading.Lock()
         self._file: FileIO | None = None
         self._map: NDArray[Any] | None = None
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The file."""
-        return (self.path,)
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
@@ -224,12 +210,6 @@ class RowFile(Rows):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
             return self._map
-
-    @classmethod
-    def of_array(cls, path: str | Path, array: NDArray[Any], **options: Any) -> Self:
-        """Write an array to a new file and open it."""
-        np.ascontiguousarray(array).tofile(path)
-        return cls(path, shape=array.shape, dtype=array.dtype, **options)
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:

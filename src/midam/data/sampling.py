@@ -1,7 +1,6 @@
 """Samplers: which bags make a batch (S+, S-), and which instances of a bag are drawn (B).
 
-Draws come from Philox, a counter-based generator, keyed by (seed, epoch, purpose): instance draws depend on seed and
-epoch alone, and a resume needs only the queue of each class.
+Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the queue of each class.
 """
 
 import warnings
@@ -42,10 +41,8 @@ class BagSampler:
 
     Parameters
     ----------
-    labels : array of int, shape [N]
-        0 or 1.
-    sizes : array of int, shape [N]
-        Instances of each bag.
+    labels, sizes : array of int, shape [N]
+        0 or 1, and the number of instances, of each bag.
     num_positive, num_negative : int, default 8
         Positive (S+) and negative (S-) bags of a step; a class with fewer gives all, with one warning.
     num_instances : int or None
@@ -155,7 +152,6 @@ class BagSampler:
             warnings.warn(
                 f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
                 f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
-                UserWarning,
                 stacklevel=3,
             )
         return fitted
@@ -165,8 +161,7 @@ class StackedSampler:
     """Samplers of equal layout (steps, bags, instances) side by side: bag i of sampler m is ``m * num_bags + i``."""
 
     def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
-        self._samplers = samplers
-        self._num_bags = num_bags
+        self._samplers, self._num_bags = samplers, num_bags
 
     def epoch(self) -> EpochPlan:
         """Draw the next epoch of each, joined."""
@@ -186,11 +181,8 @@ class _ClassQueue:
     """The bags of one class in random order, without end."""
 
     def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: int) -> None:
-        self._members = members
-        self._seed = seed
-        self._purpose = purpose
-        self._shuffles = 0
-        self._queue = members[:0]
+        self._members, self._queue = members, members[:0]
+        self._seed, self._purpose, self._shuffles = seed, purpose, 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -220,8 +212,7 @@ class _ClassQueue:
             raise CheckpointError(
                 "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
             )
-        self._queue = queue
-        self._shuffles = int(state["shuffles"])
+        self._queue, self._shuffles = queue, int(state["shuffles"])
 
 
 def _generator(seed: int, counter: int, purpose: int) -> np.random.Generator:

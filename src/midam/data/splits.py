@@ -14,8 +14,7 @@ def split_bags(
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test: stratified by label, disjoint by group.
 
-    Groups are taken by falling size, equal ones in random order; each goes where it brings the shares of both classes
-    closest to the wanted ones.
+    Groups are taken by falling size; each goes where it brings the shares of both classes closest to the wanted ones.
 
     Parameters
     ----------
@@ -55,16 +54,7 @@ def stratified_folds(
     Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which unlike
     StratifiedGroupKFold gives each fold both classes, or refuses.
 
-    Parameters
-    ----------
-    labels : array of int, shape [N]
-        0 or 1.
-    groups : array of str, shape [N], optional
-        Bags of one group share a fold.
-    folds : int >= 2, default 10
-        Number of folds.
-    seed : int >= 0, default 0
-        Seed of the shuffle.
+    `labels` and `groups` [N] and `seed` are as in `split_bags`; `folds` is at least 2.
 
     Examples
     --------

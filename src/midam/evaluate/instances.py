@@ -41,10 +41,7 @@ class InstancePass:
         chunk_size: int,
         keep: Callable[[Sequence[tuple[Tensor, Tensor]]], None] | None = None,
     ) -> None:
-        self._scorers = scorers
-        self._batch = batch
-        self._chunk_size = chunk_size
-        self._keep = keep
+        self._scorers, self._batch, self._chunk_size, self._keep = scorers, batch, chunk_size, keep
         self._totals = [scorer.pooling.statistic.total(1) for scorer in scorers]
 
     @torch.no_grad()

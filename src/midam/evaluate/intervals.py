@@ -29,19 +29,11 @@ FEW_GROUPS = 10
 
 
 class Interval(NamedTuple):
-    """A confidence interval and the rule that made it.
-
-    Attributes
-    ----------
-    low, high : float
-        Bounds.
-    method : str
-        "logit-delong", "cluster-bootstrap" (either with " + score"), "score" or "score (groups)".
-    """
+    """A confidence interval, in [0, 1], and the rule that made it."""
 
     low: float
     high: float
-    method: str
+    method: str  # "logit-delong", "cluster-bootstrap" (either with " + score"), "score" or "score (groups)"
 
 
 def auroc_interval(
@@ -73,21 +65,13 @@ def auroc_interval(
         The unit (patient) of each bag. It matters where some group holds several bags.
     level : float, default 0.95
         Nominal coverage, in (0, 1).
-    seed : int, default 0
-        Seed of the bootstrap.
-    resamples : int, default 2000
-        Bootstrap resamples, at least 100.
-
-    Returns
-    -------
-    Interval
-        Bounds in [0, 1] and the method's name.
+    seed, resamples : int
+        Of the bootstrap: its seed, and at least 100 resamples.
 
     Raises
     ------
     MidamError
-        Arrays that do not fit together or hold values that cannot be used; bags of one class; a level outside (0, 1),
-        or fewer than 100 resamples.
+        As `midam.evaluate.ranking.auroc`; a level outside (0, 1), or fewer than 100 resamples.
 
     References
     ----------

@@ -108,12 +108,8 @@ def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> flo
 def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
     """Sensitivity, specificity, balanced accuracy and F1 at a threshold: a bag is positive from this score on.
 
-    Returns
-    -------
-    dict
-        `threshold`, `sensitivity`, `sensitivity_ci95`, `specificity`, `specificity_ci95`, `balanced_accuracy`, `f1`:
-        floats in [0, 1], intervals as [low, high] (Wilson 1927, bags taken as independent), None where a class that the
-        number needs is absent.
+    Floats in [0, 1]; intervals as [low, high] (Wilson 1927, bags taken as independent); None where a class that the
+    number needs is absent.
 
     Examples
     --------
@@ -142,26 +138,11 @@ def measure(
     probabilities: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> dict[str, float | None]:
-    """Metrics by name or class path, such as ``mypkg.metrics.partial_auroc`` or ``sklearn.metrics.roc_auc_score``.
+    """Metrics by name of `midam.registry.METRICS` or class path, such as ``sklearn.metrics.roc_auc_score``.
 
-    Parameters
-    ----------
-    names : sequence of str
-        See `midam.registry.METRICS`.
-    labels, scores : array_like, shape [N]
-        What a metric gets first.
-    threshold, probabilities, groups : optional
-        What it gets if it has a parameter of that name.
-
-    Returns
-    -------
-    dict of str to float or None
-        None where a metric is not finite, needs both classes and there is one, or needs what is not known.
-
-    Raises
-    ------
-    ConfigError
-        For a name that stands for nothing, or a metric that asks for something else.
+    A metric gets `labels` and `scores` [N], and of `threshold`, `probabilities` and `groups` what it has parameters
+    for. It is None where it is not finite, needs both classes and there is one, or needs what is not known. A
+    `ConfigError` for a name that stands for nothing, or a metric that asks for something else.
 
     Examples
     --------
@@ -195,6 +176,8 @@ def summarize(
 ) -> dict[str, Any]:
     """All that a run reports about scored bags, ready for JSON (None in place of a number that does not exist).
 
+    A `BagDataError` where the arrays do not fit together, or hold values that cannot be used.
+
     Parameters
     ----------
     labels, scores, groups : array_like, shape [N]
@@ -215,11 +198,6 @@ def summarize(
         `at_threshold` (`threshold_metrics`) with a threshold; `brier`, `calibration_slope` and `calibration_intercept`
         with probabilities; `metrics`, further ones by name; `warnings`, a list of sentences.
 
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-
     Examples
     --------
     >>> found = summarize([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
@@ -229,7 +207,7 @@ def summarize(
     y, s = check_bags(labels, scores)
     units = group_numbers(groups, y.size)
     positives = int(y.sum())
-    result: dict[str, Any] = {"auroc": None, "auroc_ci95": None, "auroc_method": None, "auprc": None}
+    result: dict[str, Any] = dict.fromkeys(("auroc", "auroc_ci95", "auroc_method", "auprc"))
     warnings = []
     if min(positives, y.size - positives) < FEW_BAGS:
         few = f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative)"
@@ -262,8 +240,8 @@ def summarize(
 def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, of: int) -> tuple[int, int]:
     """Bags of one class that are called right, and all of them."""
     y, s = check_bags(labels, scores)
-    inside = y == of
-    return int(((s >= threshold) == bool(of))[inside].sum()), int(inside.sum())
+    called = s[y == of] >= threshold
+    return int((called == bool(of)).sum()), called.size
 
 
 def _wilson(hits: int, trials: int) -> list[float] | None:

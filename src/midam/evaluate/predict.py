@@ -83,13 +83,7 @@ def predict(
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
-    """Positions of the bags that are scored together: at most 4096 bags, of at most 16 chunks unless it is one bag.
-
-    Examples
-    --------
-    >>> list(bag_groups(np.array([10, 30, 2000, 5]), chunk_size=3))
-    [range(0, 2), range(2, 3), range(3, 4)]
-    """
+    """Positions of the bags that are scored together: at most 4096 bags, of at most 16 chunks unless it is one bag."""
     low, count = 0, 0
     for i, size in enumerate(sizes.tolist()):
         if i > low and (count + size > _CHUNKS_AT_A_TIME * chunk_size or i - low == _BAGS_AT_A_TIME):

@@ -70,9 +70,7 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     Raises
     ------
     BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    OneClassError
-        All bags have one label.
+        The arrays do not fit together, or hold values that cannot be used; an `OneClassError` for bags of one class.
 
     Examples
     --------

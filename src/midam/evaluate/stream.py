@@ -15,11 +15,7 @@ from midam.nn.scorer import BagOutput, BagScorer
 def stream_instances(
     model: BagScorer, batch: WholeBatch, *, chunk_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Logits and values of all instances of a batch, chunk by chunk.
-
-    Yields positions (flat, on the CPU) and segment (bag 0 to K-1, on the model's device), int64 [m], z [m] and v [m,
-    V].
-    """
+    """Of a batch, chunk by chunk: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V]."""
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             z, v = model.instances(x)

@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from midam.explain.run import ExplainOptions as ExplainOptions
     from midam.explain.run import explain_bags as explain_bags
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.explain.faithful": "Faithfulness",
-        "midam.explain.picture": "draw_explanation",
-        "midam.explain.run": "ExplainOptions explain_bags",
-        "midam.explain.explanation": "Explanation explain_bag",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)

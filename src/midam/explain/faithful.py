@@ -78,7 +78,8 @@ class Faithfulness:
         It lowers the score where the area is smaller than that of every random order, as in 1 of 21 bags for a random
         ranking, and raises it where the area is larger than every one.
         """
-        return compared(self.deletion.area, self.deletion.random_areas)
+        found, chance = self.deletion.area, self.deletion.random_areas
+        return "lowers" if found < chance.min() else "raises" if found > chance.max() else "neither"
 
     def as_dict(self) -> dict[str, Any]:
         """Verdict and curves for JSON."""
@@ -94,11 +95,6 @@ def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean height of curves y [..., S] over x [S] ascending, by trapezia."""
     heights = (y[..., 1:] + y[..., :-1]) / 2
     return np.asarray((heights * np.diff(x)).sum(axis=-1) / (x[-1] - x[0]))
-
-
-def compared(found: float, chance: NDArray[np.float64]) -> str:
-    """Where an area lies beside those of random orders: "lowers", "raises" or "neither" (within, or equal to one)."""
-    return "lowers" if found < chance.min() else "raises" if found > chance.max() else "neither"
 
 
 class InstanceSpool:

@@ -6,14 +6,11 @@ from pathlib import Path
 from matplotlib.figure import SubFigure
 
 from midam.data.bags import Bags
-from midam.explain.backdrop import read_backdrop
-from midam.explain.bars import draw_bars
-from midam.explain.curves import draw_curves
+from midam.explain.charts import draw_bars, draw_curves
 from midam.explain.explanation import Explanation
 from midam.explain.overlay import PatchMap, draw_map
-from midam.explain.patches import files_of, is_picture, patches_of
-from midam.explain.sheet import draw_sheet, sheet_height
-from midam.explain.strip import draw_strip
+from midam.explain.panels import draw_sheet, draw_strip, sheet_height
+from midam.explain.patches import files_of, is_picture, patches_of, read_backdrop
 from midam.report.figures import new_figure, save_figure
 
 WIDTH = 10.0

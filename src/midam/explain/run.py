@@ -1,5 +1,6 @@
-"""Explain bags with a trained run: which ones, and the files of each."""
+"""Explain bags with a trained run: which ones, the files of each, and how far a call came, so that it can go on."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,20 +9,23 @@ from typing import Any
 import numpy as np
 
 from midam.data.bags import Bags, bag_digests
-from midam.errors import BagDataError, RunStoppedError, nearest
+from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
-from midam.explain.journal import SUMMARY, call_of, content_of, free_or_unfinished, open_journal, write_summary
 from midam.explain.page import page_text
 from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation
-from midam.files import write_text
+from midam.files import write_json, write_text
 from midam.runs.apply import LoadedRun, predict_run
-from midam.runs.folder import csv_text
+from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_name
+from midam.runs.journal import CallJournal
 
 PAGE = "index.html"
 _SUFFIXES = {"picture": ".png", "instances": ".h5", "polygons": ".geojson", "table": ".csv"}
+SUMMARY = "explain.json"
+_PART = f"{SUMMARY}.part"
+_FOLDER = "explain"
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,11 @@ def extreme_bags(
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
     """The folder in that of a run where the same call was stopped, else a new one."""
-    return free_or_unfinished(run_folder, call_of(run, bags, index, asdict(options)))
+    call = json.dumps(_call(run, bags, index, options))
+    for part in sorted(run_folder.glob(f"{_FOLDER}*/{_PART}")):
+        if part.read_text(encoding="utf-8").partition("\n")[0] == call:
+            return part.parent
+    return free_folder(run_folder, _FOLDER).root
 
 
 def explain_bags(
@@ -114,8 +122,8 @@ def explain_bags(
     """
     names = [file_name(str(bags.ids[i])) for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES.values()]
-    call, done = call_of(run, bags, index, asdict(options)), list[dict[str, Any]]()
-    with open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+    call, done = _call(run, bags, index, options), list[dict[str, Any]]()
+    with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         done += journal.rows  # the first ones: bags are explained in their order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
@@ -130,7 +138,7 @@ def explain_bags(
             raise RunStoppedError(message) from None
         finally:
             # Whatever stopped it: what is done can be looked at.
-            write_summary(folder, call, done)
+            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
     return done
@@ -157,7 +165,7 @@ def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: Explai
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
-    threshold, content = run.threshold, content_of(bags, found.index)
+    threshold, content = run.threshold, _content(bags, found.index)
     return {
         "bag": found.bag,
         "content": content,
@@ -199,3 +207,41 @@ def heading(entry: dict[str, Any], *, members: int) -> str:
         "pooling": "{pooling} pooling" + (f", mean of {members} scorers" if members > 1 else ""),
     }
     return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None)
+
+
+def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
+    """What makes two calls the same, beside the content of each bag: model, calibration, options, and ids of bags."""
+    return {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
+
+
+def _open_journal(
+    folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
+) -> CallJournal:
+    """Journal of the entries that this call has finished in a folder: none in a new one.
+
+    A `RunExistsError` if one of the `files`, all that it can write, is there and the same call was not stopped before,
+    or was with other instances; a `ConfigError` if another process explains bags in this folder.
+    """
+    taken = [path for path in (*files, folder / _PART) if path.exists()]
+    other = RunExistsError(
+        f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, first "
+        f"{taken[0].name if taken else _PART}); choose another folder, or remove them."
+    )
+    if taken and not (folder / _PART).exists():
+        raise other
+    busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
+    journal = CallJournal(folder / _PART, call, busy=ConfigError(busy), other=other)
+    done = {entry["bag"]: entry["content"] for entry in journal.rows}
+    changed = [bag for i in index if (bag := str(bags.ids[i])) in done and done[bag] != _content(bags, i)]
+    if changed:
+        journal.close()
+        raise RunExistsError(
+            f"Expected the instances that were explained before, got others (in {bags.source}, bag {changed[0]}); "
+            f"choose another folder than {folder}."
+        )
+    return journal
+
+
+def _content(bags: Bags, index: int) -> str:
+    """Digest of a bag's instances."""
+    return bag_digests(bags.subset([index]))[0]

@@ -18,6 +18,8 @@ by default) says which slots hold an instance, and statistics `n` [K], `l` [K], 
 1e30 in magnitude in float32, bags of at least one instance.
 """
 
+# ruff: noqa: E741
+
 import math
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ class BagStatistic(NamedTuple):
     """Statistic of K bags: count `n` [K], log-mean weight `l` [K], weighted mean value `r` [K, V]."""
 
     n: Tensor
-    l: Tensor  # noqa: E741
+    l: Tensor
     r: Tensor
 
 
@@ -123,32 +125,17 @@ def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
 
     `log_ratio` [K, B] is ``log(n q_j)`` for draws with replacement from probabilities q, ``log(n pi_j / B)`` for those
     without, with inclusion probabilities pi. exp(l) and exp(l) r are then unbiased; l, r and the score are to O(1/B).
-
-    Examples
-    --------
-    >>> importance_logits(torch.zeros(1, 2), torch.full((1, 2), 0.5)).tolist()
-    [[-0.5, -0.5]]
     """
     return z - log_ratio
 
 
 def point_weights(
-    z: Tensor,
-    l: Tensor,  # noqa: E741
-    n: Tensor,
-    *,
-    mask: Tensor | None = None,
-    max_exponent: float | None = None,
+    z: Tensor, l: Tensor, n: Tensor, *, mask: Tensor | None = None, max_exponent: float | None = None
 ) -> Tensor:
     """Weights ``w_j = exp(z_j - l) / n`` [K, B] of a sample of n instances at the point l, without graph.
 
     `max_exponent` bounds z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). None is right
     whenever the point was merged from the sample with weight gamma0, since then the weights sum to at most 1 / gamma0.
-
-    Examples
-    --------
-    >>> point_weights(torch.zeros(1, 2), torch.zeros(1), torch.tensor([2.0])).tolist()
-    [[0.5, 0.5]]
     """
     exponent = z.detach() - l.unsqueeze(-1)
     if max_exponent is not None:
@@ -177,13 +164,7 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
     return w * (grad_l + ((v - r) * grad_r).sum(dim=-1)), w.unsqueeze(-1) * grad_r
 
 
-def linearize(
-    z: Tensor,
-    v: Tensor,
-    l: Tensor,  # noqa: E741
-    r: Tensor,
-    w: Tensor,
-) -> tuple[Tensor, Tensor]:
+def linearize(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`, for weights w [K, B].
 
     Any differentiable loss of ``f2(l_hat, r_hat)`` has the value at the point and, under plain autograd, the

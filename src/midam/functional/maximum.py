@@ -11,13 +11,7 @@ from midam.functional.logmean import BagStatistic
 
 
 def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
-    """Statistic of K bags given as padded rows; parameters as of `midam.functional.logmean.reduce`.
-
-    Examples
-    --------
-    >>> reduce(torch.tensor([[0.0, 2.0]]), torch.zeros(1, 2, 0)).l.item()
-    2.0
-    """
+    """Statistic of K bags given as padded rows; parameters as of `midam.functional.logmean.reduce`."""
     if mask is None:
         n = z.new_full((z.shape[0],), float(z.shape[1]))
     else:
@@ -28,14 +22,7 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Statistic of bags given as one flat array; parameters as of `midam.functional.logmean.reduce_segments`.
-
-    Examples
-    --------
-    >>> found = reduce_segments(torch.tensor([1.0, 3.0]), torch.zeros(2, 0), torch.tensor([0, 0]), num_bags=2)
-    >>> found.n.tolist(), found.l.tolist()
-    ([2.0, 0.0], [3.0, -inf])
-    """
+    """Statistic of bags given as one flat array; parameters as of `midam.functional.logmean.reduce_segments`."""
     row = first_maximum(z, segment, num_bags=num_bags)
     present = row < z.shape[0]
     # Of scores that are not numbers there is no first maximum; any row will do, since all that follows is lost.
@@ -45,14 +32,7 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
 
 
 def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Statistic of the union of two disjoint parts of each bag; of equal maxima, the first part's.
-
-    Examples
-    --------
-    >>> parts = [reduce(torch.tensor([[z]]), torch.zeros(1, 1, 0)) for z in (1.0, 4.0)]
-    >>> merge(*parts).l.item()
-    4.0
-    """
+    """Statistic of the union of two disjoint parts of each bag; of equal maxima, the first part's."""
     later = (second.l > first.l).unsqueeze(1)
     return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), torch.where(later, second.r, first.r))
 

@@ -39,8 +39,7 @@ def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E7
 
 def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
     """Logarithm ``n r`` of the probability that no instance fires, from ``v = log(1 - phi)``; strictly negative."""
-    # Where every phi underflows the miss is certain to the last digit; -tiny keeps log(1 - exp(.)) and its gradient
-    # finite.
+    # Where every phi underflows the miss is certain; -tiny keeps log(1 - exp(.)) and its gradient finite.
     return (n * r.squeeze(-1)).clamp(max=-1e-30)
 
 
@@ -48,11 +47,6 @@ def noisy_and(r: Tensor, *, a: Tensor, b: Tensor) -> Tensor:
     """Noisy-and of the mean instance score (Kraus et al. 2016): a soft threshold at the learnable fraction b in (0, 1).
 
     Of slope a > 0; 0 where the mean r is 0, and 1 where it is 1.
-
-    Examples
-    --------
-    >>> noisy_and(torch.tensor([[1.0]]), a=torch.tensor(10.0), b=torch.tensor(0.3)).item()
-    1.0
     """
     low = torch.sigmoid(-a * b)
     return (torch.sigmoid(a * (r.squeeze(-1) - b)) - low) / (torch.sigmoid(a * (1 - b)) - low)
@@ -75,8 +69,7 @@ def log1mexp(x: Tensor) -> Tensor:
 
 def logit(score: Tensor) -> Tensor:
     """Logit of a score in [0, 1], bounded by the dtype's resolution."""
-    eps = torch.finfo(score.dtype).eps
-    return torch.logit(score, eps=eps)
+    return torch.logit(score, eps=torch.finfo(score.dtype).eps)
 
 
 def log_phi(score: Tensor) -> Tensor:

@@ -27,13 +27,7 @@ def rate_of(gamma0: Tensor, *, drawn: int | None = None) -> Rate:
 
 
 def track(
-    z: Tensor,
-    v: Tensor,
-    l_old: Tensor,
-    r_old: Tensor,
-    *,
-    rate: Rate,
-    mask: Tensor | None,
+    z: Tensor, v: Tensor, l_old: Tensor, r_old: Tensor, *, rate: Rate, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Advance the tracked statistic by a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
 

@@ -10,12 +10,7 @@ from midam.nn.scorer import BagScorer
 
 
 class BagEnsemble(nn.Module):
-    """The mean of the scores of several bag scorers.
-
-    Parameters
-    ----------
-    members : sequence of BagScorer
-        At least one; all for the same instances.
+    """The mean of the scores of several bag scorers, at least one, for the same instances.
 
     Examples
     --------

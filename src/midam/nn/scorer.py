@@ -62,9 +62,7 @@ class BagScorer(nn.Module):
 
     def __init__(self, encoder: nn.Module, pooling: Pooling, *, standardizer: nn.Module | None = None) -> None:
         super().__init__()
-        self.standardizer = standardizer
-        self.encoder = encoder
-        self.pooling = pooling
+        self.standardizer, self.encoder, self.pooling = standardizer, encoder, pooling
 
     @property
     def repeatable(self) -> bool:
@@ -89,13 +87,13 @@ class BagScorer(nn.Module):
         encoded once more.
         """
         num_bags, statistic = sizes.shape[0], self.pooling.statistic
-        looking = carriers and statistic.carrier is not None
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not looking):
+        carrier = statistic.carrier if carriers else None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and carrier is None):
             z, v = self.instances_of_bags(x, sizes)
         segment = torch.repeat_interleave(torch.arange(num_bags, device=z.device), sizes, output_size=z.shape[0])
         n = sizes.to(z.dtype)
-        if looking and statistic.carrier is not None:
-            row = statistic.carrier(z, segment, num_bags=num_bags).clamp(max=len(z) - 1)
+        if carrier is not None:
+            row = carrier(z, segment, num_bags=num_bags).clamp(max=len(z) - 1)
             z, v = self.instances(x[row])
             return BagOutput(z, v, n, self.pooling)
         stat = statistic.reduce_segments(z, v, segment, num_bags=num_bags)

@@ -17,12 +17,7 @@ _PADDED_UP_TO = 24
 class Stack(nn.Module):
     """M modules of one architecture side by side; whatever `torch.vmap` can run of them runs as it is written for one.
 
-    Noise (dropout) is drawn for each module on its own.
-
-    Parameters
-    ----------
-    modules : sequence of M nn.Module
-        Their weights are copied.
+    Their weights are copied. Noise (dropout) is drawn for each module on its own.
 
     Examples
     --------
@@ -90,10 +85,7 @@ class _Call(nn.Module):
 class StackedScorer(BagScorer):
     """M scorers as one with M times the bags: instances and bags come scorer after scorer, equally many bags for each.
 
-    Parameters
-    ----------
-    scorers : sequence of M BagScorer
-        Of one architecture; their weights are copied.
+    They are of one architecture, and their weights are copied.
 
     Examples
     --------

@@ -11,10 +11,4 @@ if TYPE_CHECKING:
     from midam.report.figures import plot_roc as plot_roc
     from midam.report.figures import plot_sizes as plot_sizes
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.report.describe": "BagDescription describe_bags",
-        "midam.report.figures": "plot_curves plot_roc plot_sizes",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)

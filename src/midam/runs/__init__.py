@@ -18,13 +18,4 @@ if TYPE_CHECKING:
     from midam.runs.folder import RunFolder as RunFolder
     from midam.runs.instance_files import write_instance_scores as write_instance_scores
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.runs.apply": "LoadedRun evaluate_run load_run predict_run read_for",
-        "midam.runs.data": "SplitBags read_data split_data",
-        "midam.runs.fit": "fit_run resume_run",
-        "midam.runs.folder": "RunFolder",
-        "midam.runs.instance_files": "write_instance_scores",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)

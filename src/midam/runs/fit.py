@@ -3,8 +3,7 @@
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -62,13 +61,20 @@ def fit_run(
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
     folder.require_free()
-    training = _Training.of(data, settings, folder)
-    with _leave_nothing(training):
+    training, existed = _Training.of(data, settings, folder), folder.root.exists()
+    try:
         write_text(folder.config, yaml_text({"data": data, **training.trainer.config.flat()}))
         training.save(seconds=0.0)
         if on_start is not None:
             on_start()
         return training.run(on_epoch=on_epoch, on_bags=on_bags)
+    except (MidamError, OSError, KeyboardInterrupt) as error:
+        # A new run that failed before its first epoch was done leaves nothing.
+        if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0 and folder.root.is_dir():
+            shutil.rmtree(folder.root)
+            if existed:
+                folder.root.mkdir()
+        raise
 
 
 def resume_run(
@@ -205,21 +211,6 @@ def _fabric(settings: Settings, folder: RunFolder) -> Fabric:
             "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
         ) from None
     return make_fabric(settings, loggers=logger)
-
-
-@contextmanager
-def _leave_nothing(training: _Training) -> Iterator[None]:
-    """Remove a new run that failed before its first epoch was done."""
-    root = training.folder.root
-    existed = root.exists()
-    try:
-        yield
-    except (MidamError, OSError, KeyboardInterrupt) as error:
-        if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0 and root.is_dir():
-            shutil.rmtree(root)
-            if existed:
-                root.mkdir()
-        raise
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:

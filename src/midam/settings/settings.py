@@ -24,15 +24,7 @@ class Settings(Room):
 
     Made with rooms, with single settings by their flat names, which are unique across the rooms, or with both.
 
-    Attributes
-    ----------
-    method, training, model, run, data, cut : Room
-        `MethodSettings`, `TrainingSettings`, `ModelSettings`, `RunSettings`, `DataSettings` and `CutSettings`.
-
-    Raises
-    ------
-    ConfigError
-        Naming all values that cannot be.
+    A `ConfigError` names all values that cannot be.
 
     Examples
     --------

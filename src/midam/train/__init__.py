@@ -16,17 +16,4 @@ if TYPE_CHECKING:
     from midam.train.trainer import Trainer, make_fabric
     from midam.train.training import Training, build_training
 
-__all__, __getattr__, __dir__ = exports(
-    __name__,
-    {
-        "midam.train.augment": "Augment Augmentation",
-        "midam.train.exact": "Exact ExactPoint",
-        "midam.train.gradients": "Estimator MiniBatch VarianceReduced encoded_sample",
-        "midam.train.lockstep": "Trial TrialResult train_trials",
-        "midam.train.method_names": "method_names method_settings",
-        "midam.train.objectives": "BCE MinMaxAUC Objective PairwiseAUC",
-        "midam.train.step": "make_optimizer parameter_groups train_step",
-        "midam.train.trainer": "Trainer make_fabric",
-        "midam.train.training": "Training build_training",
-    },
-)
+__all__, __getattr__, __dir__ = exports(__name__)

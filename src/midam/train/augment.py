@@ -15,18 +15,10 @@ _TONE = 0.2
 class Augmentation:
     """Base of the augmentations: one kind of random change.
 
-    Parameters
-    ----------
-    instance_shape : tuple of int
-        [C, H, W] or [C, D, H, W]; `ConfigError` if instances of this shape cannot be changed so.
-
-    Attributes
-    ----------
-    draws : int
-        Random numbers that an instance takes.
+    `instance_shape` is [C, H, W] or [C, D, H, W]; a `ConfigError` if instances of this shape cannot be changed so.
     """
 
-    draws: int
+    draws: int  # random numbers that an instance takes
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         if len(instance_shape) not in (3, 4):
@@ -136,17 +128,8 @@ class Augment(nn.Module):
     The changes are applied in the order of `midam.registry.AUGMENTATIONS`, class paths last. All draws of a call come
     from one call to torch's generator of the device, and repeat with its state.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of `midam.registry.AUGMENTATIONS` or class paths, each at most once.
-    instance_shape : tuple of int
-        [C, H, W] or [C, D, H, W].
-
-    Raises
-    ------
-    ConfigError
-        For a name that is not known or comes twice, or instances that cannot be changed so.
+    `instance_shape` is [C, H, W] or [C, D, H, W]. A `ConfigError` for a name that is not known or comes twice, or
+    instances that cannot be changed so.
 
     Examples
     --------

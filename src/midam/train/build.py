@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from midam.data.draws import Draw
 from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
-from midam.registry import DRAWS, ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
+from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
 from midam.train.gradients import Estimator
 from midam.train.objectives import Objective
@@ -42,10 +41,12 @@ def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags:
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
-        objective: Objective = _build(OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags)
+        objective: Objective = build_part(
+            OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags
+        )
         model = build_model(config, instance_shape=instance_shape)
-    of = {"value_size": model.pooling.value_size, "chunk_size": config.run.chunk_size}
-    estimator = build_estimator(config, num_bags=num_bags, **of)
+    width, chunk_size = model.pooling.value_size, config.run.chunk_size
+    estimator = build_estimator(config, num_bags=num_bags, value_size=width, chunk_size=chunk_size)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
@@ -53,7 +54,7 @@ def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags:
 
 def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
     """Build the estimator, for so many training bags of values of this width."""
-    found: Estimator = _build(ESTIMATORS, config, num_bags=num_bags, value_size=value_size, chunk_size=chunk_size)
+    found: Estimator = build_part(ESTIMATORS, config, num_bags=num_bags, value_size=value_size, chunk_size=chunk_size)
     method = config.method
     if not found.tracks and (method.state_start != "first-visit" or method.state_refresh is not None):
         name = "state_refresh" if method.state_start == "first-visit" else "state_start"
@@ -64,18 +65,12 @@ def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int,
     return found
 
 
-def build_draw(config: ResolvedSettings, *, num_bags: int) -> Draw:
-    """Build the draw rule, for so many training bags."""
-    found: Draw = _build(DRAWS, config, num_bags=num_bags)
-    return found
-
-
 def build_model(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> BagScorer:
     """Build the scorer alone, with weights from torch's current random state; parameters as of `build_encoder`."""
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
     squash = OBJECTIVES.find(config.method.objective).squash
-    pooling: Pooling = _build(POOLINGS, config, in_features=encoder.out_features, squash=squash)
+    pooling: Pooling = build_part(POOLINGS, config, in_features=encoder.out_features, squash=squash)
     clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
     return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=clip, scaling=scaling))
 
@@ -115,7 +110,8 @@ def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Mo
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 
-def _build(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:
+def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:
+    """Build a part by its name in the settings; it gets those settings and sizes that it asks for."""
     name, arguments = (getattr(config.method, setting) for setting in (registry.kind, f"{registry.kind}_args"))
     # What an encoder calls "hidden" is nothing to an attention network of that parameter.
     settings = {key: value for key, value in _given(config).items() if key not in _OF_ENCODERS}

@@ -25,10 +25,10 @@ _REFUSED = "whole bags that do not fit one chunk are refused"
 class Exact(Estimator):
     """The exact full-bag gradient in O(chunk) memory (two passes).
 
-    The first pass streams (l, r) of each bag without a graph. The loss at this point gives the head its gradients, and
-    lambda = dL/dl, rho = dL/dr; the second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by chunk. This
-    equals plain autograd on the whole bags to rounding. Dropout is replayed; batch normalization in batch statistics
-    is refused. A batch that fits one chunk takes one ordinary pass, whatever the encoder does.
+    The first pass streams (l, r) of each bag without a graph, where the loss gives lambda = dL/dl and rho = dL/dr; the
+    second back-propagates ``lambda l_hat + rho . r_hat`` chunk by chunk. This equals plain autograd on the whole bags
+    to rounding. Dropout is replayed; batch normalization in batch statistics is refused. A batch that fits one chunk
+    takes one ordinary pass, whatever the encoder does.
 
     With max pooling one streamed pass finds each bag's maximal instance, and that one alone is back-propagated; in a
     batch that fits one chunk, only if the encoder encodes an instance alike each time (`MLP.repeatable`).

@@ -50,20 +50,13 @@ class Trial:
 class TrialResult:
     """What came of a trial; with several members, their mean.
 
-    Attributes
-    ----------
-    scores : float64 array [E, len(score)]
-        Bag scores after each of E epochs, or [1, len(score)] after the last; NaN once a training has diverged.
-    loss, train_auroc : float64 array [E]
-        Of each epoch, as in `Trainer.history`.
-    seconds : float
-        Wall time of the lockstep run, divided by its trials.
+    `scores` are those of its bags after each of E epochs, or after the last alone; NaN once a training has diverged.
     """
 
-    scores: NDArray[np.float64]
-    loss: NDArray[np.float64]
-    train_auroc: NDArray[np.float64]
-    seconds: float
+    scores: NDArray[np.float64]  # [E or 1, len(score)]
+    loss: NDArray[np.float64]  # [E], as in `Trainer.history`
+    train_auroc: NDArray[np.float64]  # [E]
+    seconds: float  # wall time of the lockstep run, divided by its trials
 
 
 def train_trials(
@@ -71,24 +64,9 @@ def train_trials(
 ) -> list[TrialResult]:
     """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
-    Parameters
-    ----------
-    config : Settings
-        Settings; the seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained.
-    bags : Bags
-        Labelled; each trial names its own.
-    trials : sequence of Trial
-        In any number.
-    every_epoch : bool
-        Score after each epoch, not after the last alone.
+    The seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained, and the bags of
+    a trial scored after the last, or after each with `every_epoch`. The results come in the order of `trials`.
 
-    Returns
-    -------
-    list of TrialResult
-        In the order of `trials`.
-
-    Notes
-    -----
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, or the encoder is more than a small network.
     """

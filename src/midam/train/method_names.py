@@ -29,15 +29,8 @@ _PREFIXES = {
 def method_settings(name: str) -> dict[str, str]:
     """Settings ``pooling``, ``estimator`` and ``objective`` that a method's name stands for.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``"midam-att"``, see `method_names`, or ``"bce+vrsp+mypackage.MyPooling"``.
-
-    Raises
-    ------
-    ConfigError
-        For another name; the message gives the nearest one.
+    It is one of `method_names`, or such as ``"bce+vrsp+mypackage.MyPooling"``; a `ConfigError` for another one, with
+    the nearest.
 
     Examples
     --------

@@ -48,34 +48,15 @@ class Objective(nn.Module):
         self._proposed: dict[str, Tensor] = {}
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss of a batch, and what it proposes.
+        """Loss [] of a batch, and new values of buffers by name, without graph.
 
-        Parameters
-        ----------
-        h : Tensor [K]
-            Scores, or logits where `squash` is False.
-        labels : Tensor [K]
-            0 or 1.
-        weights : ClassWeights
-            Weights that average over the bags of each class.
-        index : int64 Tensor [K], optional
-            Positions of the bags in the training set.
-
-        Returns
-        -------
-        loss : Tensor []
-        proposed : mapping of str to Tensor
-            New values of buffers by name, without graph.
+        `h` [K] are scores, or logits where `squash` is False, and `labels` [K] 0 or 1. `weights` average over the bags
+        of each class; `index` (int64 [K]) are the bags' positions in the training set, where they are known.
         """
         raise NotImplementedError
 
     def forward(
-        self,
-        output: BagOutput,
-        labels: Tensor,
-        *,
-        weights: f.ClassWeights | None = None,
-        index: Tensor | None = None,
+        self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None, index: Tensor | None = None
     ) -> Tensor:
         """Loss [] of K bags with labels [K]; of a batch without averaging weights they come from the labels."""
         h = self.seen(output)
@@ -123,10 +104,7 @@ class Objective(nn.Module):
 
 
 class StackedObjective(Objective):
-    """M objectives of one class and settings, for M stacked scorers of `num_bags` bags each; rows scorer after scorer.
-
-    Their weights are copied.
-    """
+    """M objectives of one class, weights copied, for M stacked scorers of `num_bags` bags; scorer after scorer."""
 
     def __init__(self, objectives: Sequence[Objective], *, num_bags: int) -> None:
         super().__init__()
@@ -135,12 +113,7 @@ class StackedObjective(Objective):
         self.rates = objectives[0].rates
 
     def forward(
-        self,
-        output: BagOutput,
-        labels: Tensor,
-        *,
-        weights: f.ClassWeights | None = None,
-        index: Tensor | None = None,
+        self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None, index: Tensor | None = None
     ) -> Tensor:
         """Losses [M] of M * K bags with labels [M * K], all batches in the layout of the averaging weights [K]."""
         count = self._stack.count
@@ -221,15 +194,8 @@ class MinMaxAUC(Objective):
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K], and the next alpha; it stays where a class is missing."""
-        loss, gap = f.minmax_auc(
-            h,
-            weights,
-            a=self.positive_center,
-            b=self.negative_center,
-            alpha=self.dual,
-            margin=self.margin,
-            weight=self.objective_weight,
-        )
+        a, b, kind = self.positive_center, self.negative_center, self.objective_weight
+        loss, gap = f.minmax_auc(h, weights, a=a, b=b, alpha=self.dual, margin=self.margin, weight=kind)
         dual = f.dual_step(self.dual, gap, dual_lr=self.dual_lr, domain=self.dual_domain, both=weights.both)
         return loss, {"dual": dual}
 

@@ -115,10 +115,8 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """All epochs done, or patience exhausted."""
-        patience = self.config.training.patience
-        if self.epoch >= self.config.training.epochs:
-            return True
-        return patience is not None and self._epochs_without_gain() >= patience
+        patience, epochs = self.config.training.patience, self.config.training.epochs
+        return self.epoch >= epochs or (patience is not None and self._epochs_without_gain() >= patience)
 
     def train_epoch(self) -> dict[str, Any]:
         """Train one epoch and score the validation bags; returns the new row of `history`.

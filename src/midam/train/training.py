@@ -18,9 +18,10 @@ from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
+from midam.registry import DRAWS
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import MethodSettings
-from midam.train.build import build_draw, build_estimator, build_method, build_optimizer
+from midam.train.build import build_estimator, build_method, build_optimizer, build_part
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
 from midam.train.objectives import Objective, StackedObjective
@@ -137,7 +138,7 @@ class Training:
         device = self._reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         with noise, cpu_threads(self.config.run.threads), denormals_flushed():
-            _seed_noise(device, _mix_seed(self.config.run.seed, epoch))
+            _seed_noise(device, self.config.run.seed, epoch)
             with closing(self.batches()) as batches:
                 yield batches
 
@@ -151,7 +152,7 @@ class Training:
                 seen.append(scores.detach().view(self.count, -1))
                 labels.append(batch.labels.view(self.count, -1))
         mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
-        pairs = zip(_numpy(torch.cat(labels, dim=1)), _numpy(torch.cat(seen, dim=1)))
+        pairs = zip(*(torch.cat(parts, dim=1).double().cpu().numpy() for parts in (labels, seen)))
         areas = [auroc(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
         return EpochResult(mean, areas, np.isfinite(mean) & self._finite_weights())
 
@@ -199,14 +200,7 @@ class Training:
 def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
     """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
 
-    Parameters
-    ----------
-    config : Settings
-        Settings; ``config.members`` is not looked at.
-    train : Bags
-        Labeled, both classes present.
-    device : torch.device or str
-        Where to train.
+    Whatever ``config.members``; `train` is labeled, with bags of both classes.
 
     Examples
     --------
@@ -277,7 +271,7 @@ def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device
         num_negative=config.training.num_negative,
         num_instances=None if estimator.whole else config.training.num_instances,
         seed=config.run.seed,
-        draw=build_draw(config, num_bags=len(train)),
+        draw=build_part(DRAWS, config, num_bags=len(train)),
     )
     channels_last(model, instance_shape=train.instance_shape)
     trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
@@ -289,18 +283,11 @@ def standardized_once(config: Settings, bags: Bags) -> bool:
     return config.model.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
 
 
-def _seed_noise(device: torch.device, seed: int) -> None:
+def _seed_noise(device: torch.device, run_seed: int, epoch: int) -> None:
     """Seed what the layers draw on the CPU and on this device, and no other device."""
+    seed = int(np.random.SeedSequence([run_seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     # torch.manual_seed would reseed every device of the machine.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
-
-
-def _mix_seed(seed: int, epoch: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def _numpy(x: Tensor) -> Any:
-    return x.double().cpu().numpy()

@@ -1,9 +1,8 @@
-"""The built-in data sets: `names`, `describe`, `load`, `fetch`.
+"""The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
-``digits`` is drawn from digits that scikit-learn carries. The other sets are looked for in ``$MIDAM_DATA``, then in the
-cache; the five classical ones are otherwise fetched from their public homes. The content is verified, and bags and
-instances are put into one canonical order, so that a seed gives the same result everywhere. For the paper's image sets
-see `midam.data.sets.images`.
+``digits`` is drawn from digits that scikit-learn carries. The others are looked for in ``$MIDAM_DATA``, then in the
+cache; those with a public archive are otherwise fetched. The content is verified, and bags and instances are put into
+one canonical order, so that a seed gives the same result everywhere.
 """
 
 import os
@@ -14,13 +13,19 @@ from typing import Any
 
 from midam.data.bags import Bags
 from midam.data.sets.download import Progress, download
-from midam.data.sets.images import IMAGE_SETS, ImageSet
-from midam.data.sets.tabular import TABULAR_SETS, TabularSet
+from midam.data.sets.images import ImageSet
+from midam.data.sets.tabular import TabularSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.reader import OnFile
 from midam.errors import ConfigError, DataNotFoundError, nearest
+from midam.settings import read_yaml
 
-CATALOG: dict[str, TabularSet | ImageSet] = {entry.name: entry for entry in (*TABULAR_SETS, *IMAGE_SETS)}
+_KINDS: dict[str, type[TabularSet] | type[ImageSet]] = {"tabular": TabularSet, "images": ImageSet}
+CATALOG = {
+    name: _KINDS[kind](name=name, **said)
+    for kind, sets in read_yaml(Path(__file__).with_name("catalog.yaml")).items()
+    for name, said in sets.items()
+}
 
 
 def names() -> list[str]:
@@ -41,9 +46,9 @@ def is_name(text: str) -> bool:
     return entry is not None and (not colon or entry.part is not None)
 
 
-def describe(name: str, *, cache: str | Path | None = None) -> dict[str, Any]:
+def describe(name: str) -> dict[str, Any]:
     """Fields of an entry, and its ``location``: a path, ``"bundled"``, or None if the set would have to be fetched."""
-    entry, found = _entry(name), _find(name, cache)
+    entry, found = _entry(name), _find(name, None)
     location = "bundled" if _bundled(entry) else None if found is None else str(found)
     return {**asdict(entry), "location": location}
 
@@ -75,19 +80,14 @@ def load(
 
 
 def fetch(
-    name: str,
-    *,
-    cache: str | Path | None = None,
-    url: str | None = None,
-    timeout: float = 60.0,
-    progress: Progress | None = None,
+    name: str, *, cache: str | Path | None = None, url: str | None = None, progress: Progress | None = None
 ) -> Path:
     """Fetch a data set from its public home into the cache, verified; returns the file.
 
     `cache` and `progress` are as in `load`; `url` is another address of the same archive, for instance
-    ``file:///downloads/archive.zip``, and `timeout` the seconds to wait for an answer. An address that does not answer
-    and a cache that cannot be written raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the
-    cache as it was; a bundled set raises a `ConfigError`.
+    ``file:///downloads/archive.zip``. An address that does not answer for a minute and a cache that cannot be written
+    raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the cache as it was; a bundled set
+    raises a `ConfigError`.
     """
     entry = _entry(name)
     if _bundled(entry):
@@ -98,7 +98,7 @@ def fetch(
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
             archive = Path(temporary) / "archive"
-            download(url or str(entry.archive), archive, timeout=timeout, progress=progress)
+            download(url or str(entry.archive), archive, progress=progress)
             entry.keep(archive, target)
     except DataNotFoundError as error:
         raise DataNotFoundError(f"{error} To use {name} offline, {entry.offline(target)}.") from error

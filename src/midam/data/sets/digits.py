@@ -13,17 +13,14 @@ _NINE = 9
 
 
 def digit_bags() -> Bags:
-    """The bags of the catalog entry ``digits``, always the same: 5 to 15 distinct digits, float32 [64] in [0, 1].
-
-    A bag is positive when 1 to 3 of them are nines, negative when none is.
-    """
+    """The bags of the set ``digits``, always the same: 5 to 15 digits [64] in [0, 1]; 1 to 3 nines make it positive."""
     from sklearn.datasets import load_digits  # noqa: PLC0415
 
     digits = load_digits()
     images = (digits.data / 16).astype(np.float32)
     rng = np.random.Generator(np.random.Philox(_SEED))
-    nines = np.split(*_cuts(rng.permutation(np.flatnonzero(digits.target == _NINE))))
-    others = np.split(*_cuts(rng.permutation(np.flatnonzero(digits.target != _NINE))))
+    nines = _parts(rng.permutation(np.flatnonzero(digits.target == _NINE)))
+    others = _parts(rng.permutation(np.flatnonzero(digits.target != _NINE)))
     members: list[NDArray[np.int64]] = []
     labels: list[int] = []
     for split, nine, other in zip(SPLITS, nines, others, strict=True):
@@ -39,9 +36,9 @@ def digit_bags() -> Bags:
     )
 
 
-def _cuts(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows, and where `numpy.split` cuts them into the three splits."""
-    return rows, (np.cumsum(_SHARES[:2]) * len(rows)).astype(np.int64)
+def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows of the three splits."""
+    return np.split(rows, (np.cumsum(_SHARES[:2]) * len(rows)).astype(np.int64))
 
 
 def _draw(

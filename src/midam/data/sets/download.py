@@ -1,4 +1,4 @@
-"""Public archives: download and parse."""
+"""Public archives: download, unpack and parse."""
 
 import gzip
 import http.client
@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sets.unix_compress import decompress
 from midam.errors import BagDataError, DataNotFoundError
 
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 16
+_MAGIC = b"\x1f\x9d"
+_CLEAR = 256
+_TIMEOUT = 60.0  # seconds to wait for an answer
 
 
-def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress | None = None) -> None:
+def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
     """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
 
     `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
@@ -30,7 +32,7 @@ def download(url: str, path: Path, *, timeout: float = 60.0, progress: Progress 
     """
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "midam"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer, path.open("wb") as file:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer, path.open("wb") as file:
             length = answer.headers.get("Content-Length")
             total = int(length) if length is not None and length.isdigit() else None
             done = 0
@@ -112,3 +114,48 @@ def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float6
                 raise ValueError(f"feature {index}")
             row[int(index) - 1] = float(value)
         yield bag, row, float(label) > 0
+
+
+def decompress(data: bytes) -> bytes:
+    """Decode a ``.Z`` file of the Unix ``compress`` (Welch, Computer 17(6), 1984), as UCI keeps the MUSK tables.
+
+    Codes come in groups of eight, lowest bit first, of 9 to 16 bits; where the width grows, the rest of the group is
+    filler.
+    """
+    if len(data) < 3 or data[:2] != _MAGIC or not 10 <= data[2] & 0x1F <= 16:
+        raise BagDataError("Expected a .Z file of the Unix compress program, got other bytes; fetch the file again.")
+    limit = 1 << (data[2] & 0x1F)
+    first_free = 257 if data[2] & 0x80 else 256
+    letters = [bytes([i]) for i in range(256)]
+    table = letters + [b""] * (first_free - 256)
+    width, group, position, previous = 9, 24, 24, b""
+    padded = data + b"\0\0"
+    output = []
+    while position + width <= 8 * len(data):
+        byte = position >> 3
+        code = int.from_bytes(padded[byte : byte + 3], "little") >> (position & 7) & ((1 << width) - 1)
+        position += width
+        if code == _CLEAR and first_free == 257:
+            group = position = _next_group(position, group, width)
+            table, width, previous = [*letters, b""], 9, b""
+            continue
+        if code < len(table):
+            entry = table[code]
+        elif code == len(table) and previous:
+            entry = previous + previous[:1]
+        else:
+            raise BagDataError(f"Expected a sound .Z file, got code {code} out of turn; fetch the file again.")
+        output.append(entry)
+        if previous and len(table) < limit:
+            table.append(previous + entry[:1])
+        previous = entry
+        if len(table) >= 1 << width and 1 << width < limit:
+            group = position = _next_group(position, group, width)
+            width += 1
+    return b"".join(output)
+
+
+def _next_group(position: int, group: int, width: int) -> int:
+    """Bit where the next group of eight codes starts."""
+    bits = 8 * width
+    return group - (group - position) // bits * bits

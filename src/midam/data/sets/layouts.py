@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sets.volumes import bags_of_volumes
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import first_names
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.file_rows import FileRows, Parts
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.formats.volumes import open_array
+from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.manifest import ManifestReader
+from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.reader import OnFile, Request
 from midam.data.sources.table_columns import read_names_table, require_columns
 from midam.data.validate import SPLITS
-from midam.errors import BagDataError
+from midam.errors import BagDataError, ConfigError
 
 Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
 
@@ -60,7 +63,7 @@ def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: O
     with np.load(path, allow_pickle=False) as archive:
         volumes = [archive[f"{split}_images"] for split in SPLITS]
         labels = [archive[f"{split}_labels"].reshape(-1) for split in SPLITS]
-    return bags_of_volumes(
+    return _bags_of_volumes(
         np.concatenate(volumes),
         ids=np.array([f"adrenal-{split}-{n:04d}" for split, part in zip(SPLITS, labels) for n in range(len(part))]),
         labels=np.concatenate(labels).astype(np.int64),
@@ -73,8 +76,8 @@ def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: O
 def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
     """UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, and grades in ``UCSF-PDGM-metadata*.csv``.
 
-    WHO grade 4 is positive, grade 2 negative, others are left out. Follow-ups (``..._FU...``) share the group of their
-    patient. Numbers have three digits in the table, four in folders.
+    Grades other than 2 and 4 are left out. Follow-ups (``..._FU...``) share the group of their patient. Numbers have
+    three digits in the table, four in folders.
     """
     tables = sorted(path.glob("UCSF-PDGM-metadata*.csv"))
     if not tables:
@@ -94,7 +97,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         raise BagDataError(_no_sequence(path, part, [folders[key] for key in known]))
     lost = [files[key].name for key in known if key not in here]
     if lost:
-        warnings.warn(f"no file, hence left out: {first_names(lost)} (in {path})", UserWarning, stacklevel=6)
+        warnings.warn(f"no file, hence left out: {first_names(lost)} (in {path})", stacklevel=6)
     return assemble(
         [files[key] for key in here],
         [folders[key].name.removesuffix("_nifti") for key in here],
@@ -123,7 +126,7 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
             f"Expected volumes [N, slices, rows, columns] and labels [N], got {list(volumes.shape)} and "
             f"{list(arrays['labels'].shape)} (in {path}); write them anew."
         )
-    return bags_of_volumes(
+    return _bags_of_volumes(
         volumes,
         ids=np.array([f"oct-{number:04d}" for number in range(len(volumes))]),
         labels=arrays["labels"].reshape(-1),
@@ -135,11 +138,8 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
 
 
 LAYOUTS: dict[str, Layout] = {
-    "breast": read_breast,
-    "colon": read_colon,
-    "adrenal": read_adrenal,
-    "pdgm": read_pdgm,
-    "oct": read_oct,
+    **{"breast": read_breast, "colon": read_colon, "adrenal": read_adrenal},
+    **{"pdgm": read_pdgm, "oct": read_oct},
 }
 
 
@@ -156,3 +156,56 @@ def _no_sequence(path: Path, part: str | None, folders: list[Path]) -> str:
     names = sorted(file.name[len(stem) + 1 :].removesuffix(".nii.gz") for file in folders[0].glob(f"{stem}_*.nii.gz"))
     got = first_names(names, limit=20) or "none"
     return f"Expected the sequence {part!r}, got {got} (in {path}); name one of them, as in pdgm:FLAIR."
+
+
+class VolumeSet(Parts):
+    """The volumes of an array [N, D, H, W], cut when they are read; pickling carries the path of a memory map."""
+
+    def __init__(
+        self, volumes: NDArray[Any], names: list[str], options: ImageOptions, facts: list[FileFacts] | None = None
+    ) -> None:
+        self._volumes, self._options = volumes, options
+        self._names, self.plan = names, repr(options)
+        super().__init__(names, facts or [facts_of(self._open(n), where=name) for n, name in enumerate(names)])
+
+    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Rows of one volume."""
+        rows: NDArray[Any] = getattr(self._open(number, self.facts[number].places), column)[index]
+        return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        path = getattr(self._volumes, "filename", None)
+        return _volume_set, (self._volumes if path is None else str(path), self._names, self._options, self.facts)
+
+    def _open(self, number: int, places: Places | None = None) -> OpenFile:
+        return open_array(self._volumes[number], Path(self._names[number]), self._options, held=0, places=places)
+
+
+def _bags_of_volumes(
+    volumes: NDArray[Any],
+    *,
+    ids: NDArray[np.str_],
+    labels: NDArray[np.int64],
+    options: ImageOptions,
+    source: str,
+    **others: Any,
+) -> Bags:
+    """Bags of an array of volumes [N, D, H, W], those of a memory map on disk; `others` are groups and splits."""
+    if options.spacing is not None:
+        raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")
+    volumes_of = VolumeSet(volumes, [f"{source}, bag {bag}" for bag in ids], options)
+    rows = FileRows(volumes_of)
+    return Bags(
+        rows if isinstance(volumes, np.memmap) else rows[:],
+        sizes=np.diff(volumes_of.offsets),
+        ids=ids,
+        labels=labels,
+        coords=None if options.volume else FileRows(volumes_of, "coords")[:],
+        cut=options.cut("volume" if options.volume else "slices"),
+        source=source,
+        **others,
+    )
+
+
+def _volume_set(volumes: Any, *parameters: Any) -> VolumeSet:
+    return VolumeSet(np.load(volumes, mmap_mode="r") if isinstance(volumes, str) else volumes, *parameters)

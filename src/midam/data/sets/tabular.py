@@ -1,21 +1,23 @@
-"""The sets of feature vectors: digits, MUSK, and the Corel images."""
+"""The sets of feature vectors: digits, MUSK, and the Corel images; the digest of bags and instances in any order."""
 
-from dataclasses import dataclass
+import hashlib
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
 from midam.data.bags import Bags
-from midam.data.sets.canonical import canonical
 from midam.data.sets.digits import digit_bags
 from midam.data.sets.download import parse_archive
 from midam.data.sources.imageoptions import ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.reader import OnFile
-
-_UCI = "https://archive.ics.uci.edu/static/public"
-_ANDREWS = "http://www.cs.columbia.edu/~andrews/mil/data/MIL-Data-2002-Musk-Corel-Trec9.tgz"
+from midam.errors import BagDataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TabularSet:
     """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.download.parse_archive`."""
 
@@ -27,11 +29,10 @@ class TabularSet:
     positives: int
     instances: int
     features: int
-    url: str | None  # of a public archive; None: no download is needed
-    member: str
-    form: str
     digest: str  # of the content
-    reached: bool  # whether the digest is of what the url gave, or of a copy of the data
+    url: str | None = None  # of a public archive; None: no download is needed
+    member: str = ""
+    form: str = ""
     part: None = None
 
     @property
@@ -67,61 +68,39 @@ class TabularSet:
         )
 
 
-def _musk(version: int, bags: int, positives: int, instances: int, digest: str) -> TabularSet:
-    return TabularSet(
-        name=f"musk{version}",
-        description=f"MUSK version {version}: molecules (bags) by their shapes (instances); musk or not",
-        license="CC BY 4.0",
-        citation="Dietterich, Lathrop, Lozano-Perez: Solving the multiple instance problem, Artif. Intell. 89, 1997",
-        bags=bags,
-        positives=positives,
-        instances=instances,
-        features=166,
-        url=f"{_UCI}/{73 + version}/musk+version+{version}.zip",
-        member=rf"(^|/)clean{version}\.data(\.Z|\.gz)?$",
-        form="musk",
-        digest=digest,
-        reached=False,
+def content_digest(bags: Bags) -> str:
+    """SHA-256 of labels and instances (float32, rounded to 5 decimals), whatever the order of bags and instances."""
+    return _join([digest for digest, _, _ in _digested(bags)])
+
+
+def canonical(bags: Bags, *, name: str, digest: str) -> Bags:
+    """Bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ..."""
+    parts = sorted(_digested(bags), key=lambda part: part[0])
+    found = _join([part[0] for part in parts])
+    if found != digest:
+        raise BagDataError(
+            f"Expected the content of {name} (digest {digest[:12]}), got {len(bags)} bags of digest {found[:12]} "
+            f"(in {bags.source}); remove the file and fetch it again."
+        )
+    return Bags.from_list(
+        [rows for _, rows, _ in parts],
+        [label for _, _, label in parts],
+        ids=[f"{name}-{number:04d}" for number in range(len(parts))],
+        source=name,
     )
 
 
-def _corel(name: str, instances: int, digest: str) -> TabularSet:
-    return TabularSet(
-        name=name,
-        description=f"Corel images (bags) by their regions (instances): {name} or another animal",
-        license="research use",
-        citation="Andrews, Tsochantaridis, Hofmann: Support vector machines for multiple-instance learning, NIPS 2002",
-        bags=200,
-        positives=100,
-        instances=instances,
-        features=230,
-        url=_ANDREWS,
-        member=rf"(^|/){name}(/data)?_?[^/]*100x100[^/]*\.svm(\.gz)?$",
-        form="svm",
-        digest=digest,
-        reached=False,
-    )
+def _digested(bags: Bags) -> list[tuple[bytes, NDArray[np.float32], int]]:
+    """Digest, instances in lexicographic order, and label of each bag."""
+    parts = []
+    for number, label in enumerate(bags.require_labels().tolist()):
+        rows = bags[number].reshape(int(bags.sizes[number]), -1).astype(np.float32)
+        # float32 first: a file of float32 has the digest of the float64 that it was made of.
+        rounded = np.round(rows.astype(np.float64), 5).astype("<f4") + np.float32(0)  # -0 becomes 0
+        order = np.lexsort(rounded.T[::-1])
+        parts.append((hashlib.sha256(bytes([label]) + rounded[order].tobytes()).digest(), rows[order], label))
+    return parts
 
 
-TABULAR_SETS = (
-    TabularSet(
-        name="digits",
-        description="bags of 5 to 15 real handwritten digits (8x8); positive when 1 to 3 of them are nines",
-        license="CC BY 4.0",
-        citation="Alpaydin, Kaynak: Optical recognition of handwritten digits, UCI 1998",
-        bags=360,
-        positives=180,
-        instances=3667,
-        features=64,
-        url=None,
-        member="",
-        form="",
-        digest="f2edc9baff01863c5cd99abae2bdb2cd96399db028da15887539207a2f9f4309",
-        reached=True,
-    ),
-    _musk(1, 92, 47, 476, "bb2ea4c66b2b6b234027ce256215cf201612e2eb691c64837c43f2c2e3963f70"),
-    _musk(2, 102, 39, 6598, "9bce3e039510159ceb933c5295069772d0b1ad47e273429e7117a0e0caef7fd2"),
-    _corel("elephant", 1391, "f175ab13366e523e1151181348705970077fb8850a3607fefe11a93ba8c7188f"),
-    _corel("fox", 1320, "8216c43b706093160b46304fc445d09d1cf3f80762f4f2d081ae9f2bae413f2e"),
-    _corel("tiger", 1220, "ceefe3bef9ea87af5c1d236703154afc08e61214f9951282ae588ff26271da86"),
-)
+def _join(digests: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()

@@ -49,10 +49,9 @@ def read_bags(
     Parameters
     ----------
     path_or_name : str or Path
-        A catalog name (`midam.data.sets.catalog.names`); the folder of a store (`midam.data.store`); a folder with a
-        file of features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest: a ``.csv``
-        or ``.tsv`` with a column ``path`` (`midam.data.sources.manifest`); or an ``.npz``, ``.csv``, ``.tsv`` or
-        ``.parquet`` file of instances.
+        A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of
+        features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a CSV or TSV
+        with a column ``path`` (`midam.data.sources.manifest`); or an npz, CSV, TSV or Parquet file of instances.
     bag_column, label_column : str
         Columns of the bag and of its label, 0 or 1. A label table's column of files is found if none is given.
     group_column, split_column : str, optional
@@ -60,19 +59,16 @@ def read_bags(
         case of a label table or manifest; a manifest's column ``split``.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
-    labels : str or Path, optional
-        Label table (CSV or TSV) of a folder, or other labels for a store.
-    slides : str or Path, optional
-        Table of patients and their files, where the label table names patients (STAMP).
+    labels, slides : str or Path, optional
+        Label table (CSV or TSV) of a folder, or other labels for a store; and the table of patients and their files,
+        where the label table names patients (STAMP).
     positive : str, optional
         Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
-    split_file : str or Path, optional
-        Table of splits (`midam.data.sources.split_table.read_splits`); bags that it does not name are left out, with a
-        warning.
-    fold : int, optional
-        Which of its splits.
+    split_file, fold : str or Path, int, optional
+        Table of splits (`midam.data.sources.split_table.read_splits`), and which of its splits; bags that it does not
+        name are left out, with a warning.
     missing : {"error", "skip"}
         What to do about rows of the tables whose file is missing.
     images : ImageOptions
@@ -93,12 +89,9 @@ def read_bags(
 
     Raises
     ------
-    DataNotFoundError
-        If there is neither such a file nor such a name; the message lists near names.
-    BagDataError
-        If the data cannot be used; the message names file, column and bag.
-    ConfigError
-        If a parameter is given that does not apply to the data.
+    DataNotFoundError, BagDataError, ConfigError
+        If there is neither such a file nor such a name; if the data cannot be used (the message names file, column and
+        bag); if a parameter does not apply to the data.
 
     Examples
     --------
@@ -118,10 +111,10 @@ def read_bags(
 def _unknown(request: Request) -> DataNotFoundError:
     from midam.data.sets import catalog  # noqa: PLC0415
 
-    suffixes = [suffix for reader in bag_readers() for suffix in reader.suffixes]
+    suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     return DataNotFoundError(
-        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(dict.fromkeys(suffixes))}), "
+        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {nearest(str(request.source), known, count=3)}"
     )
 
@@ -161,5 +154,5 @@ def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
     named = splits != ""
     if not named.all():
         text = f"{int((~named).sum())} of {len(bags)} bags: {first_names(bags.ids[~named].tolist())}"
-        warnings.warn(f"no split, hence left out: {text} (in {split_file})", UserWarning, stacklevel=3)
+        warnings.warn(f"no split, hence left out: {text} (in {split_file})", stacklevel=3)
     return bags.subset(np.flatnonzero(named)).replace(splits=splits[named])

@@ -28,10 +28,7 @@ def assemble(
     on_file: OnFile | None = None,
     by_name: bool = False,
 ) -> Bags:
-    """Bags over files; bag, label, group and split of each file are given, and agree within a bag.
-
-    Bags are in the order of their first files, or `by_name`.
-    """
+    """Bags over files, of which these are given, in the order of their first files, or `by_name`."""
     names = np.asarray(bags, dtype=np.str_)
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = codes if by_name else np.argsort(np.argsort(first))[codes]

@@ -17,10 +17,7 @@ def file_name(path: Path) -> str:
 
 
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
-    """Names of the files in a folder: 0, or x/0 for all where names repeat in other folders.
-
-    Two files of one name in one folder, or in two folders that hold features of the same slides, are refused.
-    """
+    """Names of the files in a folder: 0, or x/0 for all where names repeat; two files of one bag are refused."""
     names = [file_name(path) for path in paths]
     if len(set(names)) == len(names):
         return names
@@ -52,12 +49,6 @@ class NameIndex:
 
     A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known beside those
     of the formats.
-
-    Examples
-    --------
-    >>> index = NameIndex(["A.1", "b"])
-    >>> index.find("slides/A.1.svs"), index.find("B.h5"), index.find("c")
-    (0, 1, None)
     """
 
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:

@@ -44,10 +44,7 @@ class Parts(ABC):
 
 
 class FileSet(Parts):
-    """Files of instances, opened when they are read; of too many, the least recently used are closed.
-
-    Another process opens them anew: a copy carries paths, and a forked process lets go of what it inherited.
-    """
+    """Files of instances, opened when they are read; of too many, or by another process, they are opened anew."""
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -72,8 +69,7 @@ class FileSet(Parts):
         doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
         if doubts:
             first, doubt = doubts[0]
-            text = f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}"
-            warnings.warn(text, UserWarning, stacklevel=4)
+            warnings.warn(f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", stacklevel=4)
         return cls(paths, facts, options, reader)
 
     @property
@@ -131,29 +127,17 @@ class FileSet(Parts):
 
 
 class FileRows(Rows):
-    """Instances, or their coordinates, of many files (or other `Parts`), as one array of rows.
-
-    A file that has become unreadable, and features that are NaN or infinite, are refused when they are read.
-    """
+    """Instances, or their coordinates, of many `Parts` as one array; features that are not finite are refused."""
 
     def __init__(self, files: Parts, column: Literal["features", "coords"] = "features") -> None:
         self.files, self.column = files, column
+        self.paths, self.plan = tuple(files.paths), f"{column} {files.plan}"
         first, total = files.facts[0], int(files.offsets[-1])
         if column == "features":
             self.shape, self.dtype = (total, *first.instance_shape), first.dtype
         else:
             types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
             self.shape, self.dtype = (total, first.coords_width or 0), np.result_type(*types)
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files."""
-        return tuple(self.files.paths)
-
-    @property
-    def plan(self) -> str:
-        """The column, and how the files are read."""
-        return f"{self.column} {self.files.plan}"
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""

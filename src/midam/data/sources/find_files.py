@@ -19,9 +19,8 @@ _SEARCHED = 1000  # folders that are looked into for files that lie too deep
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
     """Files of one format in a folder, by name, without the tables in `leave`; a DICOM series is a folder itself.
 
-    They are looked for in the folder itself, then in `h5_files`, `pt_files` and `features_*`, then in all its folders
-    (one a class, as DSMIL has them). Of several formats the first of `midam.registry.READERS` is read, with a warning;
-    `reader` names the only one to look for.
+    They are looked for in the folder itself, then in `FEATURE_FOLDERS`, then in all its folders (one a class, as DSMIL
+    has them). Of several formats the first of `midam.registry.READERS` is read, with a warning, or `reader` alone.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
@@ -45,15 +44,12 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
     if others:
         text = f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read"
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warnings.warn(text, stacklevel=4)
     return here[0][1]
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Say once which files and folders beside those that are read are of no known format.
-
-    `find_files` speaks of other formats. What bears the name of a file that is read belongs to it, as with MRXS.
-    """
+    """Warn of files and folders of no known format; one of the name of a file that is read belongs to it (MRXS)."""
     known = file_readers()
     own, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(home.match(form) for home in homes for form in FEATURE_FOLDERS):
@@ -66,7 +62,6 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
         warnings.warn(
             f"{len(own)} of {len(own) + len(alone)} files and folders are read, those of no known format are left "
             f"alone: {first_names(names, limit=_NAMED)} (in {folder})",
-            UserWarning,
             stacklevel=4,
         )
 
@@ -81,10 +76,8 @@ def _nothing(folder: Path) -> BagDataError:
     inside, deep = first_names([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
-        advice = (
-            f"those that lie deeper, such as {deep.relative_to(folder)}, are read from a manifest: a CSV with the "
-            "columns bag, path, label, where path is a file or the folder of a series"
-        )
+        advice = f"those that lie deeper, such as {deep.relative_to(folder)}, are read from a manifest: a CSV with the "
+        advice += "columns bag, path, label, where path is a file or the folder of a series"
     return BagDataError(
         f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
         f"{inside or 'an empty folder'} (in {folder}); {advice}."

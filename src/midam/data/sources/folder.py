@@ -14,10 +14,9 @@ from midam.errors import BagDataError, ConfigError, given
 
 
 class FolderReader(BagReader):
-    """A folder of files, of which `midam.data.sources.find_files.find_files` takes those of one format.
+    """A folder of files of one format, which are bags or, with `bag_by`, parts of a patient.
 
-    Bags are named by their files, or by the patients of the label table. Files that the table does not name are left
-    out, with a warning. Without one all files of the format are read, and others are warned of.
+    Files that the label table does not name are left out, with a warning. Without a table all of them are read.
     """
 
     what = "a folder of features"

@@ -23,10 +23,10 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 class TableReader(BagReader):
-    """A CSV, TSV or Parquet table with one row for each instance; a CSV starts with column names.
+    """A CSV, TSV or Parquet table with one row for each instance; bags are in the order of their first rows.
 
-    Bags are in the order of their first rows; label, group and split are the same in all rows of a bag. Every column
-    that is not named is a feature, numeric and finite: float32 where the file holds nothing wider, else float64.
+    Label, group and split are the same in all rows of a bag. Every column that is not named is a feature, numeric and
+    finite: float32 where the file holds nothing wider, else float64.
     """
 
     what = "a table of instances"

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.reader import Request
-from midam.data.sources.table_columns import (
-    PATIENT_COLUMNS,
-    binary_labels,
-    find_column,
-    find_file_column,
-    has_labels,
-    read_names_table,
-    require_columns,
-    split_names,
-)
 from midam.errors import BagDataError, given
 
 if TYPE_CHECKING:
@@ -43,24 +34,24 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
     missing ones are skipped. Two names of one file, two values for one, and labels other than 0 and 1 are refused.
     """
-    frame, where = read_names_table(str(request.labels)), str(request.labels)
+    frame, where = tables.read_names_table(str(request.labels)), str(request.labels)
     if request.slides is not None:
         frame = _join(frame, request)
     files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     label, group, split = request.label_column, request.group_column, request.split_column
     if not request.require_labels:
         group, split, file_column = (name if name in frame.columns else None for name in (group, split, file_column))
-    column = find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
-    labeled = has_labels(frame, request)
+    column = tables.find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
+    labeled = tables.has_labels(frame, request)
     if labeled:
-        require_columns(frame, [("label_column", label)], where)
+        tables.require_columns(frame, [("label_column", label)], where)
         empty = frame[label].isna()
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
             frame = frame[~empty]
     frame = _matched(frame, files, column, request, (label, group, split))
-    require_columns(frame, [("group_column", group), ("split_column", split)], where)
-    patient = find_column(frame, PATIENT_COLUMNS)
+    tables.require_columns(frame, [("group_column", group), ("split_column", split)], where)
+    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     groups = group or (None if patient == column else patient)
     if patient is None or (group is not None and frame[patient].isna().any()):
         patient = group
@@ -78,21 +69,21 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     splits = values(split)
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
-        labels=binary_labels(frame, label, request.positive, where=where) if labeled else None,
+        labels=tables.binary_labels(frame, label, request.positive, where=where) if labeled else None,
         patients=values(patient),
         groups=values(groups),
-        splits=None if splits is None else split_names(splits, where),
+        splits=None if splits is None else tables.split_names(splits, where),
     )
 
 
 def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """Add the files of a slide table to a table of patients; patients without files stay, without a name."""
-    slides = read_names_table(str(request.slides))
-    keys = [find_column(frame, PATIENT_COLUMNS) for frame in (patients, slides)]
+    slides = tables.read_names_table(str(request.slides))
+    keys = [tables.find_column(frame, tables.PATIENT_COLUMNS) for frame in (patients, slides)]
     for key, path in zip(keys, (request.labels, request.slides)):
         if key is None:
             raise BagDataError(
-                f"Expected a column of patients ({', '.join(PATIENT_COLUMNS)}), got none (in {path}); rename it."
+                f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
     _refuse_conflicts(patients, str(keys[0]), request.label_column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
@@ -104,11 +95,8 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
 def _matched(
     frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, single: Sequence[str | None]
 ) -> "pd.DataFrame":
-    """Rows of the table that name a file, one a file, in the order of the files; `_file` is its position.
-
-    The columns `single` have one value for each file.
-    """
-    where, patient = str(request.labels), find_column(frame, PATIENT_COLUMNS)
+    """Rows that name a file, one a file and in its order, with its position `_file` and one value of each `single`."""
+    where, patient = str(request.labels), tables.find_column(frame, tables.PATIENT_COLUMNS)
     found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in found])
     lost = frame[frame["_file"] < 0]
@@ -158,4 +146,4 @@ def _refuse_conflicts(
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=4)
+    warnings.warn(message, stacklevel=4)

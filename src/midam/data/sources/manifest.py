@@ -5,26 +5,15 @@ import warnings
 import numpy as np
 
 from midam.data.bags import Bags
+from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import first_names
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
-from midam.data.sources.table_columns import (
-    PATIENT_COLUMNS,
-    binary_labels,
-    find_column,
-    has_labels,
-    read_names_table,
-    require_columns,
-    split_names,
-)
 from midam.errors import BagDataError, DataNotFoundError, given
 
 
 class ManifestReader(BagReader):
-    """A row is a file, by its path from the manifest's folder; a bag's files are in the order of its rows.
-
-    Without a column group, that of the patient is the group, as in label tables.
-    """
+    """A row is a file, by its path from the manifest's folder; a column of patients is the group if none is named."""
 
     what = "a manifest"
     suffixes = (".csv", ".tsv")
@@ -42,15 +31,15 @@ class ManifestReader(BagReader):
     def read(self, request: Request) -> Bags:
         """Read the manifest, and look into each file."""
         path, where, bag = request.path, str(request.path), request.bag_column
-        frame = read_names_table(path)
-        label = request.label_column if has_labels(frame, request) else None
+        frame = tables.read_names_table(path)
+        label = request.label_column if tables.has_labels(frame, request) else None
         split = request.split_column or ("split" if "split" in frame.columns else None)
         group = request.group_column
         if group is None:
-            patient = find_column(frame, ("group", *PATIENT_COLUMNS))
+            patient = tables.find_column(frame, ("group", *tables.PATIENT_COLUMNS))
             group = None if patient in (bag, request.label_column, split) else patient
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
-        require_columns(frame, wanted.items(), where)
+        tables.require_columns(frame, wanted.items(), where)
         for name in filter(None, wanted.values()):
             for row in np.flatnonzero(frame[name].isna())[:1].tolist():
                 raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {row + 2}); fill it in.")
@@ -63,16 +52,16 @@ class ManifestReader(BagReader):
                     f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
                     f"with {given(missing='skip')}."
                 )
-            warnings.warn(f"no file, hence left out: {text}", UserWarning, stacklevel=3)
+            warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
         check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
-            labels=None if label is None else binary_labels(frame, label, request.positive, where=where),
+            labels=None if label is None else tables.binary_labels(frame, label, request.positive, where=where),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
-            splits=None if split is None else split_names(frame[split].to_numpy(dtype=np.str_), where),
+            splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
             options=request.images,
             source=where,
             reader=request.reader,

@@ -32,9 +32,8 @@ class ArchiveReader(BagReader):
 def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
     """Read bags from an npz file.
 
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1, which
-    may be missing unless `require_labels`. Optional: ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C]. Other
-    keys are left alone.
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1,
+    optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C].
 
     Examples
     --------

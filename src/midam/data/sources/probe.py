@@ -45,10 +45,7 @@ def open_file(
 
 
 def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
-    """Open a file and say what it holds.
-
-    Features are read only where the format knows no other way; images and volumes are, so that damage is found now.
-    """
+    """Open a file and say what it holds; images and volumes are read, so that damage is found now."""
     opened = open_file(path, options, reader=reader)
     try:
         return facts_of(opened, where=str(path))
@@ -155,7 +152,7 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
         scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
         text = f"slides of several magnifications ({first_names(scales)}) are read at level 0"
-        warnings.warn(f"{text}: give `magnification` to read them at one", UserWarning, stacklevel=5)
+        warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
 
 
 def _same_shape(fact: FileFacts) -> str:

@@ -1,7 +1,6 @@
 """What a reader is: a `BagReader` for a kind of input, a `FileReader` for a format of one bag's file.
 
-Both are rows of `midam.registry.READERS`. Readers are asked from the last row to the first, so that one that was added
-is asked before ours.
+Both are rows of `midam.registry.READERS`, which are asked from the last to the first: one that was added before ours.
 """
 
 from abc import ABC, abstractmethod
@@ -100,8 +99,7 @@ class FileReader(Reader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file, or a folder that is one; what cannot be used is refused with a `BagDataError`.
 
-        `places` [n, C] are those that an earlier opening found, so that tissue and empty slices are not looked for
-        again.
+        `places` [n, C] are those that an earlier opening found, so that tissue is not looked for again.
         """
 
     @property
@@ -120,8 +118,7 @@ def bag_reader(request: Request) -> BagReader | None:
 
 def bag_readers() -> list[BagReader]:
     """Readers of inputs, in the order in which they are asked."""
-    found = [READERS.find(name) for name in READERS.names()]
-    return [reader() for reader in reversed(found) if issubclass(reader, BagReader)]
+    return [reader() for reader in reversed(_readers()) if issubclass(reader, BagReader)]
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:
@@ -129,8 +126,11 @@ def file_readers(only: str | None = None) -> list[FileReader]:
     named = None if only is None else READERS.find(only)
     if named is not None and issubclass(named, FileReader):
         return [named()]
-    found = [READERS.find(name) for name in READERS.names()]
-    return [reader() for reader in found if issubclass(reader, FileReader)]
+    return [reader() for reader in _readers() if issubclass(reader, FileReader)]
+
+
+def _readers() -> list[type[Reader]]:
+    return [READERS.find(name) for name in READERS.names()]
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
@@ -160,11 +160,5 @@ def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
 
 
 def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of compressed NIfTI both.
-
-    Examples
-    --------
-    >>> file_suffix(Path("a.B.PNG")), file_suffix(Path("scan.nii.gz"))
-    ('.png', '.nii.gz')
-    """
+    """Suffix of a file in lower case; of compressed NIfTI both: ``.nii.gz``."""
     return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()

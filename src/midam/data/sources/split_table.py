@@ -31,8 +31,7 @@ def read_splits(
     """Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
-    `fold_K`. It names bags, or their patients (`groups`). `skip_missing` leaves out names that are no bags, instead of
-    refusing them.
+    `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped.
     """
     path = _table_of(Path(path), fold)
     frame, where = read_names_table(path), str(path)

@@ -1,8 +1,9 @@
-"""A store as input, with its own labels or with those of a table."""
+"""What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 from typing import ClassVar
 
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request
 from midam.data.store import is_store, open_store
@@ -41,3 +42,18 @@ class RelabeledStoreReader(StoreReader):
         known = {"groups": said.groups, "splits": said.splits}
         known = {name: value for name, value in known.items() if value is not None}
         return bags.subset(said.index).replace(labels=said.labels, **known)
+
+
+class CatalogReader(BagReader):
+    """A name of the catalog."""
+
+    what = "a set of the catalog, which is no table"
+    parameters = (*SPLITS, "images")
+
+    def takes(self, request: Request) -> bool:
+        """Whether it is a name of the catalog."""
+        return catalog.is_name(str(request.source))
+
+    def read(self, request: Request) -> Bags:
+        """Load the set."""
+        return catalog.load(str(request.source), images=request.images, on_file=request.on_file)

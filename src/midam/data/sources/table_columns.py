@@ -92,10 +92,7 @@ def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
 def find_file_column(
     frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: str, where: str, source: str
 ) -> str:
-    """Column that names the files: the one that was given, one with a usual name, or the one with the most names.
-
-    A table without one is refused, and so is another column that names as many files, in other rows.
-    """
+    """Column that names the files: the one given, one with a usual name, or the only one with the most names."""
     if named is not None:
         require_columns(frame, [("bag_column", named)], where)
         return named

@@ -28,8 +28,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 
     Each item is read once to learn the sizes, then again when its instances are asked for; import the bags into a
     store (`midam.data.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y",
-    "coords"]``: an adjacency matrix would be computed at each read. Items that the dataset keeps in memory once it has
-    read them are released again.
+    "coords"]``: an adjacency matrix would be computed at each read. What it then keeps in memory is released again.
 
     Parameters
     ----------
@@ -115,8 +114,5 @@ class ItemSet(Parts):
                 f"Expected the instances under the key X, got {', '.join(sorted(map(str, keys)))} (in {self._source}, "
                 f"bag {self._ids[number]}); add X to the keys of the dataset."
             )
-        return {key: _array(item[key]) for key in ("X", "Y", "coords") if key in keys}
-
-
-def _array(value: Any) -> NDArray[Any]:
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        known = {key: item[key] for key in ("X", "Y", "coords") if key in keys}
+        return {k: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x) for k, x in known.items()}

@@ -165,11 +165,9 @@ def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
     row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
     block: list[int] = []
     size = 0
-    for number, rows in enumerate(bags.sizes.tolist()):
-        if number in done:
-            continue
+    for number in [number for number in range(len(bags)) if number not in done]:
         block.append(number)
-        size += rows * row_bytes
+        size += int(bags.sizes[number]) * row_bytes
         if size >= _BLOCK_BYTES or len(block) == _BLOCK_BAGS:
             yield block
             block, size = [], 0

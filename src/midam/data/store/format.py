@@ -38,8 +38,7 @@ class RowFacts:
     @classmethod
     def of(cls, file: str, rows: int, dtype: "np.dtype[Any]", row_shape: tuple[int, ...]) -> "RowFacts":
         """Facts about a file of so many rows."""
-        little = dtype.newbyteorder("<")
-        shape = (rows, *row_shape)
+        little, shape = dtype.newbyteorder("<"), (rows, *row_shape)
         return cls(file, little.str, shape, int(little.itemsize * np.prod(shape, dtype=np.int64)))
 
 
@@ -99,9 +98,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
     """Bag table as an uncompressed npz; columns that are None are left out."""
     found: dict[str, Any] = {}
-    for name, column in columns.items():
-        if column is None:
-            continue
+    for name, column in [(name, column) for name, column in columns.items() if column is not None]:
         if name in TEXTS:
             found |= _packed(name, column)
         elif name in DIGESTS:
@@ -123,11 +120,14 @@ def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
         )
     with np.load(io.BytesIO(content), allow_pickle=False) as table:
         columns = {name: table[name] for name in table.files}
-    return {
-        name: _texts(name, columns) if name in TEXTS else _digits(column) if name in DIGESTS else column
-        for name, column in columns.items()
-        if not name.endswith((_OFFSETS, _INDEX))
-    }
+    found = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
+    for name, column in found.items():
+        if name in TEXTS:
+            found[name] = _texts(name, columns)
+        elif name in DIGESTS:
+            letters = np.frombuffer(column.tobytes().hex().encode(), np.uint8)
+            found[name] = letters.astype(np.uint32).view("U64")
+    return found
 
 
 def sync_folder(folder: Path) -> None:
@@ -171,8 +171,3 @@ def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
         texts = [content[begin:end].decode() for begin, end in pairwise(offsets)]
     unique = np.array(texts, dtype=object if name in LONG_TEXTS else np.str_)
     return unique if name == "ids" else unique[columns[name + _INDEX]]
-
-
-def _digits(column: NDArray[Any]) -> NDArray[np.str_]:
-    letters = np.frombuffer(column.tobytes().hex().encode(), np.uint8)
-    return letters.astype(np.uint32).view("U64")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,30 +22,20 @@ class WrittenBag(NamedTuple):
 
 
 def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
-    """Bags of a journal, whose first row is the plan; None if that is another one, none of an empty journal.
-
-    The journal is cut at the first row that is no bag.
-    """
+    """Bags of a journal of this plan, which is cut at the first row that is no bag; None of another plan."""
     if not journal.rows and journal.damaged is None:
         return []
     if journal.rows[:1] != [plan]:
         return None
-    found: dict[int, WrittenBag] = {}
-    count = 1
-    for row in journal.rows[1:]:
-        if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
-            break
-        found[row[0]] = WrittenBag(*row)
-        count += 1
-    journal.keep(count)
+    whole = (isinstance(row, list) and len(row) == len(WrittenBag._fields) for row in journal.rows[1:])
+    count = sum(takewhile(bool, whole))
+    found = {row[0]: WrittenBag(*row) for row in journal.rows[1 : count + 1]}
+    journal.keep(count + 1)
     return list(found.values())
 
 
 def plan_digest(bags: Bags) -> str:
-    """SHA-256 of what a store of these bags will hold.
-
-    Files count by path, size, time of last change and options of their rows; bags that are in memory by content.
-    """
+    """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
     files = _files(bags)
     plan = {
         "ids": bags.ids.tolist(),

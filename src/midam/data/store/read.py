@@ -53,10 +53,8 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
 
     Raises
     ------
-    DataNotFoundError
-        If there is no such folder.
-    BagDataError
-        If it is no store, of another version, or a file is missing or changed.
+    DataNotFoundError, BagDataError
+        If there is no such folder; if it is no store, of another version, or a file is missing or changed.
 
     Examples
     --------
@@ -67,21 +65,13 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     array([[3., 4.],
            [5., 6.]])
     """
-    bags, _ = _open(Path(path), reads)
-    return bags
+    return _open(Path(path), reads)[0]
 
 
 def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
-    """Read a whole store and return the bags that differ from their digests, in order.
+    """Read a whole store, `jobs` bags at a time, and return those that differ from their digests, in order.
 
-    Parameters
-    ----------
-    path : str or Path
-        The folder.
-    jobs : int, default 1
-        Bags at a time, by threads.
-    on_bag : callable, optional
-        Called with the position of each bag, once it is read.
+    `on_bag` is called with the position of each bag, once it is read.
     """
     bags, coords_digests = _open(Path(path), "pread")
 

@@ -35,8 +35,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     """Write bags into a store, a folder that `midam.data.open_store` opens at once; returns `out`.
 
     Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, which is renamed when it is
-    complete. After a stop or a kill the same call goes on and gives the same bytes; if the bags have changed meanwhile,
-    it starts anew with a warning.
+    complete. After a stop the same call goes on and gives the same bytes, or starts anew if the bags have changed.
 
     Parameters
     ----------
@@ -51,12 +50,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
 
     Raises
     ------
-    BagDataError
-        If an instance is NaN or infinite.
-    StoreError
-        If `out` is taken, another process writes it, or the disk is full.
-    RunStoppedError
-        If Ctrl-C stopped it.
+    BagDataError, StoreError, RunStoppedError
+        If an instance is not finite; if `out` is taken or being written, or the disk is full; if Ctrl-C stopped it.
 
     Examples
     --------
@@ -132,7 +127,6 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], pr
     if written is None and part.exists():
         warnings.warn(
             f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",
-            UserWarning,
             stacklevel=4,
         )
     sizes = [(part / fact.file).stat().st_size for fact in facts if (part / fact.file).is_file()]
@@ -165,25 +159,22 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
 @contextmanager
 def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: ImportProgress) -> Iterator[None]:
     """Say what is left, and how to go on, when an import ends before its time."""
-    part = hidden[0]
     try:
         yield
     except KeyboardInterrupt:
         raise RunStoppedError(
-            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {part}); the same command goes on from "
-            "there"
+            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]}); the same command goes on "
+            "from there"
         ) from None
     except BagDataError as error:
-        raise BagDataError(f"{error} What is written lies in {part}; remove it, or import again.") from error
+        raise BagDataError(f"{error} What is written lies in {hidden[0]}; remove it, or import again.") from error
     except OSError as error:
         if error.errno not in _FULL:
             raise
         left = [str(path) for path in hidden if path.exists()]
-        rest = (
-            f"free some and repeat the command: it goes on with what is written in {' and '.join(left)}."
-            if left
-            else "free some, or choose another place; nothing was written."
-        )
+        rest = "free some, or choose another place; nothing was written."
+        if left:
+            rest = f"free some and repeat the command: it goes on with what is written in {' and '.join(left)}."
         raise StoreError(
             f"Expected room for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
         ) from error

@@ -37,13 +37,6 @@ class Encoder(nn.Module):
     freeze : sequence of str
         Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it.
 
-    Attributes
-    ----------
-    out_features : int
-        D.
-    repeatable : bool
-        What the network says of itself, as `midam.nn.encoders.MLP` does; else False.
-
     Raises
     ------
     ConfigError
@@ -98,21 +91,11 @@ class Encoder(nn.Module):
 
 
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
-    """Make an encoder by name or class path.
+    """Make an encoder by name, or by the path of a class or of a function that returns one ("timm.create_model").
 
-    Parameters
-    ----------
-    name : str
-        A name of `midam.registry.ENCODERS`, or the path of a class or of a function that returns a module, such as
-        "timm.create_model". Importing it runs its code: give no path that you do not trust.
-    offered, arguments : mapping
-        Keyword arguments: `offered` to an encoder known by name, where it has parameters of these names, and
-        `arguments`, which each must take.
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing of that name, it does not take the arguments, or it makes no `torch.nn.Module`.
+    Importing a path runs its code: give none that you do not trust. Each encoder must take the keyword arguments
+    `arguments`; one that is known by name gets those `offered` that it has parameters for. A `ConfigError` if there is
+    nothing of that name, it does not take the arguments, or it makes no `torch.nn.Module`.
 
     Examples
     --------
@@ -136,20 +119,9 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Fill a module with the weights of a file, all of them and no others.
 
-    Parameters
-    ----------
-    module : nn.Module
-        To be filled.
-    path : str or Path
-        A ".safetensors" file; or a state dictionary written by ``torch.save``, alone or under the key "state_dict",
-        read with ``weights_only=True``, so that no code of the file runs.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file, it holds something else, or its names or shapes are not those of the module.
-    MidamError
-        For a .safetensors file where the package safetensors is missing.
+    The file is a ".safetensors"; or a state dictionary written by ``torch.save``, alone or under the key "state_dict",
+    read with ``weights_only=True``, so that no code of the file runs. A `ConfigError` if it is missing, holds something
+    else, or has other names or shapes than the module; a `MidamError` where the package safetensors is missing.
     """
     path = Path(path)
     if not path.is_file():
@@ -221,9 +193,8 @@ def _within(name: str, part: str) -> bool:
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
-    reason = ""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content, reason = torch.load(path, map_location="cpu", weights_only=True), ""
     except pickle.UnpicklingError:
         # torch's own text advises to unpickle it all the same, which would run code of the file.
         reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"

@@ -13,7 +13,7 @@ class MLP(nn.Module):
     Parameters
     ----------
     in_features : int
-        Features of an instance; further axes are flattened.
+        Numbers of an instance, whose axes are flattened.
     hidden : sequence of int, optional
         Width of each layer, the last that of the encoding. Default: one layer of `in_features`.
     dropout : float
@@ -21,8 +21,6 @@ class MLP(nn.Module):
 
     Attributes
     ----------
-    out_features : int
-        Width of the encodings.
     repeatable : bool
         An instance encoded twice is encoded alike, so that max pooling may look for the maximum first and
         back-propagate it alone. An encoder without this attribute is taken not to be.
@@ -31,7 +29,6 @@ class MLP(nn.Module):
 
     Examples
     --------
-    >>> import torch
     >>> MLP(3)(torch.zeros(2, 3)).shape
     torch.Size([2, 3])
     """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -32,11 +33,6 @@ class ResNet20(nn.Module):
     spatial : {2, 3}
         Axes of an instance after the channels: [C, H, W] or [C, D, H, W].
 
-    Attributes
-    ----------
-    repeatable : bool
-        As of `midam.nn.encoders.MLP`.
-
     References
     ----------
     He et al., "Deep residual learning for image recognition", CVPR 2016, section 4.2.
@@ -56,14 +52,9 @@ class ResNet20(nn.Module):
         conv = partial(_CONV[spatial], kernel_size=3, padding=1, bias=False)
         make_norm = partial(nn.GroupNorm, 8) if norm == "group" else _BATCH_NORM[spatial]
         self.stem = nn.Sequential(conv(in_channels, 16), make_norm(16), nn.ReLU(inplace=True))
-        blocks: list[nn.Module] = []
-        width_in = 16
-        for width in (16, 32, 64):
-            for i in range(3):
-                stride = 2 if width > 16 and i == 0 else 1
-                blocks.append(_ResidualBlock(width_in, width, stride=stride, conv=conv, make_norm=make_norm))
-                width_in = width
-        self.blocks = nn.Sequential(*blocks)
+        widths = [16, *[16] * 3, *[32] * 3, *[64] * 3]
+        block = partial(_ResidualBlock, conv=conv, make_norm=make_norm)
+        self.blocks = nn.Sequential(*(block(before, width) for before, width in pairwise(widths)))
         self.out_features = 64
         self.repeatable = norm == "group"
 
@@ -94,13 +85,13 @@ def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: No
 
 
 class _ResidualBlock(nn.Module):
-    def __init__(self, width_in: int, width: int, *, stride: int, conv: _Maker, make_norm: _Maker) -> None:
+    def __init__(self, width_in: int, width: int, *, conv: _Maker, make_norm: _Maker) -> None:
         super().__init__()
-        self.conv1 = conv(width_in, width, stride=stride)
+        self.stride = width // width_in
+        self.conv1 = conv(width_in, width, stride=self.stride)
         self.norm1 = make_norm(width)
         self.conv2 = conv(width, width)
         self.norm2 = make_norm(width)
-        self.stride = stride
         self.pad = (width - width_in) // 2
 
     def forward(self, x: Tensor) -> Tensor:

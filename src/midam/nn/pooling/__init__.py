@@ -19,12 +19,8 @@ def make_pooling(name: str, in_features: int, *, squash: bool = True, **options:
     """Build a pooling by name or class path.
 
     Where the pooling has the choice, `squash` says whether probabilities (AUC objectives) or raw scores (cross-entropy)
-    are pooled; `options` are its keyword arguments.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown name, or arguments that the pooling does not take.
+    are pooled; `options` are its keyword arguments. A `ConfigError` for an unknown name, or arguments that the pooling
+    does not take.
 
     Examples
     --------
@@ -32,7 +28,6 @@ def make_pooling(name: str, in_features: int, *, squash: bool = True, **options:
     1
     """
     offered = {"in_features": in_features, "squash": squash}
-    pooling: Pooling = build(
-        POOLINGS.find(name), what=f"the pooling {name!r} in pooling_args", offered=offered, arguments=options
-    )
+    what = f"the pooling {name!r} in pooling_args"
+    pooling: Pooling = build(POOLINGS.find(name), what=what, offered=offered, arguments=options)
     return pooling

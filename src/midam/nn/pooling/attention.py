@@ -14,8 +14,6 @@ class AttentionPooling(Pooling):
 
     Parameters
     ----------
-    in_features : int
-        Width D of the encodings.
     hidden : int, optional
         Width m of the attention network g = w_a . tanh(V e); default D.
     gated : bool
@@ -67,16 +65,12 @@ class GatedAttentionPooling(AttentionPooling):
 
 
 class EmbeddingAttentionPooling(AttentionPooling):
-    """Attention pooling of whole encodings, scored by a network that need not be linear (eq. attpoolf).
+    """Attention pooling of whole encodings, scored by a network that need not be linear (eq. attpoolf): V = D.
 
     Parameters
     ----------
-    in_features : int
-        Width D of the encodings; also V, the width of a bag's tracked value.
-    hidden : int, optional
-        Width of the attention network; default D.
-    gated : bool
-        Use the gated attention network.
+    hidden, gated
+        As of `AttentionPooling`.
     head_hidden : int, optional
         Width of the head's hidden layer (ReLU); default D. 0 makes the head linear.
     """

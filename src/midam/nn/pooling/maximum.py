@@ -30,14 +30,10 @@ class SmoothedMaxPooling(ScorePooling):
 
     Parameters
     ----------
-    in_features : int
-        Width of the encodings.
     temperature : float
         tau > 0, in units of the instance score. The paper's code uses 0.1.
     learn_temperature : bool
         Make log tau a parameter.
-    squash : bool
-        Pool probabilities (True) or raw scores, see `ScorePooling`.
     """
 
     name = "smoothed-max"

@@ -28,8 +28,6 @@ class GeneralizedMeanPooling(Pooling):
 
     Parameters
     ----------
-    in_features : int
-        Width of the encodings.
     exponent : float
         p > 0; 1 is the mean, large values approach the maximum.
     learn_exponent : bool

@@ -56,8 +56,6 @@ class NoisyAndPooling(MeanPooling):
 
     Parameters
     ----------
-    in_features : int
-        Width of the encodings.
     slope : float
         a > 0, fixed.
     threshold : float

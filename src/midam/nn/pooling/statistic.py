@@ -22,10 +22,7 @@ class Total:
         self._merged: BagStatistic | None = None
 
     def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
-        """Merge m instances: flat positions (int64 [m], CPU), bags (int64 [m], in [0, K)), z [m] and v [m, V].
-
-        Returns the statistic of this chunk alone.
-        """
+        """Merge instances at `positions` (flat, int64 [m], CPU) of the bags `segment` (int64 [m]); returns theirs."""
         raise NotImplementedError
 
     @property

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.orientation import along
-from midam.data.sources.formats.volumes import Volume, open_volume
+from midam.data.sources.formats.volumes import Volume, along, open_volume
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
@@ -31,11 +30,10 @@ _NEEDED = {
 
 
 class DicomReader(FileReader):
-    """The DICOM series in a folder as slices, or as a whole, float32.
+    """The DICOM series in a folder as slices or as a whole, float32: rescaled, and MONOCHROME1 inverted.
 
-    Slices are ordered by their position along the normal of the image plane, not by name or number. Slope and
-    intercept are applied, MONOCHROME1 is inverted. With `options.axis` the volume is sliced along an axis of the
-    patient, else as it was acquired. What is no single whole series is refused when it is read.
+    Slices are ordered by their position along the normal of the image plane, not by name or number. They are those of
+    `options.axis` of the patient, or as acquired. What is no single whole series is refused when it is read.
     """
 
     what = "DICOM series"
@@ -129,7 +127,7 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
 
 
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
-    """Millimeters between slices; refuses doubles and gaps. A single slice counts as 1 mm.
+    """Millimeters between slices, 1 of a single one; doubles and gaps are refused.
 
     Gaps are compared with the narrowest one: in a short series those that miss a slice may be the most.
     """

@@ -25,8 +25,8 @@ _WIDE = (*_DEEP, "F")
 class ImageReader(FileReader):
     """An image as patches [n, C, P, P] and the x and y of their top left corners [n, 2], row by row.
 
-    Gray images have one channel, all others red, green and blue. Transparency is laid on white, the orientation that
-    the file notes is applied, and gray images of 16 bits stay uint16. The image is decoded when it is first read.
+    One channel if gray (of 16 bits uint16), else red, green and blue. Transparency is laid on white, the orientation
+    that the file notes is applied. The image is decoded when it is first read.
     """
 
     what = "images"
@@ -113,8 +113,7 @@ def read_pixels(path: Path) -> NDArray[Any]:
 
 def grid(width: int, height: int, *, size: int, stride: int) -> Places:
     """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row."""
-    x = np.arange(0, width - size + 1, stride)
-    y = np.arange(0, height - size + 1, stride)
+    x, y = np.arange(0, width - size + 1, stride), np.arange(0, height - size + 1, stride)
     return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
 
 

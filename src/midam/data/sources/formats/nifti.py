@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.orientation import along
-from midam.data.sources.formats.volumes import Volume, open_volume
+from midam.data.sources.formats.volumes import Volume, along, open_volume
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError

@@ -49,12 +49,10 @@ class OpenFile:
         What an image, slide or volume was cut into; empty where the file holds instances.
     attributes : dict
         What the file says about itself, its features and its coordinates, under "file", "features" and "coords".
-    held : int
-        Bytes that it keeps in memory.
+    held, close : int, callable
+        Bytes that it keeps in memory; closes it.
     serial, handle : bool
         Whether one thread at a time may read; whether it holds a file of the system open.
-    close : callable
-        Closes it.
     """
 
     features: Column
@@ -71,9 +69,8 @@ class Lazy(Generic[T]):
     """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried anew."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
+        self._make, self._lock = make, threading.Lock()
         self._made: list[T] = []
-        self._lock = threading.Lock()
 
     def __call__(self) -> T:
         """Return the value."""
@@ -101,48 +98,6 @@ class LazyColumn:
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         return self._column()[index]
-
-
-class DatasetColumn:
-    """Rows of a dataset [n, ...] of HDF5 or Zarr; [1, n, D] is read as [n, D]."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        shape = tuple(int(n) for n in dataset.shape)
-        self._nested = len(shape) == 3 and shape[0] == 1
-        self.shape = shape[1:] if self._nested else shape
-        self.dtype = np.dtype(dataset.dtype)
-        chunks = getattr(dataset, "chunks", None)
-        self._chunk = int(chunks[1 if self._nested else 0]) if chunks else 1
-
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        if isinstance(index, slice):
-            return np.asarray(self._dataset[(0, index) if self._nested else index])
-        # A list of rows costs h5py several times as much as slices, of which each chunk is read once.
-        apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
-        found = np.empty((len(index), *self.shape[1:]), self.dtype)
-        begin = 0
-        for rows in np.split(index, np.flatnonzero(apart) + 1) if len(index) else []:
-            found[begin : begin + len(rows)] = self[int(rows[0]) : int(rows[-1]) + 1][rows - rows[0]]
-            begin += len(rows)
-        return found
-
-
-def of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
-    """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
-    features, coords = pick_features(arrays, path), arrays.get(COORDS)
-    nodes = {"file": None if root is features else root, "features": features, "coords": coords}
-    said = {
-        name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
-        for name, node in nodes.items()
-    }
-    return OpenFile(
-        DatasetColumn(features),
-        None if coords is None else DatasetColumn(coords),
-        attributes={name: values for name, values in said.items() if values},
-        serial=True,
-        **options,
-    )
 
 
 def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
@@ -182,14 +137,3 @@ def sound(
         raise
     except damage as error:
         raise BagDataError(f"Expected {what}, got: {str(error).strip()} (in {path}); {advice}.") from error
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as plain Python values."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return value if isinstance(value, str | int | float | bool | dict) else str(value)

@@ -61,7 +61,6 @@ def open_pyramid(path: Path) -> Pyramid:
         if facts.levels > 1:
             warnings.warn(
                 f"{path}: its smaller levels need the package imagecodecs; without it all is read from level 0, slowly",
-                UserWarning,
                 stacklevel=1,
             )
         micrometers = facts.micrometers

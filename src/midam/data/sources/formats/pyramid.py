@@ -32,10 +32,7 @@ class Pyramid:
     close: Callable[[], None] = lambda: None
 
     def thumbnail(self, size: int) -> NDArray[np.uint8]:
-        """Show the whole slide [h, w, 3], the longer side at most `size` pixels.
-
-        It is made of the smallest level that is large enough, block by block: a slide of one level may not fit memory.
-        """
+        """Show the whole slide [h, w, 3], the longer side at most `size` pixels, block by block to spare memory."""
         from PIL import Image  # noqa: PLC0415
 
         least = min(size, max(self.sizes[0]))

@@ -1,13 +1,13 @@
-"""One whole slide a file, cut into patches that are read from it one by one."""
+"""One whole slide a file, cut into patches that are read from it one by one; and TIFFs, which may be slides."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.images import Patches, grid, need_pillow, require_patch
+from midam.data.sources.formats.images import ImageReader, Patches, grid, need_pillow, require_patch
 from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
-from midam.data.sources.formats.openslide_pyramid import open_pyramid
+from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.pyramid import Pyramid
 from midam.data.sources.formats.tissue import on_tissue
 from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
@@ -23,8 +23,7 @@ class SlideReader(FileReader):
     """A slide as patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
 
     At a magnification, a patch covers a larger square of level 0: it is read from the nearest finer level, and resized.
-    Patches are looked for on a thumbnail; kept are those that are tissue to `options.tissue`. The attributes give the
-    side of a patch at level 0, as TRIDENT writes it.
+    Kept are those that are tissue to `options.tissue` on a thumbnail. The attributes are named as TRIDENT's.
     """
 
     what = "slides"
@@ -44,10 +43,8 @@ class SlideReader(FileReader):
             slide.close()
             raise
         said = {
-            "patch_size": options.patch_size,
-            "patch_size_level0": side,
-            "level0_width": width,
-            "level0_height": height,
+            **{"patch_size": options.patch_size, "patch_size_level0": side},
+            **{"level0_width": width, "level0_height": height},
             "level0_magnification": slide.magnification or "unknown",
             "target_magnification": options.magnification or slide.magnification or "unknown",
         }
@@ -61,6 +58,27 @@ class SlideReader(FileReader):
             serial=slide.serial,
             close=slide.close,
         )
+
+
+class TiffReader(ImageReader):
+    """A TIFF, read as `SlideReader` or `ImageReader` reads; a magnification can be asked of slides alone."""
+
+    what = "images and slides"
+    suffixes = (".tif", ".tiff")
+    parameters = SlideReader.parameters
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a TIFF."""
+        if is_pyramid(path):
+            return SlideReader().open(path, options, places)
+        opened = super().open(path, options, places)
+        if options.magnification is not None:
+            raise BagDataError(
+                f"Expected a pyramidal TIFF where a magnification is asked, got a plain image (in {path}); leave out "
+                "`magnification` to read its pixels as they are, or convert it to a pyramid that says its "
+                "magnification."
+            )
+        return opened
 
 
 def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:

@@ -1,19 +1,22 @@
-"""One volume a file, as slices along an axis or as one three-dimensional instance."""
+"""One volume a file, as slices along an axis or as one three-dimensional instance: which slices, window, size."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
-from midam.data.sources.formats.resampling import Resampling
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.errors import BagDataError
 
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
+# Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
+_CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,7 @@ def open_volume(
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read when that is asked for, and takes `held` bytes of memory. `said` is what the file says of itself; once it
-    is read, its `doubt` is that of the volume. `places` [n, 1] are the numbers of the slices, where they are known.
+    It is read when that is asked for, and takes `held` bytes; then its doubt is added to what the file has `said`.
     """
     said = dict(said)
 
@@ -69,6 +71,26 @@ def open_array(
     return open_volume(path, options, lambda: volume, held=held, said={"axis": axis}, places=places)
 
 
+def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: str) -> Volume:
+    """Slice a volume along an axis of the patient.
+
+    Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Oblique
+    axes count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from voxel numbers to mm (RAS+).
+    """
+    from nibabel import affines, orientations  # noqa: PLC0415
+
+    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3]) < 3:
+        raise BagDataError(
+            f"Expected an affine of three directions, got {np.round(affine[:3], 3).tolist()} (in {where}); correct the "
+            "header."
+        )
+    turn = orientations.ornt_transform(orientations.io_orientation(affine), orientations.axcodes2ornt(_CODES[axis]))
+    sizes = np.empty(3)
+    sizes[turn[:, 0].astype(int)] = affines.voxel_sizes(affine)
+    spacing = (float(sizes[0]), float(sizes[1]), float(sizes[2]))
+    return Volume(orientations.apply_orientation(data, turn), spacing)
+
+
 def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> tuple[Column, Column]:
     """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
     data = volume.data
@@ -86,7 +108,7 @@ def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | 
     if places is None or options.spacing is not None:  # then what is padded has the least intensity
         kept, least = _kept_slices(data, options, where=where)
         places = kept[:, None]
-    plan = Resampling(options, volume.spacing, least=least, small=volume.small)
+    plan = _Resampling(options, volume.spacing, least=least, small=volume.small)
     column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
     return column, places
 
@@ -119,10 +141,61 @@ def _kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tu
     return kept, least
 
 
+class _Resampling:
+    """From stored intensities, with voxels of `spacing` [mm], to those of an instance; `least` is what pads.
+
+    `small`: uint8 stays uint8 where there is no window.
+    """
+
+    def __init__(
+        self, options: ImageOptions, spacing: tuple[float, float, float] | None, *, least: float, small: bool
+    ) -> None:
+        wanted, depth, height, width = options.spacing, 1.0, 1.0, 1.0
+        if wanted is not None and spacing is not None:
+            depth = spacing[0] / wanted if options.volume else 1.0
+            height, width = spacing[1] / wanted, spacing[2] / wanted
+        self._zoom = (depth, height, width)  # new voxels for an old one
+        # Sizes at the end; None leaves an axis as it is.
+        self._size = options.volume_size or (None, options.slice_size, options.slice_size)
+        self._window, self._crop, self._least, self._small = options.window, wanted is not None, least, small
+
+    def dtype(self, stored: "np.dtype[Any]") -> "np.dtype[Any]":
+        """Type of the instances."""
+        small = self._small and self._window is None and stored in (np.uint8, np.bool_)
+        return np.dtype(np.uint8 if small else np.float32)
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Sizes at the end of an array [D, H, W]."""
+        return tuple(old if new is None else new for old, new in zip(self._zoomed(stored), self._size))
+
+    def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Resample intensities [D, H, W]."""
+        kind, zoomed, shape = self.dtype(stored.dtype), self._zoomed(stored.shape), self.shape(stored.shape)
+        found = self._windowed(np.ascontiguousarray(stored, dtype=kind))
+        if shape == zoomed == stored.shape:
+            return found
+        if self._crop:
+            ground = float(self._windowed(np.array(self._least, dtype=kind)))
+            found = _fitted(resized(found, zoomed), shape, ground)
+        else:
+            found = resized(found, shape)
+        return np.rint(found).astype(kind) if kind == np.uint8 else found
+
+    def _windowed(self, found: NDArray[Any]) -> NDArray[Any]:
+        if self._window is None:
+            return found
+        low, high = self._window
+        inside: NDArray[Any] = np.clip((found - np.float32(low)) / np.float32(high - low), 0, 1)
+        return inside
+
+    def _zoomed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(max(1, round(old * zoom)) for old, zoom in zip(shape, self._zoom))
+
+
 class _Slices:
     """Slices of a volume [D, H, W], resampled when they are read; `kept` are their numbers."""
 
-    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
+    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: _Resampling) -> None:
         self._data, self._kept, self._plan = data, kept, plan
         self.shape = (len(kept), 1, *plan.shape((1, *data.shape[1:]))[1:])
         self.dtype = plan.dtype(data.dtype)
@@ -134,10 +207,36 @@ class _Slices:
 class _Whole:
     """A volume as its only row."""
 
-    def __init__(self, data: NDArray[Any], plan: Resampling) -> None:
+    def __init__(self, data: NDArray[Any], plan: _Resampling) -> None:
         self._data, self._plan = data, plan
         self.shape = (1, 1, *plan.shape(data.shape))
         self.dtype = plan.dtype(data.dtype)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         return self._plan(self._data)[None, None][index]
+
+
+def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Resize [D, H, W] linearly along each axis, averaged where it shrinks; float32."""
+    x = torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32))
+    if shape[1:] != tuple(x.shape[1:]):
+        x = _bilinear(x[:, None], shape[1:])[:, 0]
+    if shape[0] != len(x):
+        x = _bilinear(x.flatten(1)[None, None], (shape[0], math.prod(shape[1:])))[0, 0].reshape(shape)
+    return x.numpy()
+
+
+def _bilinear(x: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    return torch.nn.functional.interpolate(x, size=list(size), mode="bilinear", antialias=True)
+
+
+def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) -> NDArray[np.float32]:
+    """Crop and pad about the center; what is added is ground."""
+    for axis, (old, new) in enumerate(zip(data.shape, shape)):
+        if old > new:
+            data = data.take(np.arange((old - new) // 2, (old - new) // 2 + new), axis=axis)
+        elif old < new:
+            pads = [(0, 0)] * 3
+            pads[axis] = ((new - old) // 2, new - old - (new - old) // 2)
+            data = np.pad(data, pads, constant_values=ground)
+    return data

@@ -1,0 +1,36 @@
+"""What a program sets up around its command: a console, warnings shown there, and SIGTERM as Ctrl-C."""
+
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+
+
+@contextmanager
+def program(said: Callable[[object], str] = str) -> Iterator[Console]:
+    """The console on stderr, which shows each `UserWarning` once, as `said` words it; other libraries' are dropped."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    terminate = signal.signal(signal.SIGTERM, _terminate)
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        console.print(f"[yellow]warning:[/] {escape(said(message))}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("once", UserWarning)
+        warnings.filterwarnings("ignore", module=r"(lightning|torch|matplotlib)")
+        warnings.showwarning = show
+        try:
+            yield console
+        finally:
+            signal.signal(signal.SIGTERM, terminate)
+
+
+def _terminate(*_: object) -> NoReturn:
+    # A preempted job stops like Ctrl-C: what is finished is on disk.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
