@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
 from tests.fuzz.campaign import BAD, OUTCOMES, Found, campaign, replay
 from tests.fuzz.samples import samples
 from tests.fuzz.torture import FAULTS, JOBS, torture
@@ -25,7 +24,9 @@ def main() -> int:
     inputs = commands.add_parser("inputs", help="damaged inputs of every format")
     inputs.add_argument("--count", type=int, help="number of inputs")
     inputs.add_argument("--minutes", type=float, help="how long; default: 30, unless a count is given")
-    inputs.add_argument("--keep", type=Path, default=Path("runs/fuzz"), metavar="DIR", help="takes the inputs that fail")
+    inputs.add_argument(
+        "--keep", type=Path, default=Path("runs/fuzz"), metavar="DIR", help="takes the inputs that fail"
+    )
     again = commands.add_parser("replay", help="read an input that was kept again")
     again.add_argument("place", type=Path)
     kills = commands.add_parser("kills", help="commands killed, continued and compared with undisturbed ones")

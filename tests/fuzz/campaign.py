@@ -17,7 +17,7 @@ from typing import Any
 from tests.fuzz.children import Server
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
-from tests.fuzz.mutate import ANY, REFUSE, SUMMED, damage, fresh_copy
+from tests.fuzz.mutate import REFUSE, SUMMED, damage, fresh_copy
 from tests.fuzz.reading import CANARY
 from tests.fuzz.samples import Sample, samples
 
@@ -65,8 +65,8 @@ class Bench:
             sample.make(sound)
             found = server.attempt(fresh_copy(sound, self.folder / "check"), sample.how)
             if found["end"] != "accepted":
-                print(f"The sound input {name!r} was not read: {found}")
-            self.content[name] = found.get("content","")
+                raise RuntimeError(f"The sound input {name!r} was not read: {found}")
+            self.content[name] = found["content"]
 
     def make(self, name: str, number: int, folder: Path, *, rng: Random | None = None) -> Input:
         """Write a damaged input of a sample into a folder; the same number makes the same input."""

@@ -1,4 +1,4 @@
-"""Inputs made by hand to run code, to read another file, or to lie about what they hold: files of features and images."""
+"""Inputs made by hand to run code, to read another file, or to lie about what they hold: features, tables, images."""
 
 import gzip
 import io
@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import pydicom
 import torch
-
 from tests.fuzz.mutate import ANY, REFUSE, SUMMED
 from tests.fuzz.reading import CANARY, SECRET
 
@@ -161,7 +160,9 @@ def h5_elsewhere(folder: Path, rng: Random) -> str:
     with h5py.File(other, "w") as file:
         file["features"] = _secret_rows()
     _secret_rows().tofile(folder / "secret.bin")
-    way = rng.choice(["external link", "external storage", "virtual", "virtual self", "link self", "soft loop", "group"])
+    way = rng.choice(
+        ["external link", "external storage", "virtual", "virtual self", "link self", "soft loop", "group"]
+    )
     with h5py.File(path, "w") as file:
         if way == "external link":
             file["features"] = h5py.ExternalLink(str(other), "/features")

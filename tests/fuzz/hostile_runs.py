@@ -1,4 +1,4 @@
-"""Runs, stores and settings made by hand: sums that are right over types and values that are not, and code to be run."""
+"""Runs, stores and settings made by hand: right sums over wrong types and values, and code to be run."""
 
 import hashlib
 import io
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-
-from midam.data.store import format as store_format
 from tests.fuzz.mutate import ANY, REFUSE
 from tests.fuzz.reading import CANARY
+
+from midam.data.store import format as store_format
 
 Craft = Callable[[Path, Random], str]
 
@@ -211,8 +211,9 @@ def run_settings_text(folder: Path, rng: Random) -> str:
 
 def journal_rows(folder: Path, rng: Random) -> str:
     """Lines of a journal that are JSON, and no rows of it."""
-    path = rng.choice(sorted(path for path in folder.rglob("*") if path.suffix in (".jsonl", ".part", ".journal")
-                             and path.is_file()))
+    path = rng.choice(
+        sorted(path for path in folder.rglob("*") if path.suffix in (".jsonl", ".part", ".journal") and path.is_file())
+    )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     at = rng.randrange(len(lines))
     values = [value for value in _STRANGE if not isinstance(value, torch.Tensor)]

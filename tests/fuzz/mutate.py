@@ -142,7 +142,9 @@ def _lines(content: bytes, rng: Random) -> bytes:
 
 def _bytes(content: bytes, rng: Random) -> bytes:
     """What is no UTF-8, or is more than a reader takes."""
-    new = rng.choice((b"\xff\xfe", b"\x00", b"\xc3", b"\xed\xa0\x80", b"x" * 140_000, b'"' + b"y" * 140_000, b"[" * 5000))
+    new = rng.choice(
+        (b"\xff\xfe", b"\x00", b"\xc3", b"\xed\xa0\x80", b"x" * 140_000, b'"' + b"y" * 140_000, b"[" * 5000)
+    )
     at = _place(content, rng)
     return content[:at] + new + content[at:]
 

@@ -1,4 +1,4 @@
-"""Sound inputs of every format that midam reads, small and real: written by the libraries that users write them with."""
+"""Sound inputs of every format that midam reads, small and real: written by the libraries that users have."""
 
 import contextlib
 import io
@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 import h5py
-import nibabel
 import numpy as np
 import pandas as pd
 import tifffile
@@ -244,7 +243,13 @@ def samples() -> dict[str, Sample]:
     """All samples by name."""
     everything = "*"
     found = [
-        Sample("csv", lambda f: table(f / "bags.csv") and None, ("bags.csv",), {"do": "bags", "path": "bags.csv"}, text=("*.csv",)),
+        Sample(
+            "csv",
+            lambda f: table(f / "bags.csv") and None,
+            ("bags.csv",),
+            {"do": "bags", "path": "bags.csv"},
+            text=("*.csv",),
+        ),
         Sample("parquet", _parquet, ("bags.parquet",), {**_TABLE, "path": "bags.parquet"}),
         Sample(
             "parquet summed",

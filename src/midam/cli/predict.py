@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_sources
-from midam.cli.parser import DATA, Parser
+from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import RunStoppedError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def add_inputs(parser: ArgumentParser) -> None:
     """Add the run, the data, and the options that say how labels are read where the run's own settings do not hold."""
     parser.add_argument("run", type=str, help="run folder")
     parser.add_argument("data", type=str, help=DATA)
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     for name, text in TABLES.items():
         kind = str | None if name != "missing" else Literal["error", "skip"] | None
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)
@@ -50,7 +51,7 @@ def read_inputs(options: Namespace) -> "tuple[LoadedRun, Bags]":
     """Run and bags that the options of `add_inputs` name."""
     from midam.runs.apply import load_run, read_for
 
-    run = load_run(options.run)
+    run = load_run(options.run, trust=options.trust)
     return run, read_for(run, options.data, **{name: options[name] for name in TABLES})
 
 

@@ -20,8 +20,9 @@ from midam.files import write_text
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text
 from midam.runs.results import write_results
+from midam.runs.trust import check_code, remember
 from midam.settings import Settings, read_yaml, yaml_text
-from midam.train.checkpoint import load_checkpoint, save_checkpoint
+from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
@@ -65,6 +66,7 @@ def fit_run(
     try:
         write_text(folder.config, yaml_text({"data": data, **training.trainer.config.flat()}))
         training.save(seconds=0.0)
+        remember(training.trainer.config.flat())  # who trains with code of others trusts it
         if on_start is not None:
             on_start()
         return training.run(on_epoch=on_epoch, on_bags=on_bags)
@@ -97,7 +99,8 @@ def resume_run(
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
     settings, recorded = read_run_config(folder)
-    checkpoint = load_checkpoint(folder.last, required=("config", "trainer", "data", "seconds"))
+    checkpoint = load_checkpoint(folder.last, TrainerContent)
+    check_code(checkpoint["config"], folder.last)
     saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
     changed = [name for name, value in settings.flat().items() if saved[name] != value]
     if changed:
@@ -112,16 +115,18 @@ def resume_run(
             f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
             "resume with the same data, or start a new run."
         )
-    training.trainer.load_state_dict(checkpoint["trainer"])
+    with fitting(folder.last):
+        training.trainer.load_state_dict(checkpoint["trainer"])
     return training.run(on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"])
 
 
-def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
-    """Settings of a run and the data it was trained on."""
+def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
+    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
+    check_code(values, folder.config, trust=trust)
     return Settings.from_flat(values, source=str(folder.config)), data
 
 
@@ -192,7 +197,9 @@ class _Training:
         chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         scores = {"last": predict(model, bags, chunk_size=chunk, on_bags=on_bags)}
         if self.trainer.best_epoch is not None:
-            model.load_state_dict(load_checkpoint(self.folder.best, required=("model",))["model"])
+            best = load_checkpoint(self.folder.best, BestContent)
+            with fitting(self.folder.best):
+                model.load_state_dict(best["model"])
             scores["best"] = predict(model, bags, chunk_size=chunk, on_bags=on_bags)
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":

@@ -2,7 +2,8 @@
 
 import csv
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.sources.formats.open_file import need, sound
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, has_labels, require_columns
-from midam.data.validate import str_array
+from midam.data.validate import str_array, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, given
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ class _Table:
                 self._refuse(wrong if wrong.any() else ~wrong, column, f"numbers in column {column}", leave)
         narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
         array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
-        for row, at in np.argwhere(~np.isfinite(array))[:1].tolist():
+        for row, at in np.argwhere(~usable(array))[:1].tolist():
             place = self.place(row, columns[at])
-            raise BagDataError(f"Expected finite numbers, got {array[row, at]} ({place}); drop or impute it.")
+            raise BagDataError(f"Expected {wanted(array[row, at])}, got {array[row, at]} ({place}); drop or impute it.")
         return array
 
     def warn_of_patients(self, features: Sequence[str]) -> None:
@@ -171,7 +172,7 @@ def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
     with (
-        sound(what, path, ValueError, pd.errors.ParserWarning, OSError, advice="correct the file"),
+        sound(what, path, advice="correct the file"),
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
     ):
         _check_header(path, separator)
@@ -185,15 +186,16 @@ def _check_header(path: Path, separator: str) -> None:
     """Refuse nameless and repeated columns: pandas would rename them, and they would pass for features."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         header = next(csv.reader(file, delimiter=separator), [])
+    counts = Counter(header)
     for number, name in enumerate(header, start=1):
         if not name.strip():
             raise BagDataError(
                 f"Expected a name for each column, got none for column {number} (in {path}); name the column, or "
                 "write the table without its row numbers."
             )
-        if header.count(name) > 1:
+        if counts[name] > 1:
             raise BagDataError(
-                f"Expected unique column names, got {name!r} {header.count(name)} times (in {path}); rename them."
+                f"Expected unique column names, got {name!r} {counts[name]} times (in {path}); rename them."
             )
 
 
@@ -201,5 +203,14 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd  # noqa: PLC0415
 
     need("pyarrow", "Parquet", path, extra="parquet")
-    with sound("a Parquet file", path, ValueError, OSError, advice="write the file anew"):
-        return pd.read_parquet(path).reset_index(drop=True)
+    with sound("a Parquet file", path, advice="write the file anew"):
+        frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
+    for name in frame.select_dtypes(object).columns:
+        nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
+        for row in np.flatnonzero(nested)[:1].tolist():
+            got = type(frame[name].iloc[row]).__name__
+            raise BagDataError(
+                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a column "
+                "for each of its numbers."
+            )
+    return frame

@@ -34,7 +34,7 @@ def read_names_table(path: str | Path) -> "pd.DataFrame":
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise BagDataError(f"Expected a .csv or .tsv table, got another suffix (in {path}); save it as CSV.")
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    with sound("a table with a header line", path, ValueError, OSError, advice="correct the file"):
+    with sound("a table with a header line", path, advice="correct the file"):
         first_line(path, separator)
         empty = ["", "NA", "N/A", "nan", "NaN"]
         frame = pd.read_csv(
@@ -53,7 +53,7 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
     """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
     with (
         path.open(newline="", encoding="utf-8-sig") as file,
-        sound("lines of a table", path, csv.Error, advice="correct the file"),
+        sound("lines of a table", path, advice="correct the file"),
     ):
         lines = csv.reader(file, delimiter=separator)
         first, second = next(lines, []), next(lines, [])

@@ -21,6 +21,7 @@ from midam.data.store.format import (
     TABLE,
     Description,
     RowFacts,
+    TableFacts,
     sync_folder,
     table_bytes,
 )
@@ -114,7 +115,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
-    table = {"file": TABLE, "count": len(bags), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
     description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)

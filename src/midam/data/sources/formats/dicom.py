@@ -27,6 +27,7 @@ _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
 }
+_POSITIVE = ("PixelSpacing", "Rows", "Columns")
 
 
 class DicomReader(FileReader):
@@ -47,7 +48,7 @@ class DicomReader(FileReader):
         """Open a series; needs the package pydicom."""
         paths = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != "." and is_dicom(file))
         first = _file(paths[0])
-        held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
+        held = len(paths) * 4 * int(np.prod([size for name in ("Rows", "Columns") for size in _stated(first, name)]))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
         return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
 
@@ -95,8 +96,7 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
 
 def _file(path: Path) -> Any:
     pydicom = need("pydicom", "DICOM", path, extra="medical")
-    damage = (OSError, EOFError, ValueError, KeyError, AttributeError, pydicom.errors.InvalidDicomError)
-    with sound("a whole DICOM file", path, *damage, advice="copy the series anew"):
+    with sound("a whole DICOM file", path, advice="copy the series anew"):
         return pydicom.dcmread(path)
 
 
@@ -110,20 +110,30 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
             "series to a folder of its own."
         )
     for file, path in zip(files, paths):
-        missing = [name for name, count in _NEEDED.items() if np.size(getattr(file, name, None) or ()) != count]
-        if missing or int(getattr(file, "NumberOfFrames", None) or 1) > 1 or int(file.SamplesPerPixel) != 1:
+        missing = [name for name, count in _NEEDED.items() if len(_stated(file, name)) != count]
+        missing += [] if missing else [name for name in _POSITIVE if (_stated(file, name) <= 0).any()]
+        if missing or _number(file, "NumberOfFrames") > 1 or _number(file, "SamplesPerPixel") != 1:
             got = f"no usable {missing[0]}" if missing else "several frames or colors"
             raise BagDataError(
                 f"Expected one gray slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
                 "remove what is no slice."
             )
         for name in tuple(_NEEDED)[1:]:
-            one, other = getattr(files[0], name), getattr(file, name)
-            if not np.allclose(np.array(one, dtype=np.float64), np.array(other, dtype=np.float64), atol=1e-4):
+            one, other = _stated(files[0], name).tolist(), _stated(file, name).tolist()
+            if not np.allclose(one, other, atol=1e-4):
                 raise BagDataError(
                     f"Expected {name} {one} as in {paths[0].name}, got {other} (in {path}); move what is no part of "
                     "the series, such as a localizer, elsewhere."
                 )
+
+
+def _stated(file: Any, name: str) -> NDArray[np.float64]:
+    """Finite numbers that a file states under a name; none where they cannot be read."""
+    try:
+        found = np.array(getattr(file, name, None) or (), dtype=np.float64).ravel()
+    except Exception:  # pydicom raises what it likes of a value that it cannot convert
+        return np.empty(0)
+    return found[np.isfinite(found)]
 
 
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
@@ -171,20 +181,16 @@ def _doubt(files: Sequence[Any], distance: float) -> str:
 
 def _number(file: Any, name: str) -> float:
     """Size of a number that may be absent; 0 where it is."""
-    try:
-        return abs(float(getattr(file, name, None) or 0))
-    except (TypeError, ValueError):
-        return 0.0
+    return float(np.abs(_stated(file, name)[:1]).sum())
 
 
 def _intensities(file: Any, path: Path) -> NDArray[np.float32]:
     from pydicom.pixels.processing import apply_rescale  # noqa: PLC0415
 
-    damage = (RuntimeError, AttributeError, NotImplementedError, ValueError, KeyError, OSError)
     advice = "copy the series anew, or install a decoder such as pylibjpeg"
-    with sound("pixels that pydicom can decode", path, *damage, advice=advice):
+    with sound("pixels that pydicom can decode", path, advice=advice):
         stored = file.pixel_array
-    if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
-        top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
-        stored = top - stored.astype(np.int64)
-    return np.asarray(apply_rescale(stored, file), dtype=np.float32)
+        if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
+            top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
+            stored = top - stored.astype(np.int64)
+        return np.asarray(apply_rescale(stored, file), dtype=np.float32)
