@@ -17,7 +17,7 @@ from typing import Any
 from tests.fuzz.children import Server
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
-from tests.fuzz.mutate import REFUSE, SUMMED, damage, fresh_copy
+from tests.fuzz.mutate import REFUSE, SUMMED, WARN, damage, fresh_copy
 from tests.fuzz.reading import CANARY
 from tests.fuzz.samples import Sample, samples
 
@@ -94,6 +94,7 @@ class Bench:
         if end == "accepted":
             same = answer["content"] == self.content[made.sample]
             wrong = made.expected == REFUSE or (made.expected == SUMMED and not same)
+            wrong |= made.expected == WARN and not any(_names_a_file(text, folder) for text in answer["warnings"])
             return Found(made, "accepted wrongly" if wrong else "same" if same else "changed", answer)
         if end == "refused" and not _names_a_file(answer["text"], folder):
             return Found(made, "traceback", answer | {"trace": "the message names no file"})

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-SUMMED, ANY, REFUSE = "same or refused", "anything but a fault", "refused"
+SUMMED, ANY, REFUSE, WARN = "same or refused", "anything but a fault", "refused", "refused or warned of"
 _ENDS = 600  # bytes at either end of a file, where headers and directories stand
 _INTEGERS = (0, 1, 2, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 _WORDS = (

@@ -55,7 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:
-    options = parse(argv)
+    try:
+        options = parse(argv)
+    except ConfigError as error:
+        # What a settings file says is taken for defaults, of which the parser knows no source.
+        file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
+        raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
     code: int = _module(options.command).run(options[options.command], console)
     return code
 

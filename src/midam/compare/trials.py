@@ -6,6 +6,7 @@ measured in one trial a method, the memory of a training above libraries and dat
 and sampling.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ NO_VALIDATION = "no-validation"
 STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
 
 _MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
+_COUNTS = ("repeat", "fold", "test_bags", "test_positives", "seed")
 COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
 
 
@@ -45,15 +47,21 @@ def open_trials(path: Path) -> TrialStore:
     """Trials in a journal; a line that is none raises a `CheckpointError`."""
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
-        area, status = row.get("auroc"), row.get("status")
-        sound = status != OK or (isinstance(area, float) and 0 <= area <= 1)
-        if list(row) != COLUMNS or status not in STATUSES or not sound:
+        if list(row) != COLUMNS or not _is_trial(row):
             store.close()
             raise CheckpointError(
                 f"Expected a trial with {', '.join(COLUMNS)}, and an AUROC in [0, 1] where its status is ok, got "
                 f"something else (in {path}, line {number}); remove the line to compute the trial again."
             )
     return store
+
+
+def _is_trial(row: Row) -> bool:
+    numbers = [row[name] for name in _MEASURED if row[name] is not None]
+    sound = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    sound = sound and all(type(row[name]) is int for name in _COUNTS) and isinstance(row["method"], str)
+    scored = row["status"] != OK or (row["auroc"] is not None and 0 <= row["auroc"] <= 1)
+    return sound and scored and isinstance(row["status"], str) and row["status"] in STATUSES
 
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:

@@ -41,13 +41,16 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
                 f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
                 "shares no group gets a name of its own."
             )
-    return str_array(values)
+    return str_array(values, source)
 
 
-def str_array(values: ArrayLike) -> NDArray[np.str_]:
+def str_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n]."""
     array = np.asarray(values)
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_)
+    try:
+        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_)
+    except UnicodeDecodeError as error:
+        raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
 
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:

@@ -183,6 +183,6 @@ class FileRows(Rows):
             row = at + index.start if isinstance(index, slice) else int(index[at])
             got = flat[at, column]
             raise BagDataError(
-                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract the file anew, or "
-                "leave it out."
+                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it anew, "
+                "or leave it out."
             )

@@ -205,12 +205,12 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     need("pyarrow", "Parquet", path, extra="parquet")
     with sound("a Parquet file", path, advice="write the file anew"):
         frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
-    for name in frame.select_dtypes(object).columns:
+    for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
         nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
         for row in np.flatnonzero(nested)[:1].tolist():
             got = type(frame[name].iloc[row]).__name__
             raise BagDataError(
-                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a column "
-                "for each of its numbers."
+                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a "
+                "column for each number."
             )
     return frame

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from midam.data.bags import Bags, bag_digests, hash_rows
 from midam.data.on_disk import Rows
 from midam.data.store.format import TEXTS
 from midam.files import Journal
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class WrittenBag(NamedTuple):
@@ -27,11 +30,17 @@ def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
         return []
     if journal.rows[:1] != [plan]:
         return None
-    whole = (isinstance(row, list) and len(row) == len(WrittenBag._fields) for row in journal.rows[1:])
-    count = sum(takewhile(bool, whole))
+    count = sum(takewhile(bool, map(_is_bag, journal.rows[1:])))
     found = {row[0]: WrittenBag(*row) for row in journal.rows[1 : count + 1]}
     journal.keep(count + 1)
     return list(found.values())
+
+
+def _is_bag(row: Any) -> bool:
+    if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
+        return False
+    digests = row[1:] if row[2] is not None else row[1:2]
+    return type(row[0]) is int and all(isinstance(one, str) and bool(_DIGEST.fullmatch(one)) for one in digests)
 
 
 def plan_digest(bags: Bags) -> str:

@@ -40,7 +40,7 @@ class TensorReader(FileReader):
                 ) from error
         tensors = content if isinstance(content, dict) else {"features": content}
         features, coords = pick_features(tensors, path), tensors.get(COORDS)
-        parts = [tensor for tensor in (features, coords) if tensor is not None]
+        parts = [features] if coords is None else [features, coords]
         for tensor in parts:
             if not isinstance(tensor, Tensor) or not _is_plain(tensor):
                 kind = f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
