@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.children import Server
-from tests.fuzz.hostile import HOSTILE
+from tests.fuzz.hostile import HOSTILE, Craft
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
 from tests.fuzz.mutate import REFUSE, SUMMED, WARN, damage, fresh_copy
 from tests.fuzz.reading import CANARY
@@ -68,14 +68,17 @@ class Bench:
                 raise RuntimeError(f"The sound input {name!r} was not read: {found}")
             self.content[name] = found["content"]
 
-    def make(self, name: str, number: int, folder: Path, *, rng: Random | None = None) -> Input:
-        """Write a damaged input of a sample into a folder; the same number makes the same input."""
+    def make(
+        self, name: str, number: int, folder: Path, *, rng: Random | None = None, craft: Craft | None = None
+    ) -> Input:
+        """Write a damaged input of a sample into a folder, by `craft` if given; one number makes the same input."""
         sample = self.samples[name]
         rng = rng or Random(f"{name}/{number}")
         fresh_copy(self.folder / "sound" / name, folder)
         by_hand = (*HOSTILE.get(name, ()), *HOSTILE_RUNS.get(name, ()))
-        if by_hand and rng.random() < _CRAFTED:
+        if craft is None and by_hand and rng.random() < _CRAFTED:
             craft = rng.choice(by_hand)
+        if craft is not None:
             return Input(name, number, craft(folder, rng), craft.__name__)
         targets = sorted({file for form in sample.targets for file in folder.glob(form) if file.is_file()})
         target = rng.choice(targets)
@@ -108,9 +111,9 @@ def _names_a_file(text: str, folder: Path) -> bool:
     return any("".join(name.split()) in flat for name in names)
 
 
-def run_one(bench: Bench, server: Server, name: str, number: int, folder: Path, *, rng: Random | None = None) -> Found:
-    """Make an input, read it and judge."""
-    made = bench.make(name, number, folder, rng=rng)
+def run_one(bench: Bench, server: Server, name: str, number: int, folder: Path, **how: Any) -> Found:
+    """Make an input as `Bench.make` does, read it and judge."""
+    made = bench.make(name, number, folder, **how)
     return bench.judge(made, folder, server.attempt(folder, bench.samples[name].how))
 
 

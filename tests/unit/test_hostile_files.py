@@ -341,11 +341,11 @@ def test_numbers_beyond_float32_are_named_where_they_stand(tmp_path, number):
         write_store(bags, tmp_path / "store")
 
 
-def test_many_columns_are_read_in_linear_time(tmp_path):
-    names = [f"f{i}" for i in range(40_000)]
-    row = ",".join(["1"] * len(names))
-    (tmp_path / "t.csv").write_text(f"bag,label,{','.join(names)}\na,0,{row}\nb,1,{row}\n")
-    assert read_bags(tmp_path / "t.csv").instance_shape == (40_000,)
+def test_the_names_of_many_columns_are_compared_in_linear_time(tmp_path):
+    names = [f"f{i}" for i in range(300_000)]  # each with each took hours
+    (tmp_path / "t.csv").write_text(",".join(["bag", "label", *names, "f7"]) + "\n")
+    with pytest.raises(BagDataError, match="unique column names, got 'f7' 2 times"):
+        read_bags(tmp_path / "t.csv")
 
 
 def test_a_field_that_is_too_long(tmp_path):

@@ -133,4 +133,4 @@ def _said(message: object) -> str:
         return text
     from midam.cli.parser import SETTINGS, as_flags
 
-    return as_flags(text, SETTINGS)
+    return as_flags(text, [*SETTINGS, "trust"])

@@ -130,15 +130,16 @@ class _Table:
         """Values of numeric columns, [M, len(columns)]; finite."""
         import pandas as pd  # noqa: PLC0415
 
-        for column in columns:
-            values = self.frame[column]
-            if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
+        dtypes = self.frame.dtypes[columns]  # a table of many columns takes its time to give each of them
+        for column, dtype in dtypes.items():
+            if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
+                values = self.frame[column]
                 wrong = pd.to_numeric(values.astype(str), errors="coerce").isna()
                 named = column.lower() in PATIENT_COLUMNS
                 other = f"name it with {given(group_column=column)}" if named else "correct it"
                 leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
                 self._refuse(wrong if wrong.any() else ~wrong, column, f"numbers in column {column}", leave)
-        narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in columns)
+        narrow = all(str(dtype) in ("float32", "float16") for dtype in dtypes)
         array: NDArray[Any] = self.frame[columns].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         for row, at in np.argwhere(~usable(array))[:1].tolist():
             place = self.place(row, columns[at])
@@ -179,7 +180,7 @@ def _read_text(path: Path, names: list[str]) -> "pd.DataFrame":
         texts = dict.fromkeys(names, str)
         # Blank lines keep the row number in step with the line number.
         frame = pd.read_csv(path, sep=separator, dtype=texts, index_col=False, skip_blank_lines=False, low_memory=False)
-    return frame.dropna(how="all")
+    return frame.dropna(how="all") if frame.iloc[:, :1].isna().any(axis=None) else frame
 
 
 def _check_header(path: Path, separator: str) -> None:
