@@ -110,20 +110,22 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
         [
             "# Default model against LibAUC",
             "",
-            head,
+            f"{head} Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the "
+            "same bound for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can "
+            "expect.",
+            "",
+            *lines,
+            "",
+            "## How this page was made",
             "",
             f"- Command: `{command}`",
             f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
             f"{platform.machine()} CPU, one thread a process",
             f"- Stratified {FOLDS}-fold, {repeats} repeats (seeds 0 to {repeats - 1}), {EPOCHS} epochs of as many "
             "steps, last epoch.",
-            f"- midam: the defaults, {_members(defaults.training.members)}: `{defaults}`.",
+            f"- midam: all [defaults](../api/settings.md) of that version, {_members(defaults.training.members)}.",
             "- LibAUC 2.0.1: its tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9), its loss, optimizer "
             "and network.",
-            "- Differences are paired by fold; bounds with the Nadeau-Bengio correction. The last column is the same "
-            "bound for LibAUC trained again from other seeds, minus LibAUC: what a method that is no worse can expect.",
-            "",
-            *lines,
             "",
         ]
     )

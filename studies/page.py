@@ -13,6 +13,9 @@ from midam.files import write_text
 from studies.engine import Store
 from studies.options import StudyOptions
 
+# Heading of the last part of a page: command, machine, time, seeds.
+MADE = "## How this page was made"
+
 
 def write_page(
     options: StudyOptions,
@@ -23,12 +26,14 @@ def write_page(
     seeds: str,
     seconds: float,
     body: Iterable[str],
+    made: Iterable[str] = (),
     store: Store | None = None,
     study: str | None = None,
 ) -> Path:
     """Write ``OUT/NAME.md``; the page appears whole or not at all.
 
-    Beside the page of a whole study stand the trials that it was made from.
+    What was found comes first, how it was made last, with the entries `made` of a list at its end. Beside the page of a
+    whole study stand the trials that it was made from.
 
     Examples
     --------
@@ -49,6 +54,10 @@ def write_page(
         shows,
         "",
         *small,
+        "\n".join(body).rstrip("\n"),
+        "",
+        MADE,
+        "",
         f"- Command: `{options.command(study or name)}`",
         f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {__version__}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
@@ -56,8 +65,7 @@ def write_page(
         f"- Wall time of the computation: {duration(seconds)}",
         f"- Seeds: {seeds}",
         *published,
-        "",
-        *body,
+        *made,
         "",
     ]
     path = options.out / f"{name}.md"

@@ -104,7 +104,8 @@ def write_curve_page(
             seeds="0, 1, ... of weights and sampling, one a fold",
             seconds=store.wall_time(section),
             store=store,
-            body=[f"- Size: {size}", "", *body(found), *curve_table(found), ""],
+            body=[*body(found), *curve_table(found), ""],
+            made=[f"- Size: {size}"],
         )
 
 

@@ -123,12 +123,6 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
         seconds=store.wall_time(section),
         store=store,
         body=[
-            f"- Size: {size}; "
-            + ", ".join(
-                f"{name}: {own[name].epochs} epochs, B = {own[name].instances}, {trainings[name]} trainings"
-                for name in sets
-            ),
-            "",
             "## Optimizer and learning rate",
             "",
             f"With gamma0 = {STATE_RATES[0]:g}.",
@@ -144,6 +138,13 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
             "One seed a fold, and few folds: differences of a few hundredths are noise; what the tables tell apart are "
             "settings that fail.",
             "",
+        ],
+        made=[
+            f"- Size: {size}; "
+            + ", ".join(
+                f"{name}: {own[name].epochs} epochs, B = {own[name].instances}, {trainings[name]} trainings"
+                for name in sets
+            )
         ],
     )
 

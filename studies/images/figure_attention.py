@@ -84,8 +84,6 @@ def study(options: StudyOptions, bags: Bags) -> None:
         seeds="0",
         seconds=time.perf_counter() - started,
         body=[
-            f"- Size: {size}",
-            "",
             f"![Images, scores and weights of their patches]({path.name})",
             "",
             f"Trained for {recipe.epochs} epochs on {len(split.train)} images, learning rate {recipe.lrs[0]:g}, "
@@ -99,6 +97,7 @@ def study(options: StudyOptions, bags: Bags) -> None:
             "segmentation', ICIP 2008.",
             "",
         ],
+        made=[f"- Size: {size}"],
     )
 
 

@@ -10,7 +10,7 @@ from studies.engine import Store
 from studies.images.cost import cost_table, measure_seconds, row_costs, row_seconds
 from studies.images.design import Design, choose_design
 from studies.images.sets import ImageSet, load_set
-from studies.images.table3_page import assumption, body, shows
+from studies.images.table3_page import assumption, body, shows, size_line
 from studies.images.trials import Job, make_jobs, run_jobs
 from studies.options import StudyOptions
 from studies.page import duration, write_page
@@ -46,6 +46,7 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet]) -> None:
             seconds=store.wall_time(section),
             store=store,
             body=body(design, sets, jobs, rows, expected=expected),
+            made=[size_line(design, jobs, rows)],
         )
 
 

@@ -51,12 +51,9 @@ def body(
     for job, row in finished:
         by[job.name, job.method].append((job, row))
     results = Results(sets, by)
-    devices = sorted({row["device"] for job, row in finished if job.method in METHODS})
-    head = [f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}", ""]
     if _is_no_result(design):
-        return [*head, *_paths(design, results), *_settings(design)]
+        return [*_paths(design, results), *_settings(design)]
     return [
-        *head,
         *_means(design, results),
         *_intervals(design, results),
         *_differences(design, results),
@@ -64,6 +61,12 @@ def body(
         *_settings(design),
         *_cost(jobs, finished, expected=expected),
     ]
+
+
+def size_line(design: Design, jobs: Sequence[Job], rows: Sequence[Row | None]) -> str:
+    """Return the entry that says how large the study is, and where it was trained."""
+    devices = sorted({row["device"] for job, row in zip(jobs, rows) if row is not None and job.method in METHODS})
+    return f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}"
 
 
 def _is_no_result(design: Design) -> bool:
@@ -89,15 +92,15 @@ def _means(design: Design, results: Results) -> list[str]:
         cells = []
         for name in names:
             theirs = printed(name, method)
-            ours = _mean_sd(results, name, method)
-            cells.append(f"{ours}; {'-' if theirs is None else f'{theirs[0]:.3f} ({theirs[1]:.3f})'}")
+            cells.append(_mean_sd(results, name, method))
+            cells.append("-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})")
         lines.append([method if method in BASELINES else label(method), *cells])
     return section(
         "Beside the paper",
-        "Mean (standard deviation) of the test AUROC over trials, then the paper's, which tests on a random tenth of "
-        "the images and knows no groups: tiles of one source, and images of one tissue array, then stand on both "
+        "Mean (standard deviation) of the test AUROC over trials, ours and the paper's, which tests on a random tenth "
+        "of the images and knows no groups: tiles of one source, and images of one tissue array, then stand on both "
         "sides. 'not run': left out at this size.",
-        table(["method", *(f"{name}: ours; paper" for name in names)], lines),
+        table(["method", *(f"{name}, {whose}" for name in names for whose in ("ours", "paper"))], lines),
     )
 
 

@@ -1,9 +1,10 @@
-"""The advice of the study of regimes: sentences whose every number is computed."""
+"""The advice of the study of regimes: the answer in plain words, and sentences whose every number is computed."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from studies.regime.design import CONSTANT, MINIBATCH, WARMUP, Cell, EstimatorRule
+from studies.page import table
+from studies.regime.design import CONSTANT, EXACT, EXACT_POINT, MINIBATCH, WARMUP, Cell, EstimatorRule
 from studies.regime.results import Kind, Results
 from studies.split_statistics import Estimate
 
@@ -14,6 +15,26 @@ _BUDGETS: tuple[tuple[Literal["steps", "instances"], str], ...] = (
     ("steps", "steps add"),
     ("instances", "instances a draw add"),
 )
+# What the difference of vrsp to another estimator says, by its verdict.
+_WORDS = {
+    MINIBATCH.name: {
+        "a gain": "Take `vrsp`, the default: on average it is ahead of `minibatch`. They differ in {told} of {cells} "
+        "cells.",
+        "a loss": "Take `minibatch`: on average it is ahead of `vrsp`. They differ in {told} of {cells} cells.",
+        "no difference found": "Keep `vrsp`, the default, or take `minibatch`: on average they cannot be told apart. "
+        "They differ in {told} of {cells} cells.",
+    },
+    EXACT_POINT.name: {
+        "a gain": "At equal cost `vrsp` is ahead of `exact-point`.",
+        "a loss": "At equal cost `exact-point` is ahead of `vrsp`.",
+        "no difference found": "At equal cost `exact-point` cannot be told from `vrsp`.",
+    },
+    EXACT.name: {
+        "a gain": "It is ahead of `exact`.",
+        "a loss": "`exact` is ahead of it.",
+        "no difference found": "`exact` cannot be told from it.",
+    },
+}
 
 
 class NamedKind(NamedTuple):
@@ -23,10 +44,38 @@ class NamedKind(NamedTuple):
     where: Kind
 
 
-def advice(results: Results) -> str:
-    """Return the advice, a paragraph whose every number is computed."""
+def in_short(results: Results) -> list[str]:
+    """Return the answer: a paragraph without figures of AUROC, and a small table that has them."""
+    sentences, rows = [], []
+    for other in (MINIBATCH, EXACT_POINT, EXACT):
+        difference, tally = results.mean_difference(results.rule, other), results.counts(results.rule, other)
+        if difference is not None:
+            sentences.append(_WORDS[other.name][_verdict(difference)].format(told=sum(tally[:2]), cells=sum(tally)))
+            rows.append([f"`vrsp` minus `{other.name}`, at equal cost", signed(difference), _verdict(difference)])
+    for field, text in _BUDGETS:
+        found = results.mean_gain(results.rule, field)
+        if found is not None:
+            rows.append([f"{found[0]:g} times the {text.removesuffix(' add')}", signed(found[1]), _verdict(found[1])])
+    scarce = [winner for cell in results.cells if cell.rate < _RARE for winner in [results.winner(cell)]]
+    if scarce:
+        learned = sum(winner is not None and winner.learns for winner in scarce)
+        sentences.append(
+            f"Where fewer than {100 * _RARE:g}% of a positive bag's instances are witnesses, expect little: "
+            f"{learned} of {len(scarce)} such cells rose above chance."
+        )
+    sentences.append(f"For `vrsp`, {rule_name(results.rule)} has the highest validation AUROC.")
+    return [
+        " ".join(["**In short.**", *sentences]),
+        "",
+        *table(["what", "test AUROC, mean over cells [95%]", "verdict"], rows),
+        "",
+    ]
+
+
+def advice(results: Results) -> list[str]:
+    """Return the advice with its numbers, a sentence an entry, every number computed."""
     rule = results.rule
-    sentences = ["**Advice.**", *_of_sizes(results)]
+    sentences = [*_of_sizes(results)]
     for kind in draws(results):
         difference = results.mean_difference(rule, MINIBATCH, kind.where)
         if difference is not None:
@@ -51,7 +100,7 @@ def advice(results: Results) -> str:
             f"In {unlearned} of {len(winners)} cells no method is shown above chance by {len(results.design.repeats)} "
             f"repeats; {_unlearned(results)}"
         )
-    return " ".join(sentences)
+    return sentences
 
 
 def _unlearned(results: Results) -> str:

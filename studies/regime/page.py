@@ -1,7 +1,7 @@
 """The page of the study of regimes: tables and counts, all of it from the results."""
 
-from studies.page import table
-from studies.regime.advice import advice, at, draws, rule_name, signed
+from studies.page import section, table
+from studies.regime.advice import advice, at, draws, in_short, rule_name, signed
 from studies.regime.design import CONSTANT, EXACT, EXACT_POINT, METHODS, MINIBATCH, WARMUP, Cell, EstimatorRule
 from studies.regime.results import Kind, Results
 from studies.split_statistics import Estimate
@@ -12,8 +12,7 @@ _TALLY = "ahead / behind / not separable"
 def body(results: Results, figure: str) -> list[str]:
     """Return the lines of the page below its head."""
     return [
-        advice(results),
-        "",
+        *in_short(results),
         f"![The best estimator by bag size, witness rate, pooling, B and T]({figure})",
         "",
         "A cell names the estimator with the highest mean test AUROC, that AUROC, the estimators that the repeats "
@@ -23,6 +22,7 @@ def body(results: Results, figure: str) -> list[str]:
         f"`point` is exact-point; `vrsp` runs {rule_name(results.rule)} everywhere. To be the best of several "
         "on the same test bags flatters a winner a little; the tables have all of them.",
         "",
+        *section("The advice with its numbers", [f"- {sentence}" for sentence in advice(results)]),
         *_design(results),
         *_by_budget(results),
         *_rules(results),

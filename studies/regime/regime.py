@@ -41,9 +41,10 @@ SMALLER = Design(
     bags=4,
 )
 _SHOWS = (
-    "Test AUROC of the four estimators (minibatch, vrsp, exact-point, exact) over bag size, witness rate, instances "
-    "drawn a bag (B) and number of steps (T), with equal budgets of instances encoded, and of vrsp under five rules "
-    "for gamma0. It answers which estimator a user should take, and when the tracked state of vrsp is worth having."
+    "Four estimators: `vrsp` (MIDAM) draws B instances of a bag and remembers the bag, `minibatch` draws them and "
+    "remembers nothing, `exact` trains on whole bags, `exact-point` reads whole bags and trains on B instances. "
+    "Which should you take? They were compared at equal cost, counted in instances encoded, over bag size, witness "
+    "rate, B and number of steps (T)."
 )
 
 

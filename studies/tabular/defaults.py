@@ -88,7 +88,7 @@ def _study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[s
         f"The candidates were tried at gamma0 = {BASE['state_rate']:g}; what was chosen is judged at "
         f"{DECIDED['state_rate']:g}, which the [map of estimators](regime.md) decides. 'Averaged' reports "
         "the mean of the weights after each epoch of the second half.",
-        seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgement: folds, weights and sampling",
+        seeds=f"0 to {repeats[-1]} for the choice, 0 to {judged[-1]} for the judgment: folds, weights and sampling",
         seconds=store.wall_time(),
         store=store,
         body=[

@@ -19,7 +19,15 @@ from studies.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
 from studies.registry import as_study
 from studies.splits import FOLDS
 from studies.tabular import table2_cv
-from studies.tabular.table2_page import Row, draw_rows, paired_section, paper_section, split_rows, verdict_section
+from studies.tabular.table2_page import (
+    Row,
+    draw_rows,
+    paired_section,
+    paper_section,
+    short_section,
+    split_rows,
+    verdict_section,
+)
 from studies.tabular.table2_step_time import measure_libauc, time_section
 from studies.tabular.table2_trials import PAPER_SPLITS, Plan, more_section, run_trials, section
 
@@ -86,7 +94,7 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
         plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
         rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
-        body = [*_commands(rows), *_times(rows, store, quick)]
+        body = short_section(next(iter(rows.values()), []))
         for margin, found in rows.items():
             body += paper_section(found, margin=margin)
         for margin, found in rows.items():
@@ -106,6 +114,7 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
             "sampling",
             seconds=store.wall_time(),
             body=body,
+            made=[*_commands(rows), *_times(rows, store, quick)],
             store=store,
         )
 
@@ -142,4 +151,4 @@ def _times(rows: Mapping[float, list[Row]], store: Store, quick: Store) -> list[
         *((f"Time of `--quick` at margin {m:g}, {_QUICK_SET} alone", quick.wall_time(section(m))) for m in rows),
     ):
         lines += [f"- {what}: {duration(seconds)}"] if seconds else []
-    return [*lines, ""] if lines else []
+    return lines

@@ -20,6 +20,9 @@ from studies.splits import FOLDS
 from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 
 _PAPER_TRIALS = 15
+# Column of the table of all splits that says where the paper's mean lies.
+_VERDICT = 6
+_PROTOCOL_HEAD = ("method", "ours, best epoch", "ours, last epoch", "the paper")
 # Bags of a test set to those of a training: a tenth, and four fifths of the rest.
 _TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
 
@@ -73,24 +76,21 @@ def _whole_splits(rows: Sequence[StoredRow], plan: Plan) -> set[int]:
 
 
 def paper_section(rows: Sequence[Row], *, margin: float) -> list[str]:
-    """Return the table of the first three splits: mean and standard deviation over trials, as the paper prints them."""
-    names = list(dict.fromkeys(row.name for row in rows))
-    by = {(row.name, row.method): row for row in rows}
-    lines = []
-    for method in dict.fromkeys(row.method for row in rows):
-        cells = [_ours_and_paper(by.get((name, method))) for name in names]
-        lines.append([label(method), *cells])
+    """Return the tables of the first three splits, one a set: mean and deviation, as the paper prints them."""
+    tables: list[str] = []
+    for name in dict.fromkeys(row.name for row in rows):
+        lines = [[label(row.method), *_ours_and_paper(row)] for row in rows if row.name == name]
+        tables += [f"### {name}", "", *table(_PROTOCOL_HEAD, lines), ""]
     counts = sorted({len(_first(row.best)) for row in rows})
     some = f" (here: {', '.join(map(str, counts))} trials)"
     return section(
         f"The paper's protocol, margin {margin:g}",
-        "Mean (standard deviation) of the test AUROC over 15 trials: 3 stratified random 0.9/0.1 splits, 5 folds each"
-        f"{'' if counts == [_PAPER_TRIALS] else some}. First at the epoch with the best validation AUROC, then at the "
-        "last epoch, then the paper's. A trial takes the learning rate with the highest validation AUROC at the epoch "
-        "that is reported: the paper reports 'a model with "
-        "the largest validation AUC', which we read as a choice within each trial. Cross-entropy has no margin and is "
-        "shown once.",
-        table(["method", *(f"{name}: best; last; paper" for name in names)], lines),
+        "Test AUROC, mean and in brackets the standard deviation over 15 trials: 3 stratified random 0.9/0.1 splits, 5 "
+        f"folds each{'' if counts == [_PAPER_TRIALS] else some}. 'Best epoch' is the one with the highest validation "
+        "AUROC. A trial takes the learning rate with the highest validation AUROC at the epoch that is reported: the "
+        "paper reports 'a model with the largest validation AUC', which we read as a choice within each trial. "
+        "Cross-entropy has no margin and is shown once.",
+        tables[:-1],
     )
 
 
@@ -100,49 +100,30 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
     if not rows:
         return []
     lines = [_verdict(row, others) for row in rows]
-    inside = sum(line[-2] == "inside" for line in lines)
-    compared = sum(line[-2] != "-" for line in lines)
+    inside = sum(line[_VERDICT] == "inside" for line in lines)
+    compared = sum(line[_VERDICT] != "-" for line in lines)
     splits = sorted({row.splits for row in rows})
     count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
     widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
-    head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean", "why"]
+    head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean"]
+    head += ["training AUROC", "sd of 3 splits", "by the last epoch", "by one rate"]
+    head += [f"at margin {other:g}" for other in others]
     return section(
         f"Over {count} splits, margin {margin:g}",
         "Mean over splits with its 95% interval (t; the split, not the trial, is what was drawn), and the interval in "
         "which the mean of 3 new splits falls with 95%. The paper's mean, of 3 splits too, lies inside that interval, "
         f"above or below: {inside} of {compared} lie inside. The median width of these intervals is "
-        f"{np.median(widths):.2f}: the wider, the less 'inside' says. 'Why' states what was measured: the mean AUROC "
-        "of the training bags at the last epoch and the standard deviation of a 3-split mean, and with which other "
-        "choice the paper's mean does or does not lie inside: the last epoch, one learning rate for all trials (the "
-        "highest mean validation AUROC), another margin.",
+        f"{np.median(widths):.2f}: the wider, the less 'inside' says. Then come the mean AUROC of the training bags at "
+        "the last epoch and the standard deviation of a 3-split mean. The last columns say whether the paper's mean "
+        "lies inside after another choice: the last epoch, one learning rate for all trials (the highest mean "
+        "validation AUROC), another margin.",
         table(head, lines),
     )
 
 
 def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
     """Return MIDAM minus DAM with the same pooling, paired by split; nothing where neither has two splits."""
-    by = {(row.name, row.method): row for row in rows if row.splits >= 2}
-    lines = []
-    for (name, method), row in by.items():
-        other = by.get((name, method.replace("midam-", "dam-")))
-        if not method.startswith("midam-") or other is None or other.splits != row.splits:
-            continue
-        ours, base = means_of(row.best), means_of(other.best)
-        wide = corrected_interval(np.subtract(ours, base), ratio=_TEST_TO_TRAIN)
-        # Equal differences give bounds that are not numbers.
-        sign = "above 0" if wide.low > 0 else "below 0" if wide.high < 0 else "no difference found"
-        known = np.isfinite(wide.low)
-        theirs, without = printed(name, method), printed(name, other.method)
-        lines.append(
-            [
-                f"{name}, {label(method)} - {label(other.method)}",
-                str(row.splits),
-                f"{paired_interval(ours, base):+}",
-                f"[{wide.low:+.3f}, {wide.high:+.3f}]" if known else "-",
-                "-" if theirs is None or without is None else f"{theirs[0] - without[0]:+.3f}",
-                sign if known else "no spread",
-            ]
-        )
+    lines = _paired(rows)
     if not lines:
         return []
     head = ["set, difference", "splits", "mean [95%]", "corrected [95%]", "paper", "verdict, by the corrected interval"]
@@ -153,6 +134,29 @@ def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
         "share training bags; none knows how many rows the table has. The paper's column is the difference of its two "
         "means.",
         table(head, lines),
+    )
+
+
+def short_section(rows: Sequence[Row]) -> list[str]:
+    """Return what the tables of all splits say, in two sentences; nothing where there are no two splits."""
+    paired = _paired(rows)
+    if not paired:
+        return []
+    verdicts = [_verdict(row, {})[_VERDICT] for row in rows if row.splits >= 2]
+    known = [verdict for verdict in verdicts if verdict in ("inside", "above", "below")]
+    signs = Counter(line[-1] for line in paired)
+    largest = max(abs(float(line[2].split()[0])) for line in paired)
+    splits = max(row.splits for row in rows)
+    return section(
+        "In short",
+        [
+            "- **MIDAM beside DAM.** A step of MIDAM draws a few instances of a bag, one of DAM reads the whole bag. "
+            f"Over {splits} splits their mean test AUROCs differ by at most {largest:.3f} on any set with either "
+            f"pooling. Of {len(paired)} corrected intervals of that difference {signs['above 0']} lie above 0, "
+            f"{signs['below 0']} below 0, and {signs['no difference found']} hold 0.",
+            f"- **Beside the paper.** Of its {len(known)} means {known.count('inside')} lie where three splits of ours "
+            f"may fall, {known.count('below')} below, {known.count('above')} above.",
+        ],
     )
 
 
@@ -200,16 +204,40 @@ def means_of(trials: Sequence[Chosen]) -> list[float]:
     return split_means(values)
 
 
+def _paired(rows: Sequence[Row]) -> list[list[str]]:
+    by = {(row.name, row.method): row for row in rows if row.splits >= 2}
+    lines = []
+    for (name, method), row in by.items():
+        other = by.get((name, method.replace("midam-", "dam-")))
+        if not method.startswith("midam-") or other is None or other.splits != row.splits:
+            continue
+        ours, base = means_of(row.best), means_of(other.best)
+        wide = corrected_interval(np.subtract(ours, base), ratio=_TEST_TO_TRAIN)
+        # Equal differences give bounds that are not numbers.
+        sign = "above 0" if wide.low > 0 else "below 0" if wide.high < 0 else "no difference found"
+        known = np.isfinite(wide.low)
+        theirs, without = printed(name, method), printed(name, other.method)
+        lines.append(
+            [
+                f"{name}, {label(method)} - {label(other.method)}",
+                str(row.splits),
+                f"{paired_interval(ours, base):+}",
+                f"[{wide.low:+.3f}, {wide.high:+.3f}]" if known else "-",
+                "-" if theirs is None or without is None else f"{theirs[0] - without[0]:+.3f}",
+                sign if known else "no spread",
+            ]
+        )
+    return lines
+
+
 def _first(trials: Sequence[Chosen]) -> list[Chosen]:
     return [trial for trial in trials if trial.split < PAPER_SPLITS]
 
 
-def _ours_and_paper(row: Row | None) -> str:
-    if row is None:
-        return "-"
+def _ours_and_paper(row: Row) -> list[str]:
     theirs = printed(row.name, row.method)
     cells = [_mean_sd([t.test for t in _first(trials)]) for trials in (row.best, row.last)]
-    return "; ".join([*cells, "-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})"])
+    return [*cells, "-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})"]
 
 
 def _mean_sd(values: Sequence[float]) -> str:
@@ -223,12 +251,11 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
     theirs = printed(row.name, row.method)
     means = means_of(row.best)
     new = predictive_interval(means, count=PAPER_SPLITS)
-    found = ["-", "-", ""]
+    found = ["-", "-"]
     if theirs is not None:
         verdict = "inside" if new.holds(theirs[0]) else ("above" if theirs[0] > new.high else "below")
         # Equal splits give an interval without width, which says nothing.
-        verdict = verdict if np.ptp(means) > 0 else "no spread"
-        found = [f"{theirs[0]:.3f}", verdict, _why(row, theirs[0], others)]
+        found = [f"{theirs[0]:.3f}", verdict if np.ptp(means) > 0 else "no spread"]
     return [
         f"{row.name}, {label(row.method)}",
         str(row.splits),
@@ -236,23 +263,21 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
         f"{np.mean([t.test for t in row.last]):.3f}" if row.last else "-",
         f"[{new.low:.3f}, {new.high:.3f}]",
         *found,
+        f"{np.mean([trial.train for trial in row.best]):.2f}",
+        f"{np.std(means, ddof=1) / PAPER_SPLITS**0.5:.3f}",
+        *_elsewise(row, others),
     ]
 
 
-def _why(row: Row, value: float, others: Mapping[float, Sequence[Row]]) -> str:
-    means = means_of(row.best)
-    train = float(np.mean([trial.train for trial in row.best]))
-    facts = [f"training {train:.2f}", f"sd of 3 splits {np.std(means, ddof=1) / PAPER_SPLITS**0.5:.3f}"]
-    variants: list[tuple[str, list[Chosen]]] = [("last epoch", row.last), ("one rate", row.together)]
-    for margin, theirs in others.items():
-        same = [other for other in theirs if (other.name, other.method) == (row.name, row.method)]
-        if same and not row.method.startswith("ce-"):
-            variants.append((f"margin {margin:g}", same[0].best))
-    for text, trials in variants:
-        found = means_of(trials)
-        if len(found) >= 2:
-            facts.append(f"{text}: {'inside' if _new(found).holds(value) else 'outside'}")
-    return "; ".join(facts)
+def _elsewise(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
+    """Whether the paper's mean lies inside by the last epoch, by one rate, at another margin; '-' if unknown."""
+    variants = [row.last, row.together]
+    for theirs in others.values():
+        same = [other.best for other in theirs if (other.name, other.method) == (row.name, row.method)]
+        variants.append(same[0] if same and not row.method.startswith("ce-") else [])
+    value = printed(row.name, row.method)
+    means = [means_of(trials) for trials in variants]
+    return ["-" if value is None or len(m) < 2 else "inside" if _new(m).holds(value[0]) else "outside" for m in means]
 
 
 def _new(means: Sequence[float]) -> Estimate:

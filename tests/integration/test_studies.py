@@ -67,21 +67,27 @@ def test_table2_joins_margins(tmp_path, sets):
     table2.study(options(tmp_path), sets)
     text = page(tmp_path, "table2")
     assert "margin 0.1" not in text.split("## Over")[0].split("## The paper's")[1]
+    # No cell holds two results.
+    assert not [line for line in text.split("## Over")[0].splitlines() if re.search(r"\d\.\d{3} .*; \d\.\d{3}", line)]
     table2.study(options(tmp_path, margin=0.1), {"one": sets["one"]}, shown=sets)
     assert re.search(r"- Time of the protocol at margin 0.1: .* \(so far: 1 of 2 sets\)\n", page(tmp_path, "table2"))
     text = page(tmp_path, "table2")
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
+        "## In short",
         "## The paper's protocol, margin 1",
         "## The paper's protocol, margin 0.1",
         "## Over 2 splits, margin 1",
         "## What stochastic pooling adds to DAM, margin 1",
         "## Over 2 splits, margin 0.1",
         "## What stochastic pooling adds to DAM, margin 0.1",
+        "## How this page was made",
     ]
     calls = "`python -m studies table2`, `python -m studies table2 --margin 0.1`"
     assert f"- The whole page: {calls}\n" in text
-    margin_01 = text.split(titles[1])[1].split("## ")[0]
+    margin_01 = text.split(titles[2])[1].split("\n## ")[0]
+    assert "| method | ours, best epoch | ours, last epoch | the paper |" in margin_01
+    assert "### one" in margin_01
     assert "MIDAM (att)" in margin_01
     assert "CE (att)" not in margin_01  # shown once: it has no margin
     # 10 methods, 2 rates, 2 splits x 2 folds on one set; cross-entropy is not trained again for the second margin.
@@ -100,6 +106,7 @@ def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
         "## AUROC",
         "## Paired difference to midam-att",
         "## Time",
+        "## How this page was made",
     ]
     shown = dict(re.findall(r"\| ([\w-]+) \| (\d\.\d{3}) \| \d\.\d{3} \| \d\.\d{3} \|", text))
     frame = pd.read_csv(tmp_path / "out" / "trials" / "table2-cv.csv.gz")

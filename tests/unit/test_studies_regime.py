@@ -13,7 +13,7 @@ from midam.train.step import train_step
 from midam.train.training import build_training
 from studies.options import StudyOptions
 from studies.regime import trials
-from studies.regime.advice import advice
+from studies.regime.advice import advice, in_short
 from studies.regime.bags import Counts, draw_rows, nine_bags, split_images, witnesses
 from studies.regime.budget import affordable_steps, step_cost
 from studies.regime.design import CONSTANT, EXACT, EXACT_POINT, METHODS, MINIBATCH, WARMUP, Cell, Design
@@ -217,20 +217,34 @@ def test_the_winner_of_a_cell(results):
 
 
 def test_the_advice_follows_the_numbers(results):
-    text = advice(results)
+    text = " ".join(advice(results))
     assert "For bags of 20 take exact or exact-point with the budget of 300 steps (mean test AUROC 0.950;" in text
     assert "take constant gamma0 = 0.5" in text
     assert "is shown above chance" not in text
     results.test["constant 0.1"][1] = [0.6, 0.5, 0.4]
-    text = advice(results)
+    text = " ".join(advice(results))
     assert "In 1 of 2 cells no method is shown above chance by 3 repeats; above chance were 1 of 2 with T = 300" in text
     assert "witnesses (the least" not in text  # no cell is that poor in witnesses
     results.val["warm-up 0.02"][:] = 0.9
-    assert "take gamma0 = max(0.02, 1/k)" in advice(results)
+    assert "take gamma0 = max(0.02, 1/k)" in " ".join(advice(results))
     results.test["exact"][0] = [0.99, 1.0, 1.0]
-    text = advice(results)
+    text = " ".join(advice(results))
     assert "For bags of 20 take exact with the budget of 300 steps" in text
     assert ", a gain)" in text
+
+
+def test_the_answer_comes_first_in_plain_words(results):
+    first, _, head, _, *rows = in_short(results)
+    assert "on average they cannot be told apart. They differ in 1 of 2 cells." in first
+    assert "[" not in first
+    assert head == "| what | test AUROC, mean over cells [95%] | verdict |"
+    assert rows[0].startswith("| `vrsp` minus `minibatch`, at equal cost | ")
+    assert rows[0].endswith(" | no difference found |")
+    # The verdict follows the numbers.
+    results.test["minibatch"][:] = 0.1
+    assert "ahead of `minibatch`. They differ in 2 of 2 cells" in in_short(results)[0]
+    results.test["minibatch"][:] = 1.0
+    assert in_short(results)[0].startswith("**In short.** Take `minibatch`")
 
 
 def test_what_larger_budgets_add_is_paired_by_cell():
@@ -240,7 +254,7 @@ def test_what_larger_budgets_add_is_paired_by_cell():
     gain = [0.1 * (cell.steps == 2400) + 0.02 * (cell.instances == 16) + 0.2 * (cell.rate == 0.5) for cell in cells]
     areas = np.array([[0.5 + own + 0.01 * repeat for repeat in range(3)] for own in gain])
     found = Results(design, cells, *[{method.name: areas for method in METHODS}] * 2)
-    text = advice(found)
+    text = " ".join(advice(found))
     assert "All else equal, 8 times the steps add +0.100 [+0.100, +0.100] and 4 times the instances a draw add" in text
     assert "a draw add +0.020 [+0.020, +0.020] of test AUROC to vrsp, mean over cells." in text
 

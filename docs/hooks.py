@@ -1,0 +1,150 @@
+"""What mkdocs runs while it builds the site: the API pages, from what the packages export.
+
+A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
+the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
+tables of the settings. So a page cannot fall behind the code.
+"""
+
+import importlib
+import inspect
+import json
+import re
+from itertools import groupby, zip_longest
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import griffe
+from mkdocs.structure.pages import Page
+
+from midam.settings.describe import describe_settings, rooms
+
+_EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
+# Words of code that have the color of text anyway.
+_PLAIN = re.compile(r'<span class="(?:n|p|o|w)">([^<]*)</span>')
+# Names of types, and links to them, that say once more in a tooltip what they are.
+_TITLED = re.compile(r'<span title="[^"]*">([^<]*)</span>|(?<=<a) class="autorefs autorefs-internal" title="[^"]*"')
+# A cell with a number, an interval or a few words, as against one with a sentence.
+_FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
+# On a phone a picture is small: a tap shows it alone, to be enlarged.
+_PICTURE = re.compile(r'(<img [^>]*src="([^"]+)"[^>]*>)')
+_SETTINGS = "<!-- settings -->"
+
+
+class Exported(NamedTuple):
+    """A name that a package exports."""
+
+    name: str
+    path: str  # Where it is defined, which is where its documentation is found
+    text: str  # First line of its docstring
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what the marked lines of a page stand for."""
+    return _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), markdown).replace(
+        _SETTINGS, settings()
+    )
+
+
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Keep numbers of tables on one line, link a picture to its file, leave methods out of the contents of the API."""
+    if page.file.src_uri.startswith("api/"):
+        for item in (item for top in page.toc for item in top.children):
+            item.children.clear()
+    html = _PICTURE.sub(r'<a href="\2">\1</a>', html)
+    return _FIGURE.sub(r'<td class="figure"\1', html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Leave out the white space between tags and what colors nothing: half of an API page as the templates write it."""
+    parts = re.split(r"(<pre.*?</pre>|<script.*?</script>)", output, flags=re.DOTALL)
+    squeezed = [_TITLED.sub(r"\1", re.sub(r"\s*\n\s*", "\n", part)) for part in parts[::2]]
+    kept = [_PLAIN.sub(r"\1", part) for part in parts[1::2]]
+    return "".join(part for pair in zip_longest(squeezed, kept, fillvalue="") for part in pair)
+
+
+def exported(package: str) -> list[Exported]:
+    """Names that a package exports; of a module without `__all__` its own public classes, functions and tables."""
+    module = importlib.import_module(package)
+    own = [name for name, value in vars(module).items() if name[0] != "_" and _made_in(value, package)]
+    return [_describe(package, name, getattr(module, name)) for name in getattr(module, "__all__", own)]
+
+
+def documented(package: str, *, whole: bool = True) -> str:
+    """Markdown of the names that a package exports."""
+    found = exported(package)
+    rows = [f"| [`{one.name}`][{one.path}] | {one.text} |" for one in found]
+    # What another package defines is documented there.
+    blocks = [f"::: {one.path}" for one in found if whole and one.path.startswith(f"{package}.")]
+    return "\n".join(["| name | what it is |", "|---|---|", *rows, "", *(f"{block}\n" for block in blocks)])
+
+
+def settings() -> str:
+    """Markdown of all settings, a table a room."""
+    lines = []
+    for room, (title, kind) in rooms().items():
+        head = f"## {kind.__name__} {{#{kind.__module__}.{kind.__name__}}}"
+        lines += [head, "", f"`settings.{room}`. {title}", "", "| setting | default | meaning |", "|---|---|---|"]
+        for one in describe_settings():
+            if one.room == room:
+                lines.append(f"| `{one.name}` | `{json.dumps(one.default)}` | {_cell(one.text)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+class OwnDefaults(griffe.Extension):
+    """Shows each parameter with its own default, also where several share a line or their choices are named."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Correct all docstrings of a package."""
+        self._correct(pkg)
+
+    def _correct(self, thing: griffe.Object) -> None:
+        parameters = getattr(thing, "parameters", ())
+        for section in thing.docstring.parsed if thing.docstring and parameters else ():
+            if section.kind is griffe.DocstringSectionKind.parameters:
+                for one in section.value:
+                    one.value = parameters[one.name].default if one.name in parameters else one.value
+                section.value = [_joined(list(group)) for _, group in groupby(section.value, _same_line)]
+        for member in thing.members.values():
+            if not member.is_alias:
+                self._correct(member)
+
+
+def _same_line(parameter: griffe.DocstringParameter) -> tuple[str, bool]:
+    return parameter.description, parameter.value is None
+
+
+def _joined(group: list[griffe.DocstringParameter]) -> griffe.DocstringParameter:
+    """Parameters that share a line of the docstring, with their defaults in the same order."""
+    first = group[0]
+    values = [str(one.value) for one in group]
+    if first.value is not None:
+        first.value = values[0] if len(set(values)) == 1 else ", ".join(values)
+    first.name = ", ".join(one.name for one in group)
+    return first
+
+
+def _describe(package: str, name: str, value: Any) -> Exported:
+    if isinstance(value, ModuleType):
+        return Exported(name, value.__name__, _first_line(value))
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return Exported(name, f"{value.__module__}.{value.__qualname__}", _first_line(value))
+    kind = getattr(value, "kind", None)
+    if kind:
+        text = f"Table of each {kind} by name: {', '.join(f'`{row}`' for row in value.names())}."
+    else:
+        text = f"`{value!r}`" if isinstance(value, tuple | str | float | int) else f"A `{type(value).__name__}`."
+    return Exported(name, f"{package}.{name}", _cell(text))
+
+
+def _made_in(value: Any, package: str) -> bool:
+    made = value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else type(value).__module__
+    return made == package
+
+
+def _first_line(value: Any) -> str:
+    return _cell((inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " "))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,56 @@
+"""What the pages show can be typed: the Python runs, the commands are understood."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from midam.cli import main, parse
+
+DOCS = Path(__file__).parents[2] / "docs"
+SHELL = re.compile(r"^ *```\s*\{?\.?(?:sh|bash|console)\b[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+COMMANDS = sorted(
+    {
+        (page.name, " ".join(line.split()))
+        for page in DOCS.glob("*.md")
+        for block in SHELL.findall(page.read_text("utf-8"))
+        for line in re.findall(r"^ *(?:\w+=\S+ )?midam ([^#\n]+)", block.replace("\\\n", " "), flags=re.MULTILINE)
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_commands_of_the_pages_are_understood(page, line, tmp_path):
+    words = shlex.split(line)
+    for place in (n for n, word in enumerate(words) if word == "--config"):
+        words[place + 1] = str(tmp_path / "config.yaml")
+        (tmp_path / "config.yaml").write_text("data: digits\n")
+    parse(words)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the table and the run that the pages speak of."""
+    folder = tmp_path_factory.mktemp("pages")
+    rng = np.random.default_rng(0)
+    rows = [f"b{i:02},{i % 2},{x:.3f},{y:.3f}" for i in range(60) for x, y in rng.normal(i % 2, size=(4, 2))]
+    (folder / "bags.csv").write_text("\n".join(["bag,label,area,contrast", *rows]) + "\n")
+    run = str(folder / "runs" / "one")
+    assert main(["fit", str(folder / "bags.csv"), "--epochs", "1", "--members", "1", "--out", run]) == 0
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*few bags.*:UserWarning")
+@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "store"])
+def test_the_python_of_a_page_runs(page, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    names = {
+        "dataset": [{"X": torch.ones(2, 3), "Y": torch.tensor([1.0])}, {"X": torch.zeros(4, 3), "Y": torch.zeros(1)}]
+    }
+    for block in blocks:
+        exec(block.replace("musk2", "digits"), names)  # a set that needs no download

@@ -1,0 +1,230 @@
+"""The site: the home page's blocks run, its findings are those of the pages, the API pages show what is exported."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import griffe
+import pytest
+from docs import hooks
+from playwright.sync_api import sync_playwright
+
+import midam
+from midam.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HOME = (DOCS / "index.md").read_text("utf-8")
+FINDINGS = (DOCS / "findings.md").read_text("utf-8")
+API = [DOCS / "api.md", *sorted((DOCS / "api").glob("*.md"))]
+CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", HOME, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    install, commands = (block.splitlines() for block in blocks("sh"))
+    assert len(install) == 2
+    words = [line.partition("#")[0].split() for line in commands]
+    assert [name for name, *_ in words] == ["midam"] * 3
+    for _, *arguments in words:
+        assert main(arguments) == 0
+    assert re.search(r"^test AUROC 0\.9\d\d \(95% CI ", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) > 100
+
+
+def test_the_python_of_the_home_page_runs(capsys):
+    (example,) = blocks("python")
+    names = {}
+    exec(example, names)
+    assert "Interval(low=" in capsys.readouterr().out
+    assert midam.auroc(names["test"].labels, names["model"].decision_function(names["test"])) > 0.8
+
+
+def test_the_result_of_the_home_page_is_that_of_the_quick_start():
+    (line,) = blocks("text")
+    assert line in (DOCS / "quickstart.md").read_text("utf-8")
+
+
+def test_the_repository_is_the_one_of_the_configuration():
+    address = re.search(r"^repo_url: (\S+)$", CONFIG, flags=re.MULTILINE)[1]
+    assert f"[GitHub]({address})" in HOME
+    assert f"git clone {address}" in HOME
+
+
+@pytest.mark.parametrize("text", [FINDINGS, HOME.split("## What to expect")[1]], ids=["findings", "home"])
+def test_each_figure_stands_on_the_page_behind_its_link(text):
+    checked = 0
+    for part in re.findall(r"^- (.*?)(?=^- |^$|^#|\Z)", text, flags=re.MULTILINE | re.DOTALL):
+        pages = [(DOCS / name).read_text("utf-8") for name in re.findall(r"\]\(\s*(results/[\w.-]+\.md)", part)]
+        for figure in re.findall(r"[+-]?\d+\.\d+", re.sub(r"\]\([^)]*\)", "", part)) if pages else ():
+            assert any(figure in page for page in pages), (figure, part)
+            checked += 1
+    assert checked >= (80 if text is FINDINGS else 4)
+
+
+def test_intervals_are_quoted_whole():
+    for mean, low, high in re.findall(r"([+-]\d\.\d{3})\s\[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]", FINDINGS):
+        whole = f"{mean} [{low}, {high}]"
+        assert any(whole in page.read_text("utf-8") for page in (DOCS / "results").glob("*.md")), whole
+
+
+def test_the_answer_of_the_map_is_that_of_its_tables():
+    top, below = (DOCS / "results" / "regime.md").read_text("utf-8").split("![The best estimator")
+    found = re.findall(r"[+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", top)
+    assert len(found) == 5
+    assert [interval for interval in found if interval not in below] == []
+
+
+def test_no_cell_of_the_paper_s_tables_holds_two_results():
+    for name in ("table2", "table3"):
+        cells = re.findall(r"(?<=\| )[^|\n]+(?= \|)", (DOCS / "results" / f"{name}.md").read_text("utf-8"))
+        assert cells
+        assert [cell for cell in cells if re.search(r"\d\.\d{3}.*; .*\d\.\d{3}", cell)] == []
+
+
+def test_every_page_of_results_is_reached_from_the_findings():
+    pages = {path.name for path in (DOCS / "results").glob("*.md")}
+    assert pages == set(re.findall(r"\(results/([\w.-]+\.md)\)", FINDINGS))
+
+
+def documented() -> str:
+    return "\n".join(hooks.on_page_markdown(page.read_text("utf-8")) for page in API)
+
+
+def test_every_public_name_is_documented_once():
+    listed = re.findall(r"^::: ([\w.]+)$", documented(), flags=re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    shown = {*listed, *re.findall(r"\{#([\w.]+)\}", documented())}
+    for one in hooks.exported("midam"):
+        assert one.path in shown or one.path.rpartition(".")[0] in shown or one.path.startswith("midam.errors."), one
+        assert one.text, f"{one.name} has no docstring"
+
+
+def test_the_api_shows_exported_names_alone():
+    listed = re.findall(r"^::: ([\w.]+)$", documented(), flags=re.MULTILINE)
+    assert not [path for path in listed if any(part.startswith("_") for part in path.split("."))]
+
+
+def test_grouped_parameters_show_their_own_defaults():
+    code = """
+    def read(path, *, bag="bag", label="label", low=0, high=0, missing="skip"):
+        \"\"\"Read.
+
+        Parameters
+        ----------
+        path : str
+            Where.
+        bag, label : str
+            Columns.
+        low, high : int
+            Bounds.
+        missing : {"error", "skip"}
+            What to do.
+        \"\"\"
+    """
+    extensions = griffe.load_extensions("dataclasses", hooks.OwnDefaults)
+    with griffe.temporary_visited_package(
+        "toy",
+        modules={"__init__.py": textwrap.dedent(code)},
+        extensions=extensions,
+        docstring_parser="numpy",
+    ) as toy:
+        (section,) = (part for part in toy["read"].docstring.parsed if part.kind.value == "parameters")
+    assert [(one.name, one.value) for one in section.value] == [
+        ("path", None),
+        ("bag, label", "'bag', 'label'"),
+        ("low, high", "0"),
+        ("missing", "'skip'"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the folder of the site, built strictly: a link or an anchor that leads nowhere stops it."""
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": paths},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
+    pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert len(pages) > 50
+    lost = []
+    for path, page in pages.items():
+        for link in page.links:
+            address = urlsplit(link)
+            target = (path.parent / unquote(address.path)).resolve() if address.path else path
+            if address.scheme or address.netloc:
+                continue
+            found = target.exists() and (not address.fragment or unquote(address.fragment) in pages[target].anchors)
+            lost += [] if found else [(path.name, link)]
+        lost += [(path.name, "a picture without words", picture) for picture in page.unnamed]
+    assert lost == []
+
+
+@pytest.mark.slow
+def test_api_pages_are_small_and_name_no_internals(site):
+    pages = [site / "api.html", *(site / "api").glob("*.html")]
+    sizes = {path.name: path.stat().st_size for path in pages}
+    assert max(sizes.values()) < 150_000, sizes
+    assert sum(sizes.values()) < 900_000, sizes
+    for path in pages:
+        anchors = Page(path.read_text("utf-8")).anchors
+        assert not [anchor for anchor in anchors if re.match(r"midam\..*\._", anchor)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_no_page_is_wider_than_the_screen_and_none_loads_from_elsewhere(site):
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        screen, loaded = browser.new_page(), []
+        screen.on("request", lambda request: loaded.append(request.url))
+        wide = []
+        for path in sorted(site.rglob("*.html")):
+            screen.goto(path.as_uri())
+            for width in (1280, 390):
+                screen.set_viewport_size({"width": width, "height": 800})
+                if screen.evaluate("document.scrollingElement.scrollWidth > innerWidth + 1"):
+                    wide.append((path.name, width))
+        browser.close()
+    assert wide == []
+    assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
+
+
+class Page(HTMLParser):
+    """Links, anchors and pictures without an alternative text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.anchors, self.unnamed = [], {""}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.anchors.add(found.get("id") or "")
+        if tag == "img" and not found.get("alt"):
+            self.unnamed.append(found.get("src"))
+        self.links += [found[name] for name in ("href", "src") if found.get(name) and tag in ("a", "img")]
