@@ -1,6 +1,5 @@
 """Commands killed at random moments, continued, and compared with undisturbed ones."""
 
-import atexit
 import hashlib
 import itertools
 import json
@@ -16,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,6 +50,7 @@ class Job:
     out: str
     resume: tuple[str, ...] = ()
     needs_run: bool = False
+    fresh: bool = False  # in an interpreter of its own, as one that starts workers must be
 
 
 JOBS = (
@@ -80,9 +81,10 @@ JOBS = (
             *("--lrs", "0.1", "--margins", "1.0", "--jobs", "2", "--out", "compare"),
         ),
         "compare",
+        fresh=True,
     ),
 )
-_WEIGHTS = {"fit": 4, "import": 4, "predict": 3, "predict instances": 3, "explain": 2, "compare": 2}
+_WEIGHTS = {"fit": 6, "import": 6, "predict": 5, "predict instances": 4, "explain": 3, "compare": 1}
 
 
 @dataclass
@@ -146,7 +148,7 @@ class Torture:
         found = []
         for _ in range(2):
             place, begun = self._fresh(job), time.monotonic()
-            if _finish(_start(job.words, place, count=counted)):
+            if _finish(_start(job.words, place, count=counted, fresh=job.fresh)):
                 raise RuntimeError((place / "LOG").read_text())
             seconds = time.monotonic() - begun
             found.append(_contents(place))
@@ -161,7 +163,7 @@ class Torture:
         while kills < most and (kills == 0 or rng.random() < _AGAIN):
             moment = self._moment(usual, rng)
             words = job.words if kills == 0 else self._next_words(job, place)
-            killed = self._kill(words, place, moment, tally, f"{job.name} {moment}")
+            killed = self._kill(job, words, moment, tally)
             kills += killed
             if not killed:
                 break
@@ -183,7 +185,7 @@ class Torture:
         tried = [self._next_words(job, place), job.words]
         for words in dict.fromkeys(tried):
             (place / "LOG").unlink(missing_ok=True)
-            code = _finish(_start(words, place))
+            code = _finish(_start(words, place, fresh=job.fresh))
             if code == 0:
                 return
         done = kills and set(_contents(place)) >= set(self.undisturbed[job.name].files)
@@ -198,8 +200,9 @@ class Torture:
             return Moment(event=rng.randrange(usual.events))
         return Moment(seconds=rng.uniform(0, usual.seconds))
 
-    def _kill(self, words: tuple[str, ...], place: Path, moment: Moment, tally: Tally, what: str) -> bool:
+    def _kill(self, job: Job, words: tuple[str, ...], moment: Moment, tally: Tally) -> bool:
         """Start a command and kill it; False if it ended before."""
+        place = self.place
         if moment.cold:
             null = subprocess.DEVNULL
             command = [sys.executable, "-m", "midam.cli", *words]
@@ -210,7 +213,7 @@ class Torture:
             process.kill()
             killed = process.wait() == -signal.SIGKILL
         else:
-            warm = _start(words, place, at=moment.event)
+            warm = _start(words, place, at=moment.event, fresh=job.fresh)
             session = warm.pid or 0
             if moment.seconds is not None:
                 time.sleep(moment.seconds)
@@ -218,7 +221,7 @@ class Torture:
             killed = _finish(warm) == -signal.SIGKILL
         alive = _left(session)
         for process_id, command_line in alive.items():
-            tally.fault("orphans", f"{command_line} after {what}")
+            tally.fault("orphans", f"{command_line} after {job.name} {moment}")
             os.kill(process_id, signal.SIGKILL)
         return killed
 
@@ -234,14 +237,40 @@ def _environment(place: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
 
 
-def _start(words: Any, place: Path, *, at: int | None = None, count: Path | None = None) -> BaseProcess:
-    """Start a command in a fork of a process that has imported everything."""
-    process = _CONTEXT.Process(target=_run, args=(tuple(words), str(place), at, None if count is None else str(count)))
+class _Fresh:
+    """A process of a new interpreter, with the face of one of `multiprocessing`."""
+
+    def __init__(self, arguments: tuple[Any, ...], place: Path) -> None:
+        code = f"from tests.fuzz.torture import run_here; run_here(*{arguments!r})"
+        self._process = subprocess.Popen([sys.executable, "-c", code], env=_environment(place))
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def join(self, timeout: float | None = None) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def close(self) -> None:
+        return
+
+
+def _start(
+    words: Any, place: Path, *, at: int | None = None, count: Path | None = None, fresh: bool = False
+) -> BaseProcess | _Fresh:
+    """Start a command in a fork of a process that has imported everything, or in a new interpreter."""
+    arguments = (tuple(words), str(place), at, None if count is None else str(count))
+    if fresh:
+        return _Fresh(arguments, place)
+    process = _CONTEXT.Process(target=run_here, args=arguments)
     process.start()
     return process
 
 
-def _run(words: tuple[str, ...], place: str, at: int | None, count: str | None) -> None:
+def run_here(words: tuple[str, ...], place: str, at: int | None, count: str | None) -> None:
+    """Run a command in this process, which is killed before its file event `at`; or `count` its file events."""
     os.setsid()
     os.chdir(place)
     os.environ.update(_environment(Path(place)))
@@ -266,10 +295,7 @@ def _run(words: tuple[str, ...], place: str, at: int | None, count: str | None) 
     if count is not None:
         total = next(numbers)
         Path(count).write_text(str(total))
-    # Ends as an interpreter does, which a child of a fork server does not: joblib would wait for its idle workers.
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    os._exit(code)
+    sys.exit(code)
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
@@ -277,7 +303,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def _finish(process: BaseProcess) -> int:
+def _finish(process: BaseProcess | _Fresh) -> int:
     process.join(_PATIENCE)
     code = process.exitcode
     if code is None:
