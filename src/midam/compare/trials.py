@@ -60,8 +60,9 @@ def _is_trial(row: Row) -> bool:
     numbers = [row[name] for name in _MEASURED if row[name] is not None]
     sound = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
     sound = sound and all(type(row[name]) is int for name in _COUNTS) and isinstance(row["method"], str)
-    scored = row["status"] != OK or (row["auroc"] is not None and 0 <= row["auroc"] <= 1)
-    return sound and scored and isinstance(row["status"], str) and row["status"] in STATUSES
+    if not sound or not isinstance(row["status"], str) or row["status"] not in STATUSES:
+        return False
+    return row["status"] != OK or (row["auroc"] is not None and 0 <= row["auroc"] <= 1)
 
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:
