@@ -97,18 +97,18 @@ class Bench:
         if end == "accepted":
             same = answer["content"] == self.content[made.sample]
             wrong = made.expected == REFUSE or (made.expected == SUMMED and not same)
-            wrong |= made.expected == WARN and not any(_names_a_file(text, folder) for text in answer["warnings"])
+            wrong |= made.expected == WARN and not any(self._names_a_file(text, made) for text in answer["warnings"])
             return Found(made, "accepted wrongly" if wrong else "same" if same else "changed", answer)
-        if end == "refused" and not _names_a_file(answer["text"], folder):
+        if end == "refused" and not self._names_a_file(answer["text"], made):
             return Found(made, "traceback", answer | {"trace": "the message names no file"})
         return Found(made, end, answer)
 
-
-def _names_a_file(text: str, folder: Path) -> bool:
-    """Whether a message names a file or folder of the input, as the reader of the message finds it."""
-    names = {part for path in folder.rglob("*") for part in (path.name, path.stem)} - set(_RESERVED) - {""}
-    flat = "".join(text.split())
-    return any("".join(name.split()) in flat for name in names)
+    def _names_a_file(self, text: str, made: Input) -> bool:
+        """Whether a message names a file or folder of the input, whatever blanks the console broke it at."""
+        sound = self.folder / "sound" / made.sample
+        names = {part for path in sound.rglob("*") for part in (path.name, path.stem)}
+        flat = "".join(text.split())
+        return any("".join(name.split()) in flat for name in names if name)
 
 
 def run_one(bench: Bench, server: Server, name: str, number: int, folder: Path, **how: Any) -> Found:

@@ -134,7 +134,8 @@ def _resume() -> str:
 
 def _settings() -> str:
     found = parse(["fit", "digits", "--config", "settings.yaml"])["fit"]
-    return json.dumps(Settings.from_flat({name: found[name] for name in Settings.names()}).flat())
+    values = {name: found[name] for name in Settings.names()}
+    return json.dumps(Settings.from_flat(values, source="settings.yaml").flat())
 
 
 def _compare(words: list[str]) -> str:

@@ -158,16 +158,17 @@ class Torture:
 
     def chain(self, job: Job, tally: Tally, *, most: int) -> int:
         """Kill a job, and what continues it, up to `most` times; let it end, and compare. Returns the kills."""
-        rng, kills, usual = self.rng, 0, self.undisturbed[job.name]
+        rng, kills, code, usual = self.rng, 0, -signal.SIGKILL, self.undisturbed[job.name]
         place = self._fresh(job)
         while kills < most and (kills == 0 or rng.random() < _AGAIN):
             moment = self._moment(usual, rng)
             words = job.words if kills == 0 else self._next_words(job, place)
-            killed = self._kill(job, words, moment, tally)
-            kills += killed
-            if not killed:
+            code = self._kill(job, words, moment, tally)
+            kills += code == -signal.SIGKILL
+            if code != -signal.SIGKILL:
                 break
-        self._end(job, place, tally, kills)
+        if code != 0:
+            self._end(job, place, tally, kills)
         found = _contents(place)
         for name in sorted(set(found) - set(usual.files)):
             tally.fault("leftovers", f"{name} of {job.name}")
@@ -200,8 +201,8 @@ class Torture:
             return Moment(event=rng.randrange(usual.events))
         return Moment(seconds=rng.uniform(0, usual.seconds))
 
-    def _kill(self, job: Job, words: tuple[str, ...], moment: Moment, tally: Tally) -> bool:
-        """Start a command and kill it; False if it ended before."""
+    def _kill(self, job: Job, words: tuple[str, ...], moment: Moment, tally: Tally) -> int:
+        """Start a command and kill it; returns its exit code, which is another where it ended before."""
         place = self.place
         if moment.cold:
             null = subprocess.DEVNULL
@@ -211,19 +212,19 @@ class Torture:
             session = process.pid
             time.sleep(moment.seconds or 0.0)
             process.kill()
-            killed = process.wait() == -signal.SIGKILL
+            code = process.wait()
         else:
             warm = _start(words, place, at=moment.event, fresh=job.fresh)
             session = warm.pid or 0
             if moment.seconds is not None:
                 time.sleep(moment.seconds)
                 warm.kill()
-            killed = _finish(warm) == -signal.SIGKILL
+            code = _finish(warm)
         alive = _left(session)
         for process_id, command_line in alive.items():
             tally.fault("orphans", f"{command_line} after {job.name} {moment}")
             os.kill(process_id, signal.SIGKILL)
-        return killed
+        return code
 
     def _fresh(self, job: Job) -> Path:
         shutil.rmtree(self.place, ignore_errors=True)

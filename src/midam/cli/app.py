@@ -55,12 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:
-    try:
-        options = parse(argv)
-    except ConfigError as error:
-        # What a settings file says is taken for defaults, of which the parser knows no source.
-        file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
-        raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
+    options = parse(argv)
     code: int = _module(options.command).run(options[options.command], console)
     return code
 
@@ -94,8 +89,12 @@ def parse(argv: Sequence[str]) -> "Namespace":
         parser = command.parser(*words[:1])
     else:
         parser = command.parser()
-    options = Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
-    return options
+    try:
+        return Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
+    except ConfigError as error:
+        # What a settings file says is taken for defaults, of which the parser knows no source.
+        file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
+        raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
 
 
 def _command(argv: Sequence[str]) -> str:

@@ -91,7 +91,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         If it names code of another package that nobody has trusted yet; none of it has then run.
     """
     folder = RunFolder(Path(path))
-    if not folder.model.exists() and folder.last.exists():
+    # The summary is written after the model: with it alone, a finished run has lost its model.
+    if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"
         message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
         warnings.warn(message, UserWarning, stacklevel=2)

@@ -130,8 +130,8 @@ class _Table:
         """Values of numeric columns, [M, len(columns)]; finite."""
         import pandas as pd  # noqa: PLC0415
 
-        dtypes = self.frame.dtypes[columns]  # a table of many columns takes its time to give each of them
-        for column, dtype in dtypes.items():
+        dtypes = self.frame.dtypes[columns].tolist()  # a table of many columns takes its time to give each of them
+        for column, dtype in zip(columns, dtypes):
             if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
                 values = self.frame[column]
                 wrong = pd.to_numeric(values.astype(str), errors="coerce").isna()

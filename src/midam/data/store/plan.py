@@ -24,23 +24,24 @@ class WrittenBag(NamedTuple):
     coords_digest: str | None
 
 
-def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
-    """Bags of a journal of this plan, which is cut at the first row that is no bag; None of another plan."""
+def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | None:
+    """Bags of a journal of this plan of `count`, which is cut at the first row that is none; None of another plan."""
     if not journal.rows and journal.damaged is None:
         return []
     if journal.rows[:1] != [plan]:
         return None
-    count = sum(takewhile(bool, map(_is_bag, journal.rows[1:])))
-    found = {row[0]: WrittenBag(*row) for row in journal.rows[1 : count + 1]}
-    journal.keep(count + 1)
+    rows = list(takewhile(lambda row: _is_bag(row, count), journal.rows[1:]))
+    found = {row[0]: WrittenBag(*row) for row in rows}
+    journal.keep(len(rows) + 1)
     return list(found.values())
 
 
-def _is_bag(row: Any) -> bool:
+def _is_bag(row: Any, count: int) -> bool:
     if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
         return False
-    digests = row[1:] if row[2] is not None else row[1:2]
-    return type(row[0]) is int and all(isinstance(one, str) and bool(_DIGEST.fullmatch(one)) for one in digests)
+    number, *digests = row if row[2] is not None else row[:2]
+    named = type(number) is int and 0 <= number < count
+    return named and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
 
 
 def plan_digest(bags: Bags) -> str:

@@ -124,7 +124,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
     """Take over what an earlier call wrote, or begin; returns whether the folder is fresh."""
     plan = plan_digest(bags)
-    written = written_bags(journal, plan)
+    written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
         warnings.warn(
             f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",
