@@ -234,7 +234,7 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
 
 
 def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
-    (tmp_path / "j").write_text('"plan"\n[3, "ab", null]\n[4, "c')
+    (tmp_path / "j").write_text(f'"plan"\n[3, "{"ab" * 32}", null]\n[4, "c')
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
         assert written_bags(journal, "plan", 7) == [WrittenBag(3, "ab" * 32, None)]
         assert (tmp_path / "j").read_text() == f'"plan"\n[3, "{"ab" * 32}", null]\n'
