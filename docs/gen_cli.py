@@ -1,6 +1,7 @@
 """Write the options of `midam fit` into `docs/cli.md`, from the docstrings and the defaults of `midam.settings`.
 
-Run `python docs/gen_cli.py` from the repository's root. A test fails when the page is out of date.
+Run `python docs/gen_cli.py` from the repository's root; it writes the stub of `MIDAMClassifier` too (`gen_stub.py`). A
+test fails when the page or the stub is out of date.
 """
 
 import json
@@ -60,4 +61,7 @@ def rendered(page: str) -> str:
 
 
 if __name__ == "__main__":
+    import gen_stub
+
+    gen_stub.write()
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from midam.exports import exports
 
 if TYPE_CHECKING:
-    from midam.classifier import MIDAMClassifier as MIDAMClassifier
     from midam.data.bags import Bags as Bags
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
@@ -56,6 +55,10 @@ if TYPE_CHECKING:
     from midam.runs.apply import LoadedRun as LoadedRun
     from midam.runs.apply import load_run as load_run
     from midam.settings import Settings as Settings
+    from midam.sklearn import BagStatistics as BagStatistics
+    from midam.sklearn import ColorStatistics as ColorStatistics
+    from midam.sklearn import MIDAMClassifier as MIDAMClassifier
+    from midam.sklearn import VoxelCounts as VoxelCounts
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
     from midam.train.gradients import MiniBatch as MiniBatch
@@ -71,5 +74,5 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = "classifier cli compare data errors evaluate explain functional nn registry report runs train"
+_MODULES = "cli compare data errors evaluate explain functional nn registry report runs sklearn train"
 __all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

@@ -9,7 +9,6 @@ from benchmarks.peers import libauc_folder
 
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
-from midam.compare.baselines import bag_statistics
 from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
@@ -19,6 +18,7 @@ from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
+from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES

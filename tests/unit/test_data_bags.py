@@ -2,6 +2,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,12 +102,23 @@ def test_copies_and_fingerprints_agree():
     assert other.fingerprint() != bags.fingerprint()
 
 
+def test_classes_have_names():
+    bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], labels=["no", "yes", "no"], classes=("no", "yes"))
+    assert bags.labels.tolist() == [0, 1, 0]
+    assert bags.subset([1, 2]).classes == bags.replace(labels=[1, 1, 0]).classes == ("no", "yes")
+    # A number is a label, never a name: the second class of these is 1.
+    assert Bags.from_list([[[1.0]], [[2.0]]], [0, 1], classes=np.array([-1, 1])).classes == (-1, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"labels": [0, 2, 1]}, "labels 0 or 1, got 2 .in memory, bag b"),
         ({"labels": [0.0, np.nan, 1]}, "got nan .in memory, bag b"),
         ({"labels": [0, 1]}, "one label for each of the 3 bags"),
+        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name both with `classes"),
+        ({"labels": ["no", "yes", "No"], "classes": ("no", "yes")}, "labels 'no' or 'yes', got 'No' .in memory, bag c"),
+        ({"labels": [0, 1, 0], "classes": ("no", "no")}, "two names of classes"),
         ({"ids": ["a", "b", "a"]}, "bag a"),
         ({"ids": ["a", "b"]}, "one id for each of the 3 bags"),
         ({"splits": ["train", "dev", "test"]}, "got 'dev' .in memory, bag b"),
@@ -181,3 +193,66 @@ def test_labels_where_they_are_needed():
 def test_a_missing_group_is_refused(missing):
     with pytest.raises(BagDataError, match=r"Expected a group for each bag.*bag b"):
         Bags.from_list([[[1.0]], [[2.0]]], ids=["a", "b"], groups=["p", missing])
+
+
+def table(**columns):
+    values = {"bag": ["b", "b", "a"], "label": [1, 1, 0], "area": [1.0, 2.0, 3.0], "tone": [0, 1, 2]}
+    return pd.DataFrame({**values, **columns})
+
+
+def test_a_data_frame_is_read_as_a_table_is():
+    frame = table(patient=["p", "p", "q"], x=[5, 6, 7], note=["", "", ""], part=["train", "train", "Valid"])
+    kept = frame.copy()
+    how = {"group_column": "patient", "coord_columns": ["x"], "ignore_columns": ["note"], "split_column": "part"}
+    bags = Bags.from_dataframe(frame, **how)
+    assert bags.ids.tolist() == ["b", "a"]
+    assert bags.labels.tolist() == [1, 0]
+    assert bags.feature_names == ("area", "tone")
+    assert bags[0].tolist() == [[1.0, 0.0], [2.0, 1.0]]
+    assert (bags.groups.tolist(), bags.splits.tolist(), bags.places(1).tolist()) == (
+        ["p", "q"],
+        ["train", "val"],
+        [[7]],
+    )
+    assert bags.source == "a DataFrame"
+    pd.testing.assert_frame_equal(frame, kept)
+    # The index names the bags where no column does.
+    indexed = frame.set_index(["bag", "x"])
+    twin = Bags.from_dataframe(indexed, group_column="patient", ignore_columns=["note", "part"])
+    assert twin.ids.tolist() == ["b", "a"]
+    assert np.array_equal(twin.instances, bags.instances)
+    unlabeled = Bags.from_dataframe(table().drop(columns="label"))
+    assert unlabeled.labels is None
+    assert Bags.from_dataframe(table().rename(columns={"label": 7}), label_column="7").labels.tolist() == [1, 0]
+    assert Bags.from_dataframe(table(label=[True, True, False])).labels.tolist() == [1, 0]
+    for values, positive in ((["normal", "normal", "malignant"], "malignant"), ([2, 2, 1], "1")):
+        named = Bags.from_dataframe(table(label=values), positive=positive)
+        assert named.labels.tolist() == [0, 1]
+        assert named.classes == (str(values[0]), positive)
+
+
+@pytest.mark.parametrize(
+    ("frame", "how", "text"),
+    [
+        (
+            table().drop(columns="bag"),
+            {},
+            r"column 'bag' or in the first of two levels of the index.*`bag_column='label'`",
+        ),
+        (table(), {"label_column": "outcome"}, "the column 'outcome' of `label_column`"),
+        (table(), {"group_column": "patient"}, "the column 'patient' of `group_column`"),
+        (table(), {"ignore_columns": ["tine"]}, "the column 'tine' of `ignore_columns`.*did you mean 'tone'"),
+        (table(area=["1", "2", "x"]), {}, "numbers in column area, got 'x' .in a DataFrame, row 3, column area, bag a"),
+        (table(area=[1.0, np.nan, 2.0]), {}, "finite numbers, got nan .in a DataFrame, row 2"),
+        (table(label=["no", "no", "yes"]), {}, "labels 0 and 1 in column label, got no, yes .*`positive='yes'`"),
+        (table(), {"positive": "yes"}, "the positive value 'yes' in column label, got 0, 1"),
+        (table(label=[1, 0, 0]), {}, "one label in a bag, got 1 and 0"),
+        (table(bag=["b", None, "a"]), {}, "a bag in each row, got none"),
+        (table().set_axis(["bag", "label", "a", "a"], axis=1), {}, "unique column names, got 'a'"),
+        (table()[["bag", "label"]], {}, "at least one feature column"),
+        (table().iloc[:0], {}, "at least one row"),
+    ],
+)
+def test_a_faulty_data_frame_is_refused(frame, how, text):
+    with pytest.raises(BagDataError, match=text):
+        Bags.from_dataframe(frame, **how)

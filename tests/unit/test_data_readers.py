@@ -4,6 +4,7 @@ import importlib.metadata
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from midam import registry
@@ -131,3 +132,10 @@ def test_every_reader_says_what_it_is():
     for reader in (*bag_readers(), *file_readers()):
         assert reader.what
         assert type(reader).__doc__
+
+
+def test_a_data_frame_is_pointed_to_what_takes_it():
+    with pytest.raises(BagDataError, match=r"got a DataFrame; .*`Bags.from_dataframe`"):
+        read_bags(pd.DataFrame({"bag": [0], "x": [1.0]}))
+    with pytest.raises(BagDataError, match="got a list; "):
+        read_bags([np.zeros((2, 2))])

@@ -8,8 +8,9 @@ import pytest
 import torch
 from tests.row_files import row_file
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
+from midam.data.digests import bag_digests
 from midam.data.on_disk import RowFile
 from midam.errors import BagDataError
 

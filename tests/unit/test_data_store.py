@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.row_files import row_file
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.data.on_disk import RowFile
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions

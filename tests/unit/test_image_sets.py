@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from midam.compare.image_baselines import color_statistics, voxel_counts
 from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
@@ -16,6 +15,7 @@ from midam.data.sets import catalog
 from midam.data.sets.images import ImageSet, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
+from midam.data.statistics import color_statistics, voxel_counts
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.ranking import auroc

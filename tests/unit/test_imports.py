@@ -31,9 +31,9 @@ ALLOWED = {
     "runs": BELOW_RUNS,
     "explain": TOP,
     "compare": TOP,
-    "classifier": TOP,
-    "cli": TOP | {"compare", "explain", "classifier"},
-    "__init__": TOP | {"classifier"},
+    "sklearn": TOP | {"explain"},
+    "cli": TOP | {"compare", "explain", "sklearn"},
+    "__init__": TOP | {"sklearn"},
 }
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 
@@ -111,7 +111,7 @@ def test_module_has_a_docstring_and_does_not_print(path):
         ("runs", "from midam.compare import run_comparison"),
         ("runs", "from midam.explain import explain_bag"),
         ("train", "from midam.compare.statistics import corrected_interval"),
-        ("classifier", "from midam.cli import main"),
+        ("sklearn", "from midam.cli import main"),
         ("train", "import midam"),
         ("compare", "from studies.registry import STUDIES"),
         ("nn", "from . import pooling"),
@@ -130,7 +130,7 @@ def test_a_wrong_import_is_found(part, source):
         ("nn", "from midam.errors import ConfigError\nfrom midam.functional import pooling\nimport numpy"),
         ("train", "from midam import __version__\nfrom midam.evaluate.predict import predict"),
         ("compare", "from midam.runs.data import read_data\nfrom midam.train.lockstep import train_trials"),
-        ("cli", "from midam.classifier import MIDAMClassifier"),
+        ("cli", "from midam.sklearn import MIDAMClassifier"),
     ],
 )
 def test_a_right_import_passes(part, source):

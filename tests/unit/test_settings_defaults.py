@@ -13,7 +13,7 @@ from midam.settings import Settings
 ROOMS = ("method", "training", "model", "run")
 # What goes by the shape of the instances; a class can't know it.
 BY_SHAPE = ("encoder", "optimizer", "lr", "members", "center_start", "clip", "chunk_size", "threads")
-PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.classifier")
+PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.sklearn")
 
 
 def modules(package: str) -> list[ModuleType]:

@@ -5,7 +5,7 @@ rare), stratified and disjoint by group; the first of equals is taken.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sklearn.svm import SVC
 from midam.compare.folds import Positions, inner_folds
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
+from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.train.lockstep import Trial
@@ -52,11 +53,6 @@ class Baseline(ABC):
         """
 
 
-def bag_statistics(bags: Bags, index: Positions) -> Scores:
-    """Mean, minimum, maximum and standard deviation [n, 4 D] of each feature over each bag."""
-    return np.stack([np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0)]) for x in _flat_bags(bags, index)])
-
-
 def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
     """`standardized_bags` as float32 tensors."""
     return [[torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)]
@@ -70,15 +66,15 @@ def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scor
             f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees or "
             "voxel-logistic."
         )
-    train = list(_flat_bags(bags, trial.train))
+    train = list(flat_bags(bags, trial.train))
     scaler = StandardScaler().fit(np.concatenate(train))
-    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in _flat_bags(bags, trial.score)]
+    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
 
 
 class BagStatisticsTrees(Baseline):
     """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
-    statistics = staticmethod(bag_statistics)
+    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the trees."""
@@ -90,7 +86,7 @@ class BagStatisticsTrees(Baseline):
 class BagStatisticsLogistic(Baseline):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
-    statistics = staticmethod(bag_statistics)
+    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
@@ -99,6 +95,24 @@ class BagStatisticsLogistic(Baseline):
         folds = inner_folds(bags, trial.train, seed=trial.seed)
         fitted = _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
+
+
+class ColorLogistic(BagStatisticsLogistic):
+    """`rgb-logistic`."""
+
+    statistics = staticmethod(color_statistics)
+
+
+class ColorTrees(BagStatisticsTrees):
+    """`rgb-trees`."""
+
+    statistics = staticmethod(color_statistics)
+
+
+class VoxelLogistic(BagStatisticsLogistic):
+    """`voxel-logistic`."""
+
+    statistics = staticmethod(voxel_counts)
 
 
 class SetKernelSVM(Baseline):
@@ -128,12 +142,6 @@ class InstanceLogisticMax(Baseline):
         labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
         model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
         return np.array([model.decision_function(x).max() for x in score])
-
-
-def _flat_bags(bags: Bags, index: Positions) -> Iterator[Scores]:
-    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
-    for i in index:
-        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
 
 
 def _search(

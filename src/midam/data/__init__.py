@@ -6,13 +6,13 @@ from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags
-    from midam.data.bags import bag_digests as bag_digests
     from midam.data.bags import both_classes as both_classes
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
     from midam.data.batch import WholeBatch as WholeBatch
     from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.batch import whole_batches as whole_batches
+    from midam.data.digests import bag_digests as bag_digests
     from midam.data.on_disk import RowFile as RowFile
     from midam.data.on_disk import Rows as Rows
     from midam.data.sampling import BagSampler as BagSampler

@@ -3,15 +3,19 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
+from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows, row_positions
-from midam.data.validate import SPLITS
+from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
 
@@ -30,8 +34,10 @@ class Bags:
         Number of each bag's instances, at least 1, and position of the first one. Default: one bag after the other.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
-    labels : array of int, shape [N], optional
-        0 (negative) or 1 (positive). None where the labels are unknown.
+    labels : array of int or str, shape [N], optional
+        0 (negative) or 1 (positive), kept as int64; or texts of `classes`. None where the labels are unknown.
+    classes : pair, optional
+        What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
@@ -70,6 +76,7 @@ class Bags:
     sizes: NDArray[np.int64]
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
+    classes: tuple[ClassName, ClassName] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
@@ -88,6 +95,7 @@ class Bags:
         starts: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
@@ -101,12 +109,14 @@ class Bags:
         sizes = validate.int_array(sizes, "sizes", source)
         starts = np.cumsum(sizes) - sizes if starts is None else starts
         ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids, source)
+        names = None if classes is None else validate.class_names(classes, source)
         vars(self).update(
             instances=instances,
             starts=validate.int_array(starts, "starts", source),
             sizes=sizes,
             ids=ids,
-            labels=None if labels is None else validate.label_array(labels, ids, source),
+            labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
+            classes=names,
             groups=None if groups is None else validate.group_array(groups, ids, source),
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
@@ -127,6 +137,7 @@ class Bags:
         y: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: ArrayLike | None = None,
@@ -158,8 +169,9 @@ class Bags:
             order = np.argsort(numbers, kind="stable")
             X = X[order]
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
-        others: dict[str, Any] = {"groups": groups, "splits": splits, "feature_names": feature_names}
-        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, source=source, **others)._checked()
+        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
+        others["feature_names"] = feature_names
+        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, **others)._checked()
 
     @classmethod
     def from_list(
@@ -168,6 +180,7 @@ class Bags:
         labels: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
+        classes: Sequence[ClassName] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: Sequence[ArrayLike] | None = None,
@@ -193,8 +206,57 @@ class Bags:
                     "give one row of coordinates for each instance."
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
-        others: dict[str, Any] = {"groups": groups, "splits": splits, "source": source}
+        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         return cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: "pd.DataFrame",
+        *,
+        bag_column: str = "bag",
+        label_column: str = "label",
+        group_column: str | None = None,
+        split_column: str | None = None,
+        coord_columns: Sequence[str] = (),
+        ignore_columns: Sequence[str] = (),
+        positive: str | None = None,
+        source: str = "a DataFrame",
+    ) -> "Bags":
+        """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
+
+        Bags are in the order of their first rows. Every column that is not named is a feature.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Not changed.
+        bag_column : str
+            Column of the bag; where there is none of this name, the first of two levels of the index names the bag.
+        label_column : str
+            Column of the label. Where there is none named "label", the bags have no labels.
+        group_column, split_column, coord_columns, ignore_columns
+            As of `midam.read_bags`.
+        positive : str, optional
+            Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
+        source : str
+            What messages call it.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"bag": ["a", "a", "b"], "label": [1, 1, 0], "area": [1.0, 2.0, 3.0]})
+        >>> Bags.from_dataframe(frame)
+        Bags(2 bags, 1 positive, 3 instances (1,))
+        """
+        from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
+        from midam.data.sources.reader import Request  # noqa: PLC0415
+
+        how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
+        how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
+        how |= {"group_column": group_column, "split_column": split_column}
+        labeled = label_column != "label" or label_column in frame.columns
+        return bags_of_frame(frame, Request(source, **how, require_labels=labeled))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
@@ -202,14 +264,35 @@ class Bags:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        """Instances of one bag, [n_i, ...]: a view of memory, or a read from disk."""
+    @overload
+    def __getitem__(self, index: int) -> NDArray[Any]: ...
+
+    @overload
+    def __getitem__(self, index: Any) -> Self: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Instances of one bag by its position, [n_i, ...]: a view of memory, or a read from disk.
+
+        With positions, a slice or a mask: the bags that `subset` selects, so that scikit-learn's splits keep what bags
+        know.
+        """
+        if isinstance(index, tuple) and len(index) == 2 and index[1] is ...:  # how scikit-learn asks for rows
+            index = index[0]
+        if isinstance(index, slice):
+            index = np.arange(len(self))[index]
+        if np.ndim(index):
+            return self.subset(index)
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
     def __repr__(self) -> str:
         positives = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         return f"Bags({len(self)} bags, {positives}, {self.num_instances} instances {self.instance_shape})"
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of bags, for scikit-learn."""
+        return (len(self),)
 
     @property
     def num_instances(self) -> int:
@@ -298,33 +381,6 @@ class Bags:
             "bags": bag_digests(self),
         }
         return hashlib.sha256(json.dumps(head).encode()).hexdigest()
-
-
-def bag_digests(bags: Bags) -> list[str]:
-    """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
-
-    Digests that are not known yet take one read of all instances by chunks; the bags keep them.
-    """
-    if bags.digests is not None:
-        return [str(digest) for digest in bags.digests]
-    found = []
-    for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
-        digest = content_hash(bags.instances.dtype, bags.instance_shape)
-        hash_rows(bags.instances, start, size, digest)
-        found.append(digest.hexdigest())
-    vars(bags)["digests"] = np.array(found)
-    return found
-
-
-def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
-    """Hash of a bag's content, to be updated with its instances in order."""
-    return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
-
-
-def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:
-    """Update a hash with the rows of a bag, a chunk at a time."""
-    for first, last in validate.row_chunks(rows, np.array([start]), np.array([size])):
-        digest.update(np.ascontiguousarray(rows[first:last]).data)
 
 
 def both_classes(bags: Bags) -> None:

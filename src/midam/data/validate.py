@@ -11,6 +11,7 @@ from midam.data.on_disk import Rows
 from midam.errors import BagDataError
 
 SPLITS = ("train", "val", "test")
+ClassName = str | int | float | bool
 _MOST = float(np.finfo(np.float32).max)
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
@@ -63,17 +64,34 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     return found
 
 
-def label_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.int64]:
-    """Return labels as int64 [N]; each is 0 or 1."""
+def label_array(
+    values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: tuple[ClassName, ClassName] | None = None
+) -> NDArray[np.int64]:
+    """Return labels as int64 [N]: each is 0 or 1, or a text of `classes`."""
     array = np.asarray(values)
     check_length(array, ids, "label", source)
-    wrong = np.flatnonzero([value not in (0, 1) for value in array.tolist()])
-    if len(wrong):
-        first = wrong[0]
+    codes: dict[Any, int] = {0: 0, 1: 1}
+    if classes is not None:
+        codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
+    found = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in array.tolist()]
+    if -1 in found:
+        first = found.index(-1)
+        value, advice = array.tolist()[first], "recode the labels"
+        if isinstance(value, str) and classes is None:
+            advice = "name both with `classes=(NEGATIVE, POSITIVE)`"
+        wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
+        raise BagDataError(f"Expected labels {wanted}, got {value!r} (in {source}, bag {ids[first]}); {advice}.")
+    return np.array(found, dtype=np.int64)
+
+
+def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, ClassName]:
+    """Return the names of label 0 and of label 1, as Python's own texts, numbers or truth values."""
+    names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
         raise BagDataError(
-            f"Expected labels 0 or 1, got {array.tolist()[first]!r} (in {source}, bag {ids[first]}); recode the labels."
+            f"Expected two names of classes, that of label 0 first, got {names} (in {source}); name both."
         )
-    return array.astype(np.int64)
+    return names[0], names[1]
 
 
 def check_length(array: NDArray[Any], ids: NDArray[np.str_], name: str, source: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.data.on_disk import on_disk
 from midam.data.sets import catalog
 from midam.data.splits import check_disjoint

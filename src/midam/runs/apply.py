@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.errors import BagDataError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
@@ -50,7 +51,7 @@ class LoadedRun:
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
-        source, place, fingerprint, instance_shape, feature_names and cut of the run's data.
+        source, place, fingerprint, instance_shape, classes, feature_names and cut of the run's data.
     """
 
     model: BagEnsemble

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam import __version__
-from midam.data.bags import bag_digests
+from midam.data.digests import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
@@ -235,8 +235,10 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
     data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
+    classes = None if bags.classes is None else list(bags.classes)
+    more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
     return {
-        "data": {**data, "feature_names": None if names is None else list(names), "cut": bags.cut},
+        "data": {**data, **more},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": seen,

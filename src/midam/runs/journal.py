@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, bag_digests
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.errors import ConfigError, MidamError, RunExistsError
 from midam.files import Journal
 

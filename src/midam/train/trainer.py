@@ -42,6 +42,8 @@ class Trainer:
         Labelled; scored after each epoch. Used for nothing else here.
     fabric : lightning_fabric.Fabric, optional
         Device and precision; default: one device as `config` says.
+    start : Mapping, optional
+        State of a `model` to start from, its standardizer included. Default: new weights, fitted standardizers.
 
     Attributes
     ----------
@@ -58,7 +60,15 @@ class Trainer:
         Seconds spent on training since the trainer was made, without validation.
     """
 
-    def __init__(self, config: Settings, train: Bags, val: Bags | None = None, *, fabric: Fabric | None = None) -> None:
+    def __init__(
+        self,
+        config: Settings,
+        train: Bags,
+        val: Bags | None = None,
+        *,
+        fabric: Fabric | None = None,
+        start: Mapping[str, Any] | None = None,
+    ) -> None:
         both_classes(train)
         if val is not None and val.instance_shape != train.instance_shape:
             raise BagDataError(
@@ -75,7 +85,9 @@ class Trainer:
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
-        if config.model.standardize:
+        if start is not None:
+            self.model.load_state_dict(start)
+        elif config.model.standardize:
             fit_standardizers([member.model.standardizer for member in members], train, seed=config.run.seed)
         check_warm_start(config, members[0].model)
         self._standardizer = members[0].model.standardizer

@@ -13,7 +13,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
 from midam.data.sources.split_table import read_splits
-from midam.errors import ConfigError, DataNotFoundError, given, nearest
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest
 
 __all__ = ["read_bags"]
 
@@ -98,6 +98,11 @@ def read_bags(
     >>> len(read_bags("digits"))
     360
     """
+    if not isinstance(path_or_name, str | Path):
+        raise BagDataError(
+            f"Expected a path or a name, got a {type(path_or_name).__name__}; make bags of a DataFrame with "
+            "`Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
+        )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)

@@ -5,7 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.formats.open_file import need, sound
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request
-from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, has_labels, require_columns
+from midam.data.sources.table_columns import PATIENT_COLUMNS, SPLIT_NAMES, binary_labels, has_labels, require_columns
 from midam.data.validate import str_array, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, given
 
@@ -39,59 +39,95 @@ class TableReader(BagReader):
         path = request.path
         if not path.is_file():
             raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-        bag, label, group, split = (getattr(request, name) for name in COLUMNS)
-        texts = [name for name in (bag, group, split) if name is not None]
-        table = _Table(path, _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path, texts))
-        coords, ignored = list(request.coord_columns), list(request.ignore_columns)
-        if not request.require_labels:
-            here = set(table.frame.columns)
-            group, split = (name if name in here else None for name in (group, split))
-            coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
-        label = label if has_labels(table.frame, request) else None
-        named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
-        require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], str(path))
-        table.find_bags(bag)
-        labels = None if label is None else table.labels(label)
-        special = {bag, group, split, request.label_column, *coords, *ignored}
-        features = [str(name) for name in table.frame.columns if name not in special]
-        if not features:
-            raise BagDataError(f"Expected at least one feature column, got none (in {path}); add numeric columns.")
-        instances = table.numbers(features)
-        table.warn_of_patients(features)
-        return Bags.from_arrays(
-            instances,
-            table.codes,
-            labels,
-            ids=table.ids,
-            groups=None if group is None else table.constant(group),
-            splits=None if split is None else table.splits(split),
-            coords=table.numbers(coords) if coords else None,
-            feature_names=features,
-            source=str(path),
+        texts = [name for name in (request.bag_column, request.group_column, request.split_column) if name is not None]
+        frame = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path, texts)
+        return _bags(_Table(str(path), frame, "row" if path.suffix.lower() == ".parquet" else "line"), request)
+
+
+def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
+    """Bags of a data frame, as the table reader reads a file; the request's source is what messages call it.
+
+    The bags stand in the column `bag_column`, or in the first of two levels of the index where there is no such column.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    where, columns = str(request.source), [str(name) for name in frame.columns]
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
+    bag = request.bag_column
+    table = frame.set_axis(columns, axis=1).reset_index(drop=True)
+    if frame.index.nlevels == 2 and bag not in columns:
+        table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
+    elif bag not in columns:
+        raise BagDataError(
+            f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
+            f"{where}); name the column with {given(bag_column=columns[0] if columns else 'bag')}, or set the index."
         )
+    named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
+    named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
+    require_columns(table, named, where)
+    label, classes = request.label_column, None
+    if label in columns and (request.positive is not None or not pd.api.types.is_numeric_dtype(table[label])):
+        texts = table[[label]].astype(str)
+        table[label] = binary_labels(texts, label, request.positive, where=where)
+        names = sorted(set(texts[label]), key=lambda name: name == request.positive)
+        classes = names if len(names) == 2 and request.positive is not None else None
+    return _bags(_Table(where, table, "row"), request).replace(classes=classes)
+
+
+def _bags(table: "_Table", request: Request) -> Bags:
+    """Bags of a table; without `require_labels` every column but the bag's may be absent."""
+    bag, label, group, split = (getattr(request, name) for name in COLUMNS)
+    coords, ignored = list(request.coord_columns), list(request.ignore_columns)
+    if not request.require_labels:
+        here = set(table.frame.columns)
+        group, split = (name if name in here else None for name in (group, split))
+        coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
+    label = label if has_labels(table.frame, request) else None
+    named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
+    require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    table.find_bags(bag)
+    labels = None if label is None else table.labels(label)
+    special = {bag, group, split, request.label_column, *coords, *ignored}
+    features = [str(name) for name in table.frame.columns if name not in special]
+    if not features:
+        raise BagDataError(f"Expected at least one feature column, got none (in {table.where}); add numeric columns.")
+    instances = table.numbers(features)
+    table.warn_of_patients(features)
+    return Bags.from_arrays(
+        instances,
+        table.codes,
+        labels,
+        ids=table.ids,
+        groups=None if group is None else table.constant(group),
+        splits=None if split is None else table.splits(split),
+        coords=table.numbers(coords) if coords else None,
+        feature_names=features,
+        source=table.where,
+    )
 
 
 class _Table:
-    """A data frame that knows its file, and the bag of each row once `find_bags` has named them."""
+    """A data frame that knows where it is from, and the bag of each row once `find_bags` has named them."""
 
     codes: NDArray[np.int64]
     ids: NDArray[np.str_]
 
-    def __init__(self, path: Path, frame: "pd.DataFrame") -> None:
-        self.path, self.frame = path, frame
+    def __init__(self, where: str, frame: "pd.DataFrame", unit: Literal["row", "line"]) -> None:
+        self.where, self.frame, self._unit = where, frame, unit
 
     def place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
-        unit, offset = ("row", 1) if self.path.suffix.lower() == ".parquet" else ("line", 2)
-        line = int(self.frame.index[row]) + offset
-        return f"in {self.path}, {unit} {line}, column {column}, bag {self.ids[self.codes[row]]}"
+        line = int(self.frame.index[row]) + {"row": 1, "line": 2}[self._unit]
+        return f"in {self.where}, {self._unit} {line}, column {column}, bag {self.ids[self.codes[row]]}"
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
         import pandas as pd  # noqa: PLC0415
 
         if len(self.frame) == 0:
-            raise BagDataError(f"Expected at least one row, got none (in {self.path}); add the instances.")
+            raise BagDataError(f"Expected at least one row, got none (in {self.where}); add the instances.")
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         for row in np.flatnonzero(self.frame[column].isna())[:1]:
@@ -153,7 +189,7 @@ class _Table:
             if named and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
                 group, leave = given(group_column=column), given(ignore_columns=[column])
                 warnings.warn(
-                    f"column {column} is read as a feature (in {self.path}): if it names patients, give {group}, so "
+                    f"column {column} is read as a feature (in {self.where}): if it names patients, give {group}, so "
                     f"that no patient is in two splits, or leave it out with {leave}",
                     stacklevel=5,
                 )

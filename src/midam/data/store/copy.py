@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, content_hash
+from midam.data.bags import Bags
+from midam.data.digests import content_hash
 from midam.data.on_disk import Rows, bytes_of
 from midam.data.store.format import RowFacts
 from midam.data.store.plan import WrittenBag

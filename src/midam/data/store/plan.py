@@ -8,7 +8,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from midam.data.bags import Bags, bag_digests, hash_rows
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests, hash_rows
 from midam.data.on_disk import Rows
 from midam.data.store.format import TEXTS
 from midam.files import Journal

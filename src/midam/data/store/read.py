@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, content_hash, hash_rows
+from midam.data.bags import Bags
+from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sources.formats.open_file import sound
 from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
@@ -105,7 +107,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     facts = read_description(path)
     instances = _rows(path, facts.instances, reads)
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
-    table = read_table(path, facts.table)
+    table: dict[str, Any] = read_table(path, facts.table)
     digests = table.pop("coords_digests", None)
     with sound("the bag table of a store", path / facts.table.file, advice="import the data again"):
         if int(table["sizes"].sum()) != len(instances):

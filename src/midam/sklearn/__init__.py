@@ -1,0 +1,14 @@
+"""The scikit-learn face: a classifier of bags, and transformers from bags to rows for any classifier of rows."""
+
+from typing import TYPE_CHECKING
+
+from midam.exports import exports
+
+if TYPE_CHECKING:
+    from midam.sklearn.classifier import MIDAMClassifier as MIDAMClassifier
+    from midam.sklearn.transformers import BagStatistics as BagStatistics
+    from midam.sklearn.transformers import BagTransformer as BagTransformer
+    from midam.sklearn.transformers import ColorStatistics as ColorStatistics
+    from midam.sklearn.transformers import VoxelCounts as VoxelCounts
+
+__all__, __getattr__, __dir__ = exports(__name__)

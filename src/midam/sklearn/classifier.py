@@ -1,0 +1,68 @@
+"""`MIDAMClassifier`: bags in, ranks, probabilities and classes out; every setting of a run is a parameter."""
+
+from midam.sklearn.bag_classifier import BagClassifier
+from midam.sklearn.parameters import constructor
+
+
+class MIDAMClassifier(BagClassifier):
+    """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
+
+    A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
+    probabilities, chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
+
+    X is any of these, in `fit` and later on:
+
+    - `midam.Bags`, as `midam.read_bags` gives them; labels and groups of their own are taken where y and groups are not
+      given;
+    - a DataFrame with a MultiIndex (bag, instance): a row is an instance. Bags are in the order of their first rows; y
+      and groups may be Series that have the bags as index;
+    - a list of N arrays [n_i, ...], or of N DataFrames;
+    - an array [N, n, ...]: N bags of n instances;
+    - an array or DataFrame [N, D]: N bags of one instance each.
+
+    Columns with names are matched by name: later input may have them in another order, and others beside.
+
+    Parameters
+    ----------
+    **settings
+        Every setting of `midam.settings` (method, training, model and run) that is not about files, with the same
+        default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None for
+        an empty dictionary.
+    positive : object, default None
+        The class that is positive, whose witnesses make a bag one: a label of y. Default: what `Bags` call so, else
+        the second of `classes_`.
+    warm_start : bool, default False
+        `fit` goes on from where the last call of `fit` or `partial_fit` ended.
+    show_progress : bool, default False
+        Show a bar with loss and validation AUROC on standard error.
+
+    Attributes
+    ----------
+    classes_ : array [2]
+        The labels, in ascending order.
+    positive_ : object
+        The positive one of these.
+    settings_ : ResolvedSettings
+        The settings of the last training, with all named that goes by the shape of the instances.
+    model_ : BagEnsemble
+        The trained scorers, one a member; the bags' scores are their mean.
+    history_ : list of dict
+        A row an epoch.
+    calibrator_ : PlattCalibrator or None
+        From scores to probabilities; None with ``val_fraction=0``.
+    threshold_ : float
+        Operating point on the scores of `bag_scores`; 0.5 with ``val_fraction=0``.
+    instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str
+        Shape of one instance, how many numbers that is, and their names where X had some.
+
+    Examples
+    --------
+    >>> from midam.data.sets import catalog
+    >>> bags = catalog.load("digits")
+    >>> train, test = bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
+    >>> classifier = MIDAMClassifier(epochs=20, num_instances=4).fit(train, train.labels)
+    >>> classifier.predict_proba(test).shape
+    (100, 2)
+    """
+
+    __init__ = constructor("MIDAMClassifier", {"positive": None, "warm_start": False, "show_progress": False})

@@ -1,0 +1,226 @@
+"""What an estimator of bags takes as X and y, and how features are matched by name."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.utils import assert_all_finite, check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, OneClassError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ROWS = "rows in memory"
+"""The source of bags of one instance that came as rows [N, D]."""
+
+
+def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) -> Bags:
+    """Bags of what an estimator was given as X.
+
+    Parameters
+    ----------
+    X : Bags, DataFrame, array or sequence
+        `Bags`; a DataFrame with a MultiIndex of two levels, bag and instance; a sequence of N arrays [n_i, ...], or
+        of N DataFrames, whose columns are matched by name; an array [N, n, ...] of bags of one size; rows [N, D], a bag
+        of one instance each.
+    estimator : object
+        Whose name messages say.
+    names : sequence of str, optional
+        Features that are wanted, in this order: others are left out where X has names.
+
+    Raises
+    ------
+    BagDataError
+        If that is none of these, a bag is at fault, or a feature is missing.
+    """
+    if isinstance(X, Bags):
+        return X if names is None else _matched(X, names)
+    if isinstance(X, str | PathLike):
+        raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
+    if is_frame(X):
+        return _of_frame(X, estimator, names)
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
+        X = list(X)
+    if isinstance(X, list | tuple):
+        if any(is_frame(part) for part in X):
+            return _of_frames(X, names)
+        if any(issparse(part) for part in X):
+            raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
+        parts = [_array(part, number) for number, part in enumerate(X)]
+        if any(part.ndim > 1 for part in parts):
+            return Bags.from_list(parts)
+        X = parts if parts else np.empty((0, 1))
+    elif not issparse(X):
+        stack = np.asanyarray(X)
+        if stack.ndim == 0:
+            forms = "Bags, a DataFrame, an array, or a list of arrays, one a bag"
+            raise BagDataError(f"Expected bags, got {type(X).__name__}; give {forms}.")
+        if stack.ndim > 2:
+            flat = stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:])
+            bags = Bags(flat, sizes=np.full(len(stack), stack.shape[1]))
+            bags.check()
+            return bags
+    return _of_rows(check_array(X, input_name="X", estimator=estimator))
+
+
+def is_frame(X: object) -> bool:
+    """Whether that is a DataFrame of pandas."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def encoded(
+    bags: Bags, y: ArrayLike | None, *, positive: object, estimator: object
+) -> tuple[NDArray[np.int64], NDArray[Any], bool]:
+    """Labels 0 or 1 [N], the two classes in ascending order, and whether the second of these is label 1.
+
+    `y` [N] holds any two labels; of None, those of the bags are taken. Label 1 is `positive`; of None, what the bags
+    call so, else the second class.
+    """
+    if y is None:
+        if bags.labels is None:
+            what = f"Expected labels, got bags without (in {bags.source})"
+            raise BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
+        names = np.array((0, 1) if bags.classes is None else bags.classes)
+        y = names[bags.labels]
+    if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # type: ignore[union-attr]  # of pandas
+        y = np.asarray(y, dtype=bool)
+    given = column_or_1d(y, warn=True)
+    if len(given) != len(bags):
+        raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; give one label a bag.")
+    if given.dtype.kind == "O" and any(value is None or value != value for value in given):  # noqa: PLR0124
+        raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
+    assert_all_finite(given, input_name="y")
+    check_classification_targets(given)
+    classes = np.unique(given)
+    shown = ", ".join(map(repr, classes[:5].tolist()))
+    if len(classes) > 2:
+        raise BagDataError(
+            f"Expected two classes in y, got {len(classes)} ({shown}). Only binary classification is supported. Train "
+            "a classifier for each class with sklearn.multiclass.OneVsRestClassifier, or merge classes."
+        )
+    if len(classes) < 2:
+        raise OneClassError(f"Expected positive and negative bags, got one class: {shown}; add bags of the other.")
+    of_bags = None if bags.classes is None or set(bags.classes) != set(classes.tolist()) else bags.classes[1]
+    chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
+    if chosen not in classes.tolist():
+        raise BagDataError(f"Expected `positive` to be one of {shown}, got {positive!r}; name one of these.")
+    return (given == chosen).astype(np.int64), classes, bool(chosen == classes[1])
+
+
+def per_bag(values: Any, X: Any, what: str) -> Any:
+    """Labels or groups in the order of the bags of a DataFrame; those of any other X as they are.
+
+    A Series whose index holds the bags is put in their order. Values of the rows must be the same in all of a bag.
+    """
+    if not (is_frame(X) and X.index.nlevels == 2) or values is None:
+        return values
+    named, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
+    if len(values) == len(X) != len(bags):
+        if named and not values.index.equals(X.index):
+            raise BagDataError(f"Expected the {what}s of the rows under the index of X, got another; give it that.")
+        rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
+        for row in np.flatnonzero(rows != rows[first][codes])[:1]:
+            raise BagDataError(f"Expected one {what} in a bag, got several (bag {bags[codes[row]]}); correct them.")
+        return rows[first]
+    if not named or values.index.nlevels > 1:
+        return values
+    here = values.index.isin(bags)
+    if here.all() and len(values) == len(bags) and values.index.is_unique:
+        return values.loc[bags].to_numpy()
+    if here.any() and list(values.index) != list(range(len(values))):
+        raise BagDataError(
+            f"Expected a {what} for each of the {len(bags)} bags, got a Series whose index holds some of them; give it "
+            "the bags of X, or pass an array."
+        )
+    return values
+
+
+def _array(part: Any, number: int) -> NDArray[Any]:
+    try:
+        return np.asarray(part)
+    except ValueError:
+        raise BagDataError(
+            f"Expected instances of one width, got several widths (bag {number}); give each bag as an array [n, ...]."
+        ) from None
+
+
+def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
+    return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names, source=ROWS)
+
+
+def _matched(bags: Bags, names: Sequence[str]) -> Bags:
+    """The same bags with the features of these names, in this order; those without names as they are."""
+    own = bags.feature_names
+    if own is None or own == tuple(names):
+        return bags
+    _require(names, own, bags.source)
+    places = [own.index(name) for name in names]
+    rows = np.concatenate([bags[i][..., places] for i in range(len(bags))])
+    return bags.replace(instances=rows, starts=None, coords=None, digests=None, feature_names=names)
+
+
+def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None) -> Bags:
+    levels, own = frame.index.nlevels, _names(frame)
+    how = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
+    if levels > 2:
+        raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {how}.")
+    for column in ("bag", "label") if names is None else ():
+        if column in own:
+            raise BagDataError(f"Expected features alone, got the column {column!r}; leave it out, {how}.")
+    if levels == 1 and not frame.index.is_unique:
+        raise BagDataError(f"Expected one row a bag, got several of one index; {how}.")
+    frame = _selected(frame, own, names, "a DataFrame")
+    if levels == 2:
+        return Bags.from_dataframe(frame)
+    return _of_rows(check_array(frame, input_name="X", estimator=estimator), _names(frame))
+
+
+def _of_frames(frames: Sequence[Any], names: Sequence[str] | None) -> Bags:
+    """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
+    parts, first = [], None
+    for number, frame in enumerate(frames):
+        if not is_frame(frame):
+            raise BagDataError(f"Expected DataFrames alone, got {type(frame).__name__} (bag {number}); convert it.")
+        own = _names(frame)
+        first = first or own
+        if names is None and set(own) != set(first):
+            differ = sorted(set(own) ^ set(first))[0]
+            raise BagDataError(
+                f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
+            )
+        part = _selected(frame, own, names or first, f"bag {number}").to_numpy()
+        if part.dtype == object:
+            raise BagDataError(f"Expected numbers, got texts in some column (bag {number}); drop or encode it.")
+        parts.append(part)
+    return Bags.from_list(parts).replace(feature_names=names or first)
+
+
+def _selected(frame: Any, own: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
+    """The columns of a DataFrame, which are called `own`, that have these names."""
+    if names is not None:
+        _require(names, own, where)
+    return frame.set_axis(list(own), axis=1)[list(own if names is None else names)]
+
+
+def _require(names: Sequence[str], own: Sequence[str], where: str) -> None:
+    missing = [name for name in names if name not in own]
+    if missing:
+        raise BagDataError(
+            f"Expected the features of fit, got no {', '.join(map(repr, missing[:3]))} ({len(missing)} of {len(names)} "
+            f"missing, in {where}); add or rename the columns."
+        )
+
+
+def _names(frame: Any) -> tuple[str, ...]:
+    names = tuple(str(name) for name in frame.columns)
+    if len(set(names)) < len(names):
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise BagDataError(f"Expected unique column names, got {doubled!r} several times; rename them.")
+    return names

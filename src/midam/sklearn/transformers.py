@@ -1,0 +1,106 @@
+"""Transformers from bags to rows, with which any classifier of scikit-learn takes bags."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from midam.data.bags import Bags
+from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
+from midam.sklearn.base import BagEstimator
+from midam.sklearn.inputs import is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
+    """Base of the transformers from N bags, as `midam.MIDAMClassifier` takes them, to rows [N, K].
+
+    A subclass writes `_rows` and `_names`.
+    """
+
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
+        """Remember the features; y is not looked at."""
+        self._learn_features(X)
+        return self
+
+    def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
+        """Rows of the bags, float64 [N, K]; of a DataFrame with a MultiIndex, a DataFrame with the bags as index."""
+        check_is_fitted(self)
+        rows = self._rows(self._match_features(X))
+        if not is_frame(X) or X.index.nlevels == 1:
+            return rows
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the columns, [K]; `input_features` name the features where X had no names."""
+        check_is_fitted(self)
+        given = getattr(self, "feature_names_in_", input_features)
+        known = [f"x{i}" for i in range(self.n_features_in_)] if given is None else [str(name) for name in given]
+        return np.array(self._names(known), dtype=object)
+
+    def _rows(self, bags: Bags) -> NDArray[np.float64]:
+        """Rows of bags whose features are those of `fit`."""
+        raise NotImplementedError
+
+    def _names(self, features: list[str]) -> list[str]:
+        """Names of the columns, from those of the features."""
+        raise NotImplementedError
+
+
+class BagStatistics(BagTransformer):
+    """Statistics of each feature over the instances of a bag: K = 4 D columns by default.
+
+    What the baselines `bag-statistics-logistic` and `bag-statistics-extratrees` of `midam compare` are trained on.
+
+    Parameters
+    ----------
+    statistics : sequence of str, default ("mean", "min", "max", "std")
+        Some of "mean", "min", "max", "std", "median", and "size": the number of instances, one column.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> bags = [[[0.0, 1.0], [0.5, 1.0]], [[3.0, 0.0]], [[0.2, 0.3]], [[2.0, 0.1], [4.0, 0.2]]]
+    >>> make_pipeline(BagStatistics(("mean", "max")), LogisticRegression()).fit(bags, ["no", "yes"] * 2).predict(bags)
+    array(['no', 'yes', 'no', 'yes'], dtype='<U3')
+    """
+
+    def __init__(self, statistics: tuple[str, ...] = USUAL) -> None:
+        self.statistics = statistics
+
+    def _rows(self, bags: Bags) -> NDArray[np.float64]:
+        return bag_statistics(bags, np.arange(len(bags)), self.statistics)
+
+    def _names(self, features: list[str]) -> list[str]:
+        return [name for what in self.statistics for name in _named(what, features)]
+
+
+class ColorStatistics(BagTransformer):
+    """Mean and standard deviation of each channel over all pixels of a bag of images: K = 2 C columns."""
+
+    def _rows(self, bags: Bags) -> NDArray[np.float64]:
+        return color_statistics(bags, np.arange(len(bags)))
+
+    def _names(self, _: list[str]) -> list[str]:
+        return [f"{what}_channel{c}" for what in ("mean", "std") for c in range(self.instance_shape_[0])]
+
+
+class VoxelCounts(BagTransformer):
+    """Number of voxels of a bag above its least intensity, the background of a scan: one column."""
+
+    def _rows(self, bags: Bags) -> NDArray[np.float64]:
+        return voxel_counts(bags, np.arange(len(bags)))
+
+    def _names(self, _: list[str]) -> list[str]:
+        return ["voxels"]
+
+
+def _named(what: str, features: list[str]) -> list[str]:
+    return ["size"] if what == "size" else [f"{what}_{feature}" for feature in features]

@@ -1,0 +1,20 @@
+"""The page about scikit-learn runs from top to bottom."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_the_examples_run(capsys):
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    shown = capsys.readouterr().out.splitlines()
+    assert float(shown[0]) > 0.8
+    assert shown[1].startswith("['benign' 'malignant']")
+    assert shown[2] == "['malignant' 'normal'] malignant"
+    assert shown[-1] == "True"

@@ -1,0 +1,431 @@
+import copy
+import inspect
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from docs import gen_stub
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer, roc_auc_score
+
+from midam import MIDAMClassifier
+from midam.data.bags import Bags
+from midam.data.sets import catalog
+from midam.data.splits import split_bags
+from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.explain import ExplainOptions, explain_bags
+from midam.nn.ensemble import scorers_of
+from midam.runs.apply import evaluate_run, load_run, predict_run
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.settings import Settings
+
+# A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+
+
+SETTINGS = {"members": 1, "optimizer": "adam", "lr": 0.005, "num_instances": 8}
+
+
+@pytest.fixture(scope="module")
+def data():
+    bags = catalog.load("digits")
+    return bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    train, _ = data
+    return MIDAMClassifier(epochs=15, **SETTINGS).fit(train, train.labels)
+
+
+@pytest.fixture(scope="module")
+def quick(data):
+    return MIDAMClassifier(epochs=2, **SETTINGS).fit(data[0])
+
+
+def test_it_is_a_scikit_learn_estimator():
+    classifier = MIDAMClassifier(pooling="mean", epochs=3, lr=0.1)
+    twin = clone(classifier)
+    assert twin is not classifier
+    assert twin.get_params() == classifier.get_params()
+    assert twin.set_params(seed=4).seed == 4
+
+
+def test_every_setting_is_a_parameter_with_its_default():
+    parameters = inspect.signature(MIDAMClassifier).parameters
+    assert set(parameters) == set(MIDAMClassifier().get_params(deep=False))
+    rooms = dict(Settings())
+    for room in ("method", "training", "model"):
+        for name, value in rooms[room]:
+            assert parameters[name].default == (None if value == {} else value), name
+    assert not {"label_column", "slice_size", "test_fraction", "logger", "reads"} & set(parameters)
+
+
+def test_the_stub_is_up_to_date():
+    fresh = gen_stub.STUB.read_text(encoding="utf-8") == gen_stub.rendered()
+    assert fresh, "the stub is out of date: run `python docs/gen_cli.py`"
+    stub = gen_stub.STUB.read_text(encoding="utf-8")
+    assert re.findall(r"^        (\w+): ", stub, re.MULTILINE) == list(inspect.signature(MIDAMClassifier).parameters)
+
+
+def test_scores_rank_probabilities_and_classes_follow(fitted, data):
+    _, test = data
+    scores, decision = fitted.bag_scores(test), fitted.decision_function(test)
+    assert roc_auc_score(test.labels, scores) == roc_auc_score(test.labels, decision) > 0.8
+    probabilities = fitted.predict_proba(test)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert (np.diff(probabilities[np.argsort(scores), 1]) >= 0).all()
+    assert np.array_equal(fitted.predict(test), (scores >= fitted.threshold_).astype(int))
+    assert np.array_equal(fitted.predict(test), (decision > 0).astype(int))
+    assert fitted.score(test, test.labels) == np.mean(fitted.predict(test) == test.labels)
+    assert fitted.classes_.tolist() == [0, 1]
+    assert len(fitted.history_) == 15
+
+
+def test_a_bag_at_the_operating_point_is_positive(fitted, data):
+    twin = copy.copy(fitted)
+    for score in (fitted.bag_scores(data[1])[0], 0.0, 1.0):
+        twin.threshold_ = score
+        scores = np.array([score, np.nextafter(score, -1)])
+        assert (twin._decide(scores) > 0).tolist() == [True, False]
+        assert np.isfinite(twin._decide(np.array([0.0, 1.0]))).all()
+
+
+def test_a_list_of_arrays_is_as_good(data, fitted):
+    train, test = data
+    arrays, labels = [train[i] for i in range(len(train))], train.labels.tolist()
+    other = MIDAMClassifier(epochs=15, **SETTINGS).fit(arrays, labels)
+    expected = fitted.decision_function(test)
+    assert np.array_equal(other.decision_function([test[i] for i in range(len(test))]), expected)
+
+
+def test_a_fitted_classifier_survives_pickle(fitted, data):
+    twin = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(twin.decision_function(data[1]), fitted.decision_function(data[1]))
+
+
+def test_instances_explain_the_scores(fitted, data):
+    _, test = data
+    scores = fitted.bag_scores(test)
+    found = fitted.instance_scores(test)
+    assert [len(one.weight) for one in found] == test.sizes.tolist()
+    for one, score in zip(found, scores, strict=True):
+        np.testing.assert_allclose(one.weight.sum(dtype=np.float64), 1, rtol=1e-5)
+        single = one.score.astype(np.float64)
+        pooled = (one.weight * np.log(single / (1 - single))).sum()
+        np.testing.assert_allclose(1 / (1 + np.exp(-pooled)), score, rtol=2e-5)
+
+
+def test_the_seed_decides(data):
+    train, test = data
+    scores = [MIDAMClassifier(epochs=1, members=1, seed=seed).fit(train).decision_function(test) for seed in (1, 1, 2)]
+    assert np.array_equal(scores[0], scores[1])
+    assert not np.array_equal(scores[0], scores[2])
+
+
+def test_the_best_epoch_on_request(data):
+    train, test = data
+    settings = {"optimizer": "adam", "lr": 0.05, "decay_at": []}
+    classifier = MIDAMClassifier(epochs=30, **settings, select="best", patience=2).fit(train)
+    values = np.array([row["val_auroc"] for row in classifier.history_])
+    # Of equal values, which another processor may have, patience counts from the first and the last has the weights.
+    assert len(values) == values.argmax() + 3 < 30
+    best = int(np.flatnonzero(values == values.max())[-1]) + 1
+    until = MIDAMClassifier(epochs=best, **settings).fit(train)
+    assert np.array_equal(until.decision_function(test), classifier.decision_function(test))
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_several_members_are_averaged_calibrated_and_pickled_as_one(select, data):
+    train, test = data
+    settings = {"members": 3, "select": select, "dropout": 0.2, "optimizer": "adam", "lr": 0.05}
+    classifier = MIDAMClassifier(epochs=6, **settings).fit(train)
+    members = scorers_of(classifier.model_)
+    assert len(members) == 3
+    scores = classifier.bag_scores(test)
+    assert np.array_equal(scores, np.mean([predict(member, test) for member in members], axis=0))
+    held = split_bags(train.labels, groups=None, fractions=(0.8, 0.2, 0.0), seed=0) == "val"
+    val = train.subset(np.flatnonzero(held))
+    areas = [row["val_auroc"] for row in classifier.history_]
+    assert auroc(val.labels, classifier.bag_scores(val)) == (areas[-1] if select == "last" else max(areas))
+    assert classifier.predict_proba(test).shape == (100, 2)
+    assert np.array_equal(pickle.loads(pickle.dumps(classifier)).bag_scores(test), scores)
+    first = classifier.instance_scores(test)[0]
+    assert len(first.members) == 3
+    np.testing.assert_allclose(first.weight.sum(dtype=np.float64), 1, rtol=1e-5)
+
+
+def test_groups_are_held_out_together(data):
+    train, _ = data
+    groups = np.arange(len(train)) // 4
+    classifier = MIDAMClassifier(epochs=1).fit(train, train.labels, groups=groups)
+    assert auroc(train.labels, classifier.decision_function(train)) >= 0
+    with pytest.raises(BagDataError, match="group"):
+        MIDAMClassifier(epochs=1).fit(train, train.labels, groups=groups[:-1])
+
+
+def test_without_held_out_bags_there_is_no_probability(data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=1, members=1, val_fraction=0.0).fit(train)
+    assert classifier.threshold_ == 0.5
+    assert classifier.predict(test).shape == (100,)
+    with pytest.raises(ConfigError, match="val_fraction=0"):
+        classifier.predict_proba(test)
+
+
+METHODS = ["decision_function", "predict", "predict_proba", "bag_scores", "instance_scores", "explain"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_must_be_fitted_first(method, data):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(MIDAMClassifier(), method)(data[1])
+
+
+def test_other_features_are_refused(fitted):
+    with pytest.raises(BagDataError, match=r"\[64\] as in fit, got \[63\]"):
+        fitted.decision_function([np.zeros((2, 63))])
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"lr": "fast"}, "`lr` as a number > 0, got 'fast'"),
+        ({"estimator": "vsrp"}, "known estimator, got 'vsrp'; did you mean 'vrsp'"),
+        ({"pooling": "max"}, "smooth pooling"),
+        ({"pooling_args": {"heads": 3}}, "arguments of"),
+    ],
+)
+def test_wrong_settings_are_refused_in_fit(settings, text, data):
+    with pytest.raises(ConfigError, match=text):
+        MIDAMClassifier(**settings).fit(data[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("num_instance", "did you mean 'num_instances'"),
+        ("label_column", "about files; pass bags, y and groups to fit"),
+        ("logger", "about files"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_at_once(name, text):
+    with pytest.raises(TypeError, match=text):
+        MIDAMClassifier(**{name: 3})
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        MIDAMClassifier().set_params(**{name: 3})
+
+
+def test_wrong_labels_are_refused(data):
+    train, _ = data
+    with pytest.raises(BagDataError, match=r"two classes in y, got 70 .*OneVsRestClassifier"):
+        MIDAMClassifier().fit(train, np.arange(len(train)) % 70)
+    with pytest.raises(BagDataError, match="200 labels, got 3"):
+        MIDAMClassifier().fit(train, [0, 1, 0])
+    with pytest.raises(OneClassError, match="got one class: 1"):
+        MIDAMClassifier().fit(train, np.ones(len(train), dtype=int))
+    with pytest.raises(BagDataError, match=r"without .*requires y to be passed"):
+        MIDAMClassifier().fit(Bags.from_list([[[1.0]], [[2.0]]]))
+    for missing in (None, np.nan):
+        with pytest.raises(BagDataError, match="y contains NaN"):
+            MIDAMClassifier().fit(train, np.array([missing] + ["a", "b"] * 99 + ["a"], dtype=object))
+
+
+NAMED = [("no", "yes"), (False, True), (-1, 1), (1, 2), (0.0, 1.0), ("benign", "malignant")]
+
+
+@pytest.mark.parametrize("dtype", ["category", "string", "boolean", "Int64"])
+def test_labels_of_pandas_are_taken(dtype, data, quick):
+    train, test = data
+    texts = dtype in ("category", "string")
+    y = pd.Series(np.array(["no", "yes"])[train.labels] if texts else train.labels).astype(dtype)
+    named = clone(quick).fit(train, y)
+    assert named.classes_.tolist() == {"boolean": [False, True], "Int64": [0, 1]}.get(dtype, ["no", "yes"])
+    assert np.array_equal(named.bag_scores(test), quick.bag_scores(test))
+
+
+@pytest.mark.parametrize("classes", NAMED, ids=str)
+def test_any_two_labels_are_classes(classes, data, quick):
+    fitted, (train, test) = quick, data
+    y = np.array(classes)[train.labels]
+    named = clone(fitted).fit(train, y)
+    assert named.classes_.tolist() == list(classes)
+    assert named.classes_.dtype == y.dtype
+    assert named.positive_ == classes[1]
+    assert np.array_equal(named.bag_scores(test), fitted.bag_scores(test))
+    assert np.array_equal(named.predict(test), np.array(classes)[fitted.predict(test)])
+    assert named.score(test, np.array(classes)[test.labels]) == fitted.score(test, test.labels)
+
+
+def test_the_positive_class_can_be_the_first(data, quick):
+    fitted, (train, test) = quick, data
+    y, truth = (np.array(["normal", "malignant"])[bags.labels] for bags in data)
+    named = clone(fitted).set_params(positive="malignant").fit(train, y.tolist())
+    assert named.classes_.tolist() == ["malignant", "normal"]
+    assert np.array_equal(named.bag_scores(test), fitted.bag_scores(test))
+    # Everything else is of classes_[1], as scikit-learn's scorers expect.
+    assert np.array_equal(named.decision_function(test), -fitted.decision_function(test))
+    assert np.array_equal(named.predict_proba(test), fitted.predict_proba(test)[:, ::-1])
+    assert np.array_equal(named.predict(test) == "malignant", fitted.predict(test) == 1)
+    area = roc_auc_score(test.labels, fitted.bag_scores(test))
+    assert get_scorer("roc_auc")(named, test, truth) == pytest.approx(area, rel=1e-12)
+    # Bags that know their classes say which is positive.
+    of_bags = clone(fitted).fit(train.replace(classes=("normal", "malignant")))
+    assert of_bags.positive_ == "malignant"
+    assert np.array_equal(of_bags.predict_proba(test), named.predict_proba(test))
+    with pytest.raises(BagDataError, match="`positive` to be one of 'malignant', 'normal', got 'Malignant'"):
+        MIDAMClassifier(positive="Malignant").fit(train, y)
+
+
+def test_weights_of_bags_are_not_taken(data):
+    with pytest.raises(TypeError, match="sample_weight"):
+        MIDAMClassifier().fit(data[0], data[0].labels, sample_weight=np.ones(200))
+
+
+def test_a_second_fit_goes_on_only_with_warm_start(data):
+    train, test = data
+    cold = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
+    scores = cold.bag_scores(test)
+    assert np.array_equal(cold.fit(train).bag_scores(test), scores)
+    warm = MIDAMClassifier(epochs=3, warm_start=True, **SETTINGS).fit(train)
+    assert np.array_equal(warm.bag_scores(test), scores)
+    first = warm.history_[-1]["loss"]
+    warm.fit(train)
+    assert [row["epoch"] for row in warm.history_] == [1, 2, 3, 4, 5, 6]
+    assert warm.history_[3]["loss"] < (warm.history_[0]["loss"] + first) / 2
+    assert not np.array_equal(warm.bag_scores(test), scores)
+
+
+def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data):
+    train, _ = data
+    classifier = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
+    weights = {name: value.clone() for name, value in classifier.model_.state_dict().items()}
+    settings = classifier._settings()
+    trainer = classifier._trainer(settings, train.subset(np.arange(1, 200)), None, going_on=True)
+    assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
+    objective = trainer.members[0].objective.state_dict()
+    assert float(objective["positive_center"]) == float(classifier._rest[0]["objective"]["positive_center"]) != 0
+    momenta = trainer.members[0].optimizer.state_dict()
+    assert momenta["state"].keys() == classifier._rest[0]["optimizer"].keys() != set()
+    # Another call draws other instances.
+    assert trainer.config.run.seed != settings.run.seed
+
+
+@pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)
+def test_going_on_with_another_method_takes_up_the_weights(change, data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=2, warm_start=True, **SETTINGS).fit(train)
+    scores = classifier.bag_scores(test)
+    classifier.set_params(**{**change, "lr": 1e-9}).fit(train)
+    np.testing.assert_allclose(classifier.bag_scores(test), scores, rtol=1e-3)
+    assert classifier.settings_.run.seed == 0
+    with pytest.raises(ConfigError, match="positive class 1 as before, got 0"):
+        classifier.set_params(positive=0).fit(train)
+
+
+def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
+    train, test = data
+    first, second = train.subset(np.arange(0, 200, 2)), train.subset(np.arange(1, 200, 2))
+    classifier = MIDAMClassifier(**SETTINGS)
+    areas = []
+    for _ in range(6):
+        classifier.partial_fit(first, classes=[0, 1]).partial_fit(second)
+        areas.append(roc_auc_score(test.labels, classifier.bag_scores(test)))
+    assert len(classifier.history_) == 12
+    assert areas[-1] > 0.85
+    with pytest.raises(OneClassError):
+        classifier.partial_fit(first.subset(first.labels == 1))
+    with pytest.raises(BagDataError, match=r"classes \[0, 1\], got \['no', 'yes'\]"):
+        classifier.partial_fit(first, np.array(["no", "yes"])[first.labels])
+    with pytest.raises(BagDataError, match=r"classes \[0, 2\], got \[0, 1\]"):
+        MIDAMClassifier().partial_fit(first, classes=[2, 0])
+    with pytest.raises(ConfigError, match="same model to go on with"):
+        classifier.set_params(hidden=(3,)).partial_fit(first)
+
+
+def test_progress_is_shown_on_request_alone(data, capsys):
+    train, _ = data
+    MIDAMClassifier(epochs=2, **SETTINGS).fit(train)
+    assert capsys.readouterr() == ("", "")
+    MIDAMClassifier(epochs=2, show_progress=True, **SETTINGS).fit(train)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "epoch 2/2" in shown.err
+
+
+def test_explanations_rank_the_instances(fitted, data):
+    test = data[1].subset([0, 1])
+    found = fitted.explain(test)
+    assert [one.bag for one in found] == test.ids.tolist()
+    np.testing.assert_allclose([one.score for one in found], fitted.bag_scores(test), rtol=1e-6)
+    assert found[0].faithfulness is None is not fitted.explain(test, faithful=True)[0].faithfulness
+
+
+@pytest.mark.parametrize("positive", ["yes", "no"])
+def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
+    train, test = data
+    y = np.array(["no", "yes"])[train.labels]
+    classifier = MIDAMClassifier(epochs=2, positive=positive, hidden=(5,), pooling_args={"hidden": 4}, **SETTINGS)
+    classifier.fit(train, y, groups=np.arange(200) // 2).save(tmp_path / "run")
+    twin = MIDAMClassifier.load(tmp_path / "run")
+    for method in ("bag_scores", "decision_function", "predict_proba", "predict"):
+        assert np.array_equal(getattr(twin, method)(test), getattr(classifier, method)(test)), method
+    assert twin.classes_.tolist() == ["no", "yes"]
+    assert twin.get_params()["hidden"] == [5]
+    run = load_run(tmp_path / "run")
+    scores, probabilities = predict_run(run, test)
+    assert np.array_equal(scores, classifier.bag_scores(test))
+    assert np.array_equal(probabilities, classifier.predict_proba(test)[:, ["no", "yes"].index(positive)])
+    # The bags that it was made of are no test.
+    assert {part: result["bags"] for part, result in evaluate_run(run, train).items() if part != "headline"} == {
+        "train": 160,
+        "val": 40,
+    }
+    assert len(run.groups) == 100
+    with pytest.raises(RunExistsError):
+        classifier.save(tmp_path / "run")
+    twin.set_params(warm_start=True).fit(train, y)
+    assert len(twin.history_) == 2
+
+
+def test_a_run_of_the_command_line_is_a_classifier(tmp_path, data):
+    settings = Settings(epochs=1, members=1, val_fraction=0.0)
+    fit_run("digits", settings, RunFolder(tmp_path / "run"))
+    classifier = MIDAMClassifier.load(tmp_path / "run")
+    assert np.array_equal(classifier.bag_scores(data[1]), predict_run(load_run(tmp_path / "run"), data[1])[0])
+    assert classifier.get_params()["epochs"] == 1
+
+
+def test_explanations_are_written_as_of_a_run(tmp_path, fitted, data):
+    explain_bags(fitted.to_run(), data[1], [3], tmp_path / "why", options=ExplainOptions(faithful=False))
+    assert (tmp_path / "why" / "index.html").is_file()
+
+
+def test_bags_of_several_calls_are_known(data):
+    train, _ = data
+    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train.subset(np.arange(120)))
+    held = {bag for bag, split in classifier.origin_["splits"].items() if split == "val"}
+    classifier.partial_fit(train.subset(np.arange(80, 200)))
+    splits = classifier.origin_["splits"]
+    assert len(splits) == len(classifier.origin_["contents"]) == 200
+    assert {splits[bag] for bag in train.ids[:80]} == {"train", "val"}
+    # Held out by both calls, or by the only one that had it.
+    assert {bag for bag in train.ids[:80] if splits[bag] == "val"} == held & set(train.ids[:80])
+
+
+@pytest.mark.gpu
+def test_a_model_of_a_gpu_is_unpickled_on_the_cpu(data):
+    train, test = data
+    classifier = MIDAMClassifier(epochs=2, accelerator="cuda", **SETTINGS).fit(train)
+    twin = pickle.loads(pickle.dumps(classifier))
+    assert next(classifier.model_.parameters()).is_cuda
+    assert not next(twin.model_.parameters()).is_cuda
+    np.testing.assert_allclose(twin.bag_scores(test), classifier.bag_scores(test), rtol=1e-4)
+    classifier.partial_fit(train)

@@ -1,0 +1,83 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from midam import Bags, BagStatistics, ColorStatistics, VoxelCounts
+from midam.data.sets import catalog
+from midam.data.statistics import bag_statistics, color_statistics
+from midam.errors import BagDataError, ConfigError
+
+
+@pytest.fixture(scope="module")
+def bags():
+    return catalog.load("digits").subset(np.arange(120))
+
+
+def test_statistics_of_bags_are_rows():
+    found = BagStatistics(("mean", "median", "size")).fit_transform(
+        [[[1.0, 5.0], [2.0, 6.0], [9.0, 7.0]], [[3.0, 4.0]]]
+    )
+    assert found.tolist() == [[4, 6, 2, 6, 3], [3, 4, 3, 4, 1]]
+
+
+def test_columns_are_named():
+    frames = [pd.DataFrame({"area": [1.0, 3.0], "edge": [0.0, 1.0]}), pd.DataFrame({"edge": [2.0], "area": [5.0]})]
+    statistics = BagStatistics(("max", "size")).fit(frames)
+    assert statistics.get_feature_names_out().tolist() == ["max_area", "max_edge", "size"]
+    assert statistics.transform(frames[1:]).tolist() == [[5, 2, 1]]
+    unnamed = BagStatistics().fit([[[1.0, 2.0]]])
+    assert unnamed.get_feature_names_out().tolist()[:3] == ["mean_x0", "mean_x1", "min_x0"]
+    assert unnamed.get_feature_names_out(["a", "b"]).tolist()[:2] == ["mean_a", "mean_b"]
+
+
+def test_rows_of_a_frame_stand_under_its_bags():
+    index = pd.MultiIndex.from_product([["b", "a"], range(3)], names=["scan", "slice"])
+    frame = pd.DataFrame({"area": np.arange(6.0), "edge": 1.0}, index=index)
+    found = BagStatistics(("mean",)).fit(frame).transform(frame)
+    expected = pd.DataFrame({"mean_area": [1.0, 4.0], "mean_edge": 1.0}, index=pd.Index(["b", "a"], name="scan"))
+    pd.testing.assert_frame_equal(found, expected, check_column_type=False)
+    wrapped = BagStatistics(("mean",)).set_output(transform="pandas")
+    pd.testing.assert_frame_equal(wrapped.fit_transform(frame), expected, check_column_type=False)
+    assert wrapped.transform(Bags.from_dataframe(frame)).columns.tolist() == ["mean_area", "mean_edge"]
+
+
+def test_any_classifier_of_rows_takes_bags(bags):
+    model = make_pipeline(BagStatistics(), StandardScaler(), LogisticRegression(max_iter=500))
+    assert cross_val_score(model, bags, bags.labels, cv=3, scoring="roc_auc").mean() > 0.7
+    assert np.array_equal(model[0].fit_transform(bags), bag_statistics(bags, np.arange(120)))
+    grid = {"bagstatistics__statistics": [("mean",), ("mean", "max")], "logisticregression__C": [0.1, 1.0]}
+    search = GridSearchCV(model, grid, cv=3).fit([bags[i] for i in range(120)], bags.labels)
+    assert len(search.cv_results_["params"]) == 4
+    assert clone(model).get_params()["bagstatistics__statistics"] == ("mean", "min", "max", "std")
+
+
+def test_images_have_colors_and_volumes_voxels():
+    images = np.random.default_rng(0).integers(0, 255, (3, 2, 3, 8, 8)).astype(np.uint8)
+    colors = ColorStatistics().fit(images)
+    expected = color_statistics(Bags.from_list(list(images)), np.arange(3))
+    assert np.array_equal(colors.transform(images), expected)
+    assert colors.get_feature_names_out().tolist()[::3] == ["mean_channel0", "std_channel0"]
+    volume = np.zeros((1, 1, 4, 4, 4))
+    volume[0, 0, :2] = 7
+    counts = VoxelCounts().fit([volume])
+    assert counts.transform([volume]).tolist() == [[32]]
+    assert counts.get_feature_names_out().tolist() == ["voxels"]
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ConfigError, match="known statistic, got 'men'; did you mean 'mean'"):
+        BagStatistics(("men",)).fit_transform([[[1.0]]])
+    with pytest.raises(ConfigError, match="at least one statistic"):
+        BagStatistics(()).fit_transform([[[1.0]]])
+    with pytest.raises(NotFittedError):
+        BagStatistics().transform([[[1.0]]])
+    with pytest.raises(ConfigError, match="Expected images"):
+        ColorStatistics().fit_transform([[[1.0]]])
+    with pytest.raises(BagDataError, match=r"X has 1 features, but BagStatistics is expecting 2"):
+        BagStatistics().fit([[[1.0, 2.0]]]).transform([[[1.0]]])
