@@ -14,7 +14,7 @@ from midam.errors import BagDataError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import Explanation, explain_bag
-from midam.explain.overlay import COLORS, weight_range
+from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.report.figures import new_figure
 from midam.train.cpu import cpu_threads

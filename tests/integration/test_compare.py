@@ -15,6 +15,7 @@ from midam.settings import Settings
 METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]
 TOTAL = 3 * 2 * 3
 FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md", "compare.png"}
+FILES |= {"predictions.csv", "report.html"}
 
 
 def uninterrupted(data, **options):

@@ -53,15 +53,15 @@ def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
         row = scores.loc[entry["bag"]]
         with h5py.File(explained / f"{entry['bag']}.h5") as file:
             members = {name: file[f"members/{name}"][:].astype(float) for name in ("score", "weight")}
-            weight = file["weight"][:]
+            added = file["contribution"][:]
         pooled = 1 / (1 + np.exp(-(members["weight"] * logit(members["score"])).sum(axis=0)))
         np.testing.assert_allclose([pooled.mean(), entry["score"]], row["score"], rtol=0, atol=1e-6)
         np.testing.assert_allclose(entry["probability"], row["probability"], rtol=0, atol=1e-4)
         assert (entry["label"], entry["split"]) == (row["label"], row["split"])
         top = pd.read_csv(explained / f"{entry['bag']}.csv")
         assert top["instance"].tolist() == [one["instance"] for one in entry["top"]]
-        assert top["instance"][0] == weight.argmax()
-        np.testing.assert_allclose(top["weight"], weight[top["instance"]], rtol=1e-6)
+        assert top["instance"][0] == added.argmax()
+        np.testing.assert_allclose(top["contribution"], added[top["instance"]], rtol=1e-6)
         np.testing.assert_allclose(entry["faithfulness"]["deletion"]["score"][0], row["score"], rtol=0, atol=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_predict_writes_the_same_instances(made, explained, tmp_path):
     assert main(["predict", str(run), str(data), "--out", str(tmp_path / "p.csv"), "--instances", str(tmp_path)]) == 0
     for bag in ("b01", "b02"):
         with h5py.File(explained / f"{bag}.h5") as mine, h5py.File(tmp_path / f"{bag}.h5") as its:
-            assert set(mine) == set(its)
+            assert set(mine) - set(its) == {"contribution"}
             for name in ("attention_scores", "score", "weight", "members/weight"):
                 np.testing.assert_allclose(mine[name][:], its[name][:], rtol=1e-5, atol=1e-7)
             assert dict(mine.attrs).keys() == dict(its.attrs).keys()
@@ -79,7 +79,12 @@ def test_predict_writes_the_same_instances(made, explained, tmp_path):
 def test_the_page_holds_its_pictures(explained):
     page = (explained / "index.html").read_text()
     assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2
-    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert not re.search(r'src="(?!data:)', page)
+    links = re.findall(r'href="(?!#)([^"]+)"', page)
+    assert {f"b0{n}.{kind}" for n in (1, 2) for kind in ("png", "h5", "csv")} == set(links)
+    assert all((explained / link).is_file() for link in links)
+    assert len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page)) == page.count("<img")
+    assert "How to read this page" in page
     with Image.open(explained / "b01.png") as image:
         assert image.size[0] == 1500
 
@@ -258,15 +263,83 @@ def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
     assert main(["explain", str(tmp_path / "run"), *data, "--bags", "s01", "--out", str(tmp_path / "o")]) == 0
     features = json.loads((tmp_path / "o" / "s01.geojson").read_text())["features"]
     with h5py.File(tmp_path / "o" / "s01.h5") as file:
-        weight, coords = file["weight"][:], file["coords"][:]
+        added, coords = file["contribution"][:], file["coords"][:]
     assert len(features) == 12
     first = features[0]["properties"]
-    assert first["instance"] == weight.argmax()
+    assert first["instance"] == added.argmax()
     assert features[0]["geometry"]["coordinates"][0][0] == coords[first["instance"]].tolist()
     assert features[0]["geometry"]["coordinates"][0][2] == (coords[first["instance"]] + 512).tolist()
     entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
     assert entry["picture"] == "map"
     assert "warning" not in capsys.readouterr().err
+
+
+def test_slides_known_by_features_are_drawn_over_a_folder_of_images(tmp_path, capsys):
+    (tmp_path / "slides").mkdir()
+    (tmp_path / "thumbs").mkdir()
+    feature_files(tmp_path / "slides")
+    with h5py.File(tmp_path / "slides" / "s01.h5") as file:
+        right, low = (file["coords"][:].max(axis=0) + 512).tolist()
+    Image.new("RGB", (right // 64, low // 64), "pink").save(tmp_path / "thumbs" / "s01.png")
+    data, run = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run")
+    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    capsys.readouterr()
+    images = ["--images", str(tmp_path / "thumbs")]
+    wanted = ["explain", run, *data, "--bags", "s01", "--out", str(tmp_path / "o"), *images]
+    assert main([*wanted, "--image-downsample", "64"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
+    assert (entry["picture"], [layer["key"] for layer in entry["layers"]]) == ("overlay", ["added", "weight", "score"])
+    with Image.open(tmp_path / "o" / entry["files"]["image"]) as image:
+        assert image.size == (right // 64, low // 64)
+    for options, words in (
+        ([*images, "--image-downsample", "0.5"], "--image-downsample >= 1 with --images, got 0.5"),
+        (["--image-downsample", "4"], "got 4 without --images"),
+        (["--images", str(tmp_path / "none")], "Expected a folder for --images"),
+        (["--images", str(tmp_path / "slides")], "Expected images or slides"),
+    ):
+        assert main(["explain", run, *data, "--out", str(tmp_path / "p"), *options]) == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
+    read_in_chromium(tmp_path / "o" / "index.html")
+
+
+def read_in_chromium(page_file):
+    """The page at the width of a desk and of a phone, without a network, on paper; its maps are switched."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if (chromium := shutil.which("chromium") or shutil.which("google-chrome")) is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for width in (1200, 375):
+            context = browser.new_context(viewport={"width": width, "height": 800}, offline=True)
+            page, faults = context.new_page(), []
+
+            def note(fault, faults=faults):
+                faults.append(str(fault))
+
+            page.on("pageerror", note)
+            page.on("requestfailed", note)
+            page.goto(page_file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+            def shown(page=page):
+                script = "maps => maps.filter(map => getComputedStyle(map).opacity > 0).map(map => map.classList[1])"
+                return page.locator(".map").evaluate_all(script)
+
+            assert shown() == ["added"]
+            page.locator("input[value=score]").check()
+            assert shown() == ["score"]
+            page.locator("input[value=none]").check()
+            assert shown() == []
+            page.locator("input[value=weight]").check()
+            page.locator("input[type=range]").fill("40")
+            assert page.locator(".map.weight").evaluate("map => getComputedStyle(map).opacity") == "0.4"
+            page.emulate_media(media="print")
+            assert not page.locator("fieldset").first.is_visible()
+            assert faults == []
+        browser.close()
 
 
 def test_images_are_drawn_on_and_a_moved_one_is_named(tmp_path, capsys):

@@ -28,6 +28,7 @@ FILES = {
     "config.yaml",
     "metrics.csv",
     "predictions.csv",
+    "report.html",
     "summary.json",
     "model.pt",
     "roc.png",
@@ -93,7 +94,8 @@ def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
 
 def test_predictions_are_those_of_the_model(run):
     found, bags = read_csv(run / "predictions.csv"), catalog.load("digits")
-    assert list(found[0]) == ["bag", "label", "split", "score", "probability"]
+    assert list(found[0]) == ["bag", "label", "split", "score", "probability", "instances"]
+    assert [int(row["instances"]) for row in found] == bags.sizes.tolist()
     assert [row["bag"] for row in found] == bags.ids.tolist()
     assert [int(row["label"]) for row in found] == bags.require_labels().tolist()
     assert [row["split"] for row in found] == bags.splits.tolist()
@@ -107,7 +109,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "seconds"),
-        "version",
+        *("version", "environment"),
     }
     for split, bags in (("test", 100), ("val", 60), ("train", 200)):
         part = [row for row in found if row["split"] == split]
@@ -122,7 +124,9 @@ def test_the_summary_agrees_with_the_predictions(run):
     assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
     assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}
     assert summary["members"] == 1
-    assert summary["data"] == {"name": "digits", "bags": 360, "instances": 3667}
+    data = {"name": "digits", "bags": 360, "instances": 3667, "instance_shape": [64], "classes": None, "notes": []}
+    assert summary["data"] == {**data, "fingerprint": catalog.load("digits").fingerprint()}
+    assert set(summary["environment"]) == {"python", "torch", "numpy", "scipy", "scikit-learn", "system"}
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")

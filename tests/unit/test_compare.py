@@ -303,7 +303,7 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
 def row(**changes):
     values = dict.fromkeys(COLUMNS)
     values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
-    return {**values, "status": "ok", **changes}
+    return {**values, "status": "ok", "scores": [0.1, 0.2, 0.3, 0.4], **changes}
 
 
 def test_a_half_written_trial_is_dropped(tmp_path):
@@ -339,6 +339,8 @@ def test_a_half_written_trial_is_dropped(tmp_path):
                 row(auroc=None),
                 row(auroc=1.5),
                 row(auroc="high"),
+                row(scores=None),
+                row(scores=[0.1]),
             )
         ),
     ],

@@ -1,6 +1,7 @@
 """Explanations: the numbers are those that were pooled, the curves those of real parts of a bag, the maps in place."""
 
 import json
+import re
 import uuid
 
 import numpy as np
@@ -11,15 +12,20 @@ from PIL import Image
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
-from midam.errors import BagDataError
+from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
+from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
+from midam.explain.charts import draw_bars
 from midam.explain.geojson import geojson_text
-from midam.explain.overlay import PatchMap, draw_map, place_marks
-from midam.explain.panels import SLICES, Scans, draw_strip, pictures_of, scans_of, shown, strip_instances
-from midam.explain.patches import MAX_SIDE, Patches, patches_of, rasterize, read_backdrop, warn_of_estimate
-from midam.explain.picture import draw_explanation
+from midam.explain.layers import layers_of
+from midam.explain.marks import place_marks
+from midam.explain.overlay import PatchMap, draw_map
+from midam.explain.panels import pictures_of, shown
+from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
+from midam.explain.picture import draw_explanation, map_of
 from midam.explain.run import find_bags
+from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
@@ -62,15 +68,45 @@ def test_the_numbers_are_those_that_predict_pools(pooling, members):
         for mine, its in pairs:
             for name in ("score", "attention", "weight"):
                 np.testing.assert_allclose(getattr(mine, name), getattr(its, name), rtol=1e-5, atol=1e-7)
-        ranked = found.instances.weight if found.ranked_by == "weight" else found.instances.score
         assert sorted(found.order) == list(range(SIZES[index]))
-        assert found.order[0] == np.argmax(ranked)
-        assert (np.diff(ranked[found.order]) <= 0).all()
+        assert (np.diff(found.contribution[found.order]) <= 0).all()
 
 
-def test_poolings_that_weigh_all_alike_are_ranked_by_score():
-    ranked = {pooling: explain_bag(make_model(pooling), make_bags(), 0).ranked_by for pooling in POOLINGS}
-    assert {pooling for pooling, by in ranked.items() if by == "score"} == {"mean", "noisy-or"}
+@pytest.mark.parametrize("pooling", [*POOLINGS, "noisy-and", "gated-attention"])
+@pytest.mark.parametrize("members", [1, 2])
+def test_an_instance_adds_what_the_score_loses_without_it(pooling, members, monkeypatch):
+    monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
+    model = make_model(pooling, members).double()
+    bags = Bags(make_bags().instances.astype(np.float64), starts=np.cumsum(SIZES) - SIZES, sizes=SIZES)
+    for index in (0, 2):
+        found, x = explain_bag(model, bags, index, chunk_size=10), bags[index]
+        rest = predict(model, Bags.from_list([np.delete(x, i, axis=0) for i in range(len(x))]))
+        np.testing.assert_allclose(found.contribution, found.score - rest, rtol=1e-4, atol=2e-7)
+    np.testing.assert_allclose(explain_bag(model, bags, 1).contribution, predict(model, bags)[1:2], rtol=1e-6)
+
+
+def test_an_instance_with_nearly_all_the_weight_is_taken_out_exactly():
+    x = np.zeros((5, 2), dtype=np.float32)
+    x[:, 1] = (3, -1, -1, -1, -2)
+    x[0, 0] = 60  # the others share e**-60 of the weight
+    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
+    alone = 1 / (1 + np.exp(1.25)), 1 / (1 + np.exp(-3.0))
+    np.testing.assert_allclose(found.contribution[0], alone[1] - alone[0], rtol=1e-6)
+    assert found.order[0] == 0
+
+
+def test_top_is_what_raises_the_score_not_what_weighs_most():
+    x = np.zeros((20, 2), dtype=np.float32)
+    x[0], x[1] = (2, -3), (1, 4)  # most weight, against the score; less weight, for it
+    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
+    assert found.instances.weight.argmax() == 0
+    assert (found.order[0], found.order[-1]) == (1, 0)
+    assert found.contribution[1] > 0 > found.contribution[0]
+
+
+def test_poolings_that_weigh_all_alike_are_known():
+    weighted = {pooling: explain_bag(make_model(pooling), make_bags(), 0).weighted for pooling in POOLINGS}
+    assert {pooling for pooling, differ in weighted.items() if not differ} == {"mean", "noisy-or"}
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -111,17 +147,15 @@ class Direct(AttentionPooling):
         return e[:, 0], e[:, 1:]
 
 
-@pytest.mark.parametrize(("evidence", "verdict"), [(8.0, "lowers"), (-8.0, "raises")])
-def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence, verdict):
+@pytest.mark.parametrize("evidence", [8.0, -8.0])
+def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence):
     x = np.zeros((60, 2), dtype=np.float32)
     x[:3] = (4, evidence)
     found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
-    assert set(found.order[:3]) == {0, 1, 2}
+    assert set(found.order[:3] if evidence > 0 else found.order[-3:]) == {0, 1, 2}
     tested = found.faithfulness
-    assert tested.verdict == verdict
-    lower = evidence > 0
-    assert (tested.deletion.area < tested.deletion.random_areas.min()) == lower
-    assert (tested.insertion.area > tested.insertion.random_areas.max()) == lower
+    assert tested.verdict == "lowers"
+    assert tested.insertion.area > tested.insertion.random_areas.max()
 
 
 def test_a_map_beside_the_evidence_is_not():
@@ -248,10 +282,10 @@ def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     found = explain_bag(make_model("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
     drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
     np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
-    raster = drawn.raster(found.relative_weight)
+    raster = drawn.raster(found.contribution)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
     assert bags.coords[found.order[0]].tolist() == [x, y]
-    top = pictures_of(bags, 0, found.order[:1])[0]
+    top = pictures_of(bags, 0, found.order[:1], (0, 255))[0]
     np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
 
 
@@ -290,7 +324,7 @@ def test_the_rank_of_a_patch_stands_in_its_own_frame(width, height, side, tmp_pa
 
 
 def test_the_rank_of_a_small_patch_stands_beside_it_at_the_end_of_a_line(tmp_path):
-    numbers = list(drawn_numbers(tmp_path / "i.png", width=896, height=768, side=32, top=8))
+    numbers = list(drawn_numbers(tmp_path / "i.png", width=896, height=768, side=16, top=8))
     assert len(numbers) == 8
     for box, _, led in numbers:
         assert led
@@ -326,7 +360,8 @@ def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path
 
 
 def picture(path, model, bags, **options):
-    kind = draw_explanation(path, explain_bag(model, bags, 0), bags, **options)
+    found = explain_bag(model, bags, 0)
+    kind = draw_explanation(path, found, bags, drawn=map_of(found, bags), **options)
     with Image.open(path) as image:
         image.verify()
         return kind, image.size
@@ -420,11 +455,14 @@ def test_scans_of_one_bag_stand_side_by_side(tmp_path):
     # The bars: one for each slice, none upon another, parted at the files; each slice under its own number.
     figure = new_figure((10, 4))
     draw_strip(figure.subfigures(1, 1), found, bags, top=3)
-    panels, (chart,) = figure.axes[:SLICES], figure.axes[SLICES:]
-    assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
-    assert [line.get_xdata()[0] for line in chart.lines if line.get_xdata()[0] == line.get_xdata()[1]] == [4.5, 13.5]
-    assert [chart.xaxis.get_major_formatter()(x, 0) for x in (0, 4, 5, 14, 17)] == ["0", "4", "0", "0", "3"]
-    titles = [axes.get_title().split("\n")[:2] for axes in panels]
+    panels, charts = figure.axes[:SLICES], figure.axes[SLICES:]
+    assert [chart.get_title("right") for chart in charts] == ["Adds to the score", "Weight, multiples of 1/n"]
+    for chart in charts:
+        assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
+        parted = [line.get_xdata()[0] for line in chart.lines if line.get_xdata()[0] == line.get_xdata()[1]]
+        assert parted == [4.5, 13.5]
+    assert [charts[-1].xaxis.get_major_formatter()(x, 0) for x in (0, 4, 5, 14, 17)] == ["0", "4", "0", "0", "3"]
+    titles = [[line.split(",")[0] for line in axes.get_title().split("\n")[:2]] for axes in panels]
     numbers = [int(bags.places(0)[i, 0]) for i in strip_instances(found, 3, several=True)]
     names = [f"{parts.name(i)}:" for i in strip_instances(found, 3, several=True)]
     assert titles == [[name, f"slice {number}"] for name, number in zip(names, numbers)]
@@ -437,6 +475,132 @@ def test_scans_whose_slices_go_on_counting_are_still_told_apart_by_their_files(t
     bags = read_bags(tmp_path, labels=tmp_path / "labels.tsv", bag_by="patient")
     assert bags.places(0)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert scans_of(explain_bag(model, bags, 0), bags) == Scans([0, 3], ["t1", "t2"])
+
+
+def strip_of(tmp_path, **said):
+    """Axes and texts of the strip of a bag of one scan whose file says this."""
+    pixels = np.random.default_rng(0).normal(100, 1, (20, 1, 8, 8)).astype(np.float32)
+    pixels[3, 0, 0, 0] = 1e6  # one bright voxel
+    bags = make_bags((1, 8, 8), np.array([20]), coords=np.arange(20)[:, None])
+    said = [json.dumps({"a.nii": {"file": said}})]
+    bags = Bags(pixels, starts=[0], sizes=[20], coords=bags.coords, sources=["a.nii"], attributes=said)
+    found = explain_bag(make_model("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
+    figure = new_figure((10, 6))
+    part = figure.subfigures(1, 1)
+    draw_strip(part, found, bags, top=3)
+    return part, found
+
+
+def test_the_strip_says_its_window_its_plane_and_which_side_is_left(tmp_path):
+    part, found = strip_of(tmp_path, plane="axial", edges="RLAP")
+    note = part.subfigs[0].texts[0].get_text()
+    assert "axial, radiological convention: the patient's right (R) is at the left" in note
+    low, high = (
+        float(x) for x in re.search(r"1st to 99th percentile of the intensities, (\S+) to (\S+)\.", note).groups()
+    )
+    assert 90 < low < high < 110
+    first = part.subfigs[1].axes[0]
+    assert [(text.get_text(), text.get_position()[0] < 0.5) for text in first.texts[:2]] == [("R", True), ("L", False)]
+    pixels = first.images[0].get_array()
+    assert len(np.unique(pixels)) > 10  # not dark but for one voxel
+    assert f"score {found.instances.score[0]:.3f}" in first.get_title()
+    for chart in part.subfigs[2].axes:
+        ticks = chart.xaxis.get_major_locator()()
+        assert (ticks == np.round(ticks)).all()
+
+
+def test_a_strip_of_arrays_does_not_guess_a_side(tmp_path):
+    part, _ = strip_of(tmp_path)
+    assert "do not say which side is left" in part.subfigs[0].texts[0].get_text()
+    assert not part.subfigs[1].axes[0].texts
+
+
+def test_scores_have_a_fixed_scale_and_a_uniform_bag_does_not_tint_the_image(tmp_path):
+    bags, _ = image_bags(tmp_path / "one.png")
+    bags = bags.replace(instances=np.repeat(bags.gather([0]), 30, axis=0))
+    found = explain_bag(make_model("attention", shape=(3, 8, 8), encoder="mlp"), bags, 0)
+    drawn = map_of(found, bags)
+    assert [(one.scale.vmin, one.scale.vmax) for one in drawn.layers if one.key == "score"] == [(0, 1)]
+    for layer in drawn.layers:
+        assert layer.on_image(drawn.raster)[..., 3].max() <= 2
+        assert layer.on_image(drawn.raster, opaque=True)[..., 3].min() == 255
+    figure = new_figure((10, 8))
+    draw_map(figure.subfigures(1, 1), drawn, top=3)
+    bars = [axes for axes in figure.axes if "here" in axes.get_xlabel()]
+    assert len(bars) == len(drawn.layers) == 3
+    assert tuple(bars[-1].get_xlim()) == (0, 1)
+
+
+def test_what_adds_much_is_seen_and_what_adds_nothing_is_clear():
+    x = np.zeros((40, 2), dtype=np.float32)
+    x[7] = (3, 6)
+    bags = Bags(x, starts=[0], sizes=[40], coords=grid(8, 5, 10))
+    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), bags, 0)
+    added, weight, score = layers_of(found)
+    assert [layer.opacity.argmax() for layer in (added, weight, score)] == [7, 7, 7]
+    assert added.opacity[7] == weight.opacity[7] == 1
+    assert max(np.delete(layer.opacity, 7).max() for layer in (added, weight, score)) < 0.2
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_ranks_are_whole_numbers_and_the_top_has_an_axis_with_a_name(count):
+    found = explain_bag(make_model("attention"), make_bags(sizes=np.array([count])), 0)
+    figure = new_figure((10, 3.4))
+    draw_bars(figure.subfigures(1, 1), found, top=8)
+    every, best = figure.axes
+    ticks = every.xaxis.get_major_locator()()
+    assert (ticks == np.round(ticks)).all()
+    assert best.get_xlabel() == "Added to the score"
+    texts = [text.get_text() for text in best.texts]
+    assert {"weight", "score", f"{found.instances.score[found.order[0]]:.3f}"} <= set(texts)
+    assert f"{found.relative_weight[found.order[0]]:.3g}\N{MULTIPLICATION SIGN}" in texts
+
+
+def feature_bags(said=None, side=8):
+    attributes = None if said is None else [json.dumps({"s1.h5": {"coords": {"patch_size_level0": side, **said}}})]
+    n = np.array([30])
+    return make_bags(sizes=n, coords=grid(6, 5, side), ids=["s1"], sources=["x/s1.h5"], attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("said", "downsample", "scale"),
+    [
+        ({"level0_width": 480, "level0_height": 400}, None, 0.1),  # TRIDENT
+        ({"level_dim": [240, 200], "downsample": [2.0, 2.0]}, None, 0.1),  # CLAM
+        ({}, 10.0, 0.1),
+        (None, None, 1.0),  # as large as what the patches cover: level 0 itself
+    ],
+)
+def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, scale, tmp_path):
+    bags = feature_bags(said)
+    Image.new("RGB", (48, 40), "pink").save(tmp_path / "s1.png")
+    (tmp_path / "s10.png").write_bytes((tmp_path / "s1.png").read_bytes())
+    images = ImageFolder(tmp_path, downsample)
+    found = explain_bag(make_model("attention"), bags, 0)
+    drawn = map_of(found, bags, images)
+    assert drawn.backdrop.pixels.shape == (40, 48, 3)
+    assert drawn.scale == pytest.approx(scale)
+    assert draw_explanation(tmp_path / "p.png", found, bags, drawn=drawn) == "overlay"
+
+
+def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
+    Image.new("RGB", (20, 16), "pink").save(tmp_path / "s1.png")
+    for said, downsample, reason in (
+        ({}, None, "nothing states the scale of s1.png; give --image-downsample"),
+        ({"level0_width": 30}, None, "reach 2.00 times as far|reach 1.67 times"),
+        ({}, 1.5, "times as far as s1.png"),
+    ):
+        bags = feature_bags(said)
+        found = explain_bag(make_model("attention"), bags, 0)
+        with pytest.warns(UserWarning, match=f"no image of bag s1 is drawn: .*{reason}"):
+            assert map_of(found, bags, ImageFolder(tmp_path, downsample)).backdrop is None
+    with pytest.raises(DataNotFoundError, match=r"by the names of the bags, such as b0\.png, got s1\.png"):
+        ImageFolder(tmp_path).require(make_bags(sizes=np.array([6]), coords=grid(3, 2, 8), ids=["b0"]), [0])
+    with pytest.raises(ConfigError, match="coordinates in pixels"):
+        ImageFolder(tmp_path).require(make_bags(sizes=np.array([6])), [0])
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataNotFoundError, match="got an empty folder"):
+        ImageFolder(tmp_path / "none")
 
 
 def test_an_unknown_bag_is_answered_with_near_names():

@@ -172,7 +172,11 @@ def test_window_spacing_and_size(tmp_path):
     plain = features(path)
     window = features(path, window=(50, 150))
     np.testing.assert_allclose(window, np.clip((plain - 50) / 100, 0, 1), rtol=1e-6)
-    assert features(path, slice_size=12).shape == (7, 1, 12, 12)
+    # 6 rows of 1.5 mm are 9 mm, 5 columns of 2 mm are 10 mm: 11 of 12 rows are filled, none is squashed.
+    padded = features(path, slice_size=12)
+    assert padded.shape == (7, 1, 12, 12)
+    np.testing.assert_array_equal(padded[:, 0, :11], resized(plain[:, 0], (7, 11, 12)))
+    assert (padded[:, 0, 11] == 1).all()  # the least intensity of the volume
     # 6 rows of 1.5 mm are 9 mm, 5 columns of 2 mm are 10 mm.
     assert features(path, spacing=1.0).shape == (7, 1, 9, 10)
     fitted = features(path, spacing=1.0, slice_size=12)
@@ -414,8 +418,11 @@ def test_the_data_of_a_file_beside_it_is_not_spoken_of(tmp_path):
 def test_series_that_lie_deeper_are_shown_the_way(tmp_path):
     for name in ("p1", "p2"):
         save_series(tmp_path / "data" / name / "study" / "1.2.3", body((6, 4, 5)))
-    with pytest.raises(BagDataError, match=r"deeper, such as p1.study.1\.2\.3, .*columns bag, path, label"):
-        read_bags(tmp_path / "data", require_labels=False)
+        for folder in ("nii", "nii/deep"):
+            (tmp_path / folder / name / "study").mkdir(parents=True)
+        save_nifti(tmp_path / "nii" / "deep" / name / "study" / "a.nii.gz", body())
+    with pytest.raises(BagDataError, match=r"deeper, such as deep.p1.study.a.nii.gz, .*columns bag, path, label"):
+        read_bags(tmp_path / "nii", require_labels=False)
     rows = [f"{name},data/{name}/study/1.2.3,{label}" for label, name in enumerate(("p1", "p2"))]
     (tmp_path / "manifest.csv").write_text("\n".join(["bag,path,label", *rows]))
     assert read_bags(tmp_path / "manifest.csv").ids.tolist() == ["p1", "p2"]

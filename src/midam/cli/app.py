@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "score bags",
     "evaluate": "test a run on labeled bags",
     "explain": "show which instances decided",
+    "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
     "data": "describe data, import it into a store, verify a store",
 }

@@ -1,9 +1,11 @@
 """`midam evaluate`: test a trained run on labeled bags."""
 
+import warnings
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
+from rich.markup import escape
 
 from midam.cli.outputs import keep_data
 from midam.cli.parser import Parser
@@ -18,7 +20,7 @@ def parser() -> ArgumentParser:
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"
     evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
-    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON")
+    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON, and the report beside them")
     return evaluate
 
 
@@ -26,14 +28,26 @@ def run(options: Namespace, console: Console) -> int:
     """Test a run; returns the exit code."""
     from midam.files import write_json
     from midam.report.terminal import BagProgress, print_evaluation, stdout_console
-    from midam.runs.apply import evaluate_run
+    from midam.runs.apply import evaluate_bags
+    from midam.runs.data import noting
+    from midam.runs.report import evaluation_path, write_evaluation_report
 
     keep_data(options)
-    trained, bags = read_inputs(options)
+    with noting() as notes:
+        trained, bags = read_inputs(options)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
     with BagProgress("scoring", bags.sizes, console=console) as progress:
-        result = evaluate_run(trained, bags, metrics=metrics, on_bags=progress.update_all)
+        found = evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all)
     if options.out is not None:
-        write_json(Path(options.out), result)
-    print_evaluation(stdout_console(), result)
+        write_json(Path(options.out), found.result)
+    out, root = stdout_console(), Path(options.run)
+    page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
+    try:
+        write_evaluation_report(root, bags, found, data=options.data, out=page, notes=notes)
+    except OSError as error:
+        # A run may lie where nobody can write; the figures stand.
+        warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
+    else:
+        out.print(f"report: {escape(str(page))}")
+    print_evaluation(out, found.result)
     return 0

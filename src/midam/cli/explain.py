@@ -23,22 +23,41 @@ def parser() -> ArgumentParser:
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
     explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
+    text = "folder with images of slides that are known by features only, by the names of the bags: slides, PNG, JPEG"
+    explain.add_text("--images", metavar="DIR", help=text)
+    text = "pixels of level 0 for one of such a PNG or JPEG; default: by the width of level 0 that feature files state"
+    explain.add_argument("--image_downsample", type=float | None, default=None, metavar="N", help=text)
     explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
-    from midam.explain.run import ExplainOptions, explain_bags, extreme_bags, find_bags, own_folder, own_test_bags
+    from midam.explain.run import (
+        ExplainOptions,
+        explain_bags,
+        extreme_bags,
+        find_bags,
+        images_of,
+        own_folder,
+        own_test_bags,
+    )
     from midam.report.terminal import BagProgress, stdout_console
 
     if options.top < 1:
         raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
+    if options.image_downsample is not None and (options.images is None or not options.image_downsample >= 1):
+        got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")
+        raise ConfigError(f"Expected --image-downsample >= 1 with --images, got {got}; give pixels of level 0 for one.")
     keep_folder(options, "out")
     trained, bags = read_inputs(options)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
-    out, what = stdout_console(), ExplainOptions(options.top, not options.no_faithful, options.all)
+    out, what = (
+        stdout_console(),
+        ExplainOptions(options.top, not options.no_faithful, options.all, options.images, options.image_downsample),
+    )
+    images_of(what, bags, range(len(bags)))
     if options.bags:
         index = find_bags(bags, options.bags)
     else:
@@ -66,8 +85,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     best = entry["top"][0]
     label = "" if entry["label"] is None else f" (label {entry['label']})"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")
-    weight = f"{best['relative_weight']:.3g} x the uniform weight"
-    console.print(f"  top instance #{best['instance']}: {weight}, score {best['score']:.4f}")
+    weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
+    console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
     if entry.get("polygons", entry["instances"]) < entry["instances"]:
         console.print(f"  GeoJSON of the {entry['polygons']} top patches of {entry['instances']}")
     tested = entry["faithfulness"]

@@ -69,8 +69,8 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.report.terminal import FitProgress, print_summary, stdout_console
-    from midam.runs.fit import fit_run, read_run_config, resume_run
-    from midam.runs.folder import RunFolder
+    from midam.runs.fit import fit_run, resume_run
+    from midam.runs.folder import RunFolder, read_run_config
 
     if options.resume is not None:
         folder = RunFolder(Path(options.resume))

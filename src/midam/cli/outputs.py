@@ -22,7 +22,7 @@ def keep_data(options: Namespace) -> None:
     if (
         out in (data, *tables)
         or (data.is_dir() and data in out.parents)
-        or (out.exists() and Path(options.run).resolve() in out.parents)
+        or (out.exists() and Path(options.run).resolve() in out.parents and out.suffix != ".html")
     ):
         raise ConfigError(
             f"Expected a file outside the data and the run for --out, got {options.out}; choose a new name."

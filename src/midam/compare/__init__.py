@@ -4,9 +4,10 @@ from midam.compare.baselines import Baseline
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.methods import known_methods
 from midam.compare.plan import LEARNING_RATES
+from midam.compare.report import write_comparison_report
 from midam.compare.run import run_comparison
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.summary import Comparison
 
 __all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "corrected_interval"]
-__all__ += ["known_methods", "repeated_folds", "run_comparison"]
+__all__ += ["known_methods", "repeated_folds", "run_comparison", "write_comparison_report"]

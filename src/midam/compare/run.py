@@ -12,9 +12,10 @@ from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import find_methods
 from midam.compare.plan import Selection, group_results, make_selection, plan
+from midam.compare.report import PREDICTIONS, write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
+from midam.compare.trials import NO_VALIDATION, open_trials, write_predictions, write_trials
 from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import write_text
@@ -62,8 +63,8 @@ def run_comparison(
     select : {"best", "last"}
         Epoch that is tested.
     out : str or Path, optional
-        Folder for the trials, trials.csv, summary.csv, summary.md and compare.png. A second call with the same
-        arguments, or further methods, computes what is missing there.
+        Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
+        second call with the same arguments, or further methods, computes what is missing there.
     jobs, backend : int, {"loky", "threading", "ray", "dask"}
         Tasks at a time, and where they run, see `midam.compare.engine`.
     measure_memory : bool
@@ -121,7 +122,9 @@ def run_comparison(
             table, title = comparison.summary, f"{bags.source}: {len(checked)} folds"
             write_text(folder / "summary.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
             write_text(folder / "summary.md", comparison.markdown())
+            write_predictions(folder / PREDICTIONS, bags, store.rows, checked)
             plot_comparison(folder / "compare.png", table, title=title)
+            write_comparison_report(folder)
     return comparison
 
 

@@ -104,4 +104,5 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
 
 
 def _tested(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
-    return {"status": OK, "auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
+    areas = {"auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
+    return {"status": OK, **areas, "scores": np.asarray(scores, dtype=np.float64).tolist()}

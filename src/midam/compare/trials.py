@@ -3,7 +3,7 @@
 `auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
 that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
-and sampling.
+and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 """
 
 import math
@@ -18,6 +18,7 @@ from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.files import write_text
+from midam.runs.folder import csv_text
 
 OK = "ok"
 DIVERGED = "diverged"
@@ -29,6 +30,7 @@ STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
 _MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
 _COUNTS = ("repeat", "fold", "test_bags", "test_positives", "seed")
 COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
+_KEPT = [*COLUMNS, "scores"]
 
 
 def trial_name(method: str, fold: Fold) -> Row:
@@ -40,18 +42,20 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
     """The other columns of a trial; what was not measured is None."""
     positives = int(bags.require_labels()[fold.test].sum())
     counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
-    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status}
+    scores = measured.pop("scores", None)
+    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status, "scores": scores}
 
 
 def open_trials(path: Path) -> TrialStore:
     """Trials in a journal; a line that is none raises a `CheckpointError`."""
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
-        if list(row) != COLUMNS or not _is_trial(row):
+        if list(row) != _KEPT or not _is_trial(row):
             store.close()
             raise CheckpointError(
-                f"Expected a trial with {', '.join(COLUMNS)}, and an AUROC in [0, 1] where its status is ok, got "
-                f"something else (in {path}, line {number}); remove the line to compute the trial again."
+                f"Expected a trial with {', '.join(_KEPT)}, where its status is ok an AUROC in [0, 1] and as many "
+                f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "
+                "trial again."
             )
     return store
 
@@ -62,10 +66,34 @@ def _is_trial(row: Row) -> bool:
     sound = sound and all(type(row[name]) is int for name in _COUNTS) and isinstance(row["method"], str)
     if not sound or not isinstance(row["status"], str) or row["status"] not in STATUSES:
         return False
-    return row["status"] != OK or (row["auroc"] is not None and 0 <= row["auroc"] <= 1)
+    scores = row["scores"]
+    scored = isinstance(scores, list) and all(isinstance(score, float) and math.isfinite(score) for score in scores)
+    if row["status"] != OK:
+        return scores is None or scored
+    return row["auroc"] is not None and 0 <= row["auroc"] <= 1 and scored and len(scores) == row["test_bags"]
 
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:
     """Write the trials as CSV, floats in full."""
     frame = pd.DataFrame(list(rows), columns=COLUMNS, dtype=object)
     write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def write_predictions(path: Path, bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> None:
+    """Write the score of each test bag in each trial as CSV: method, repeat, fold, bag, label, score."""
+    tested, labels = {(fold.repeat, fold.fold): fold.test for fold in folds}, bags.require_labels()
+    found = [
+        {
+            "method": row["method"],
+            "repeat": row["repeat"],
+            "fold": row["fold"],
+            "bag": bag,
+            "label": label,
+            "score": score,
+        }
+        for row in rows
+        if row["scores"] is not None and (row["repeat"], row["fold"]) in tested
+        for test in [tested[row["repeat"], row["fold"]]]
+        for bag, label, score in zip(bags.ids[test].tolist(), labels[test].tolist(), row["scores"], strict=True)
+    ]
+    write_text(path, csv_text(["method", "repeat", "fold", "bag", "label", "score"], found))

@@ -16,7 +16,7 @@ from midam.errors import ConfigError
 from midam.evaluate.ranking import Scores, check_bags, check_two_classes
 
 # Probabilities of exactly 0 or 1 have no logit.
-_SMALLEST = 1e-12
+SMALLEST = 1e-12
 _KEYS = ("center", "scale", "slope", "intercept")
 
 
@@ -99,7 +99,7 @@ def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float
     (0.62, 0.1)
     """
     y, p = check_bags(labels, probabilities)
-    x = logit(np.clip(p, _SMALLEST, 1 - _SMALLEST))
+    x = logit(np.clip(p, SMALLEST, 1 - SMALLEST))
     pos, neg = x[y == 1], x[y == 0]
     # The likelihood has a maximum exactly when the two classes overlap on both sides (Albert and Anderson 1984).
     if pos.size == 0 or neg.size == 0 or neg.max() <= pos.min() or pos.max() <= neg.min():

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
 from sklearn.metrics import average_precision_score
 
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.proportions import wilson
 from midam.evaluate.ranking import auroc, check_bags, check_two_classes, group_numbers
 from midam.registry import METRICS, build
 
@@ -246,11 +246,4 @@ def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, of: int) -
 
 def _wilson(hits: int, trials: int) -> list[float] | None:
     """Wilson's 95% score interval of a proportion."""
-    if trials == 0:
-        return None
-    z = float(norm.ppf(0.975))
-    share, widen = hits / trials, 1 + z**2 / trials
-    center = (share + z**2 / (2 * trials)) / widen
-    half = z * float(np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))) / widen
-    # Exactly 0 and 1 at the ends, where rounding would leave 1e-17.
-    return [0.0 if hits == 0 else center - half, 1.0 if hits == trials else center + half]
+    return list(wilson(hits / trials, trials)) if trials else None

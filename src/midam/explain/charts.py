@@ -1,9 +1,10 @@
-"""Charts of a bag: its weights in their order with the top instances by name, and its deletion and insertion curves."""
+"""Charts of a bag: what its instances add, in their order and by name, and its deletion and insertion curves."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from midam.explain.explanation import Explanation
 from midam.explain.faithful import Curve, Faithfulness
@@ -21,31 +22,44 @@ def place_name(found: Explanation, instance: int) -> str:
 
 
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
-    """Draw the sorted weights (or scores) of all instances, and beside them those of the top instances."""
-    by_weight, values = found.ranked_by == "weight", found.ranking
-    name = "Weight, in multiples of uniform (1/n)" if by_weight else "Score of the instance alone"
+    """Draw what all instances add, by rank, and beside it the top ones with their weights and scores."""
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
-    ranked, count = values[found.order], min(top, _MOST, len(found))
+    added, count = found.contribution[found.order], min(top, _MOST, len(found))
     ranks = np.arange(1, len(found) + 1)
     if len(found) <= _MANY:
-        every.bar(ranks, ranked, color=np.where(ranks <= count, ORANGE, BLUE))
+        every.bar(ranks, added, color=np.where(ranks <= count, ORANGE, BLUE))
+        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     else:
         # A curve needs no more points than the picture has pixels.
         kept = np.unique(np.geomspace(1, len(found), _POINTS).astype(np.int64)) - 1
-        every.plot(ranks[kept], ranked[kept], color=BLUE, linewidth=1.8)
+        every.plot(ranks[kept], added[kept], color=BLUE, linewidth=1.8)
         every.set_xscale("log")
-    if by_weight:
-        mark_uniform(every)
-    every.set_title(name, loc="left", fontsize=9.5)
+        every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
+        every.xaxis.set_minor_formatter(NullFormatter())
+    every.axhline(0, color=GRAY, linewidth=1)
+    every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
     every.set_xlabel(f"Rank (all {len(found)} instances)", fontsize=9)
+    every.set_ylabel("Added to the score", fontsize=9)
     chosen = found.order[:count]
-    best.barh(np.arange(count), values[chosen], color=ORANGE, height=0.72)
+    best.barh(np.arange(count), added[:count], color=ORANGE, height=0.72)
     best.set_yticks(np.arange(count), [place_name(found, int(i)) for i in chosen])
     best.invert_yaxis()
-    for row, i in enumerate(chosen):
-        score = f"{found.instances.score[i]:.3f}"
-        best.text(1.01, row, score, transform=best.get_yaxis_transform(), fontsize=8.5, va="center")
-    best.set_title(f"Top {count}; score at the right", loc="left", fontsize=9.5)
+    best.axvline(0, color=GRAY, linewidth=1)
+    best.set_xlabel("Added to the score", fontsize=9)
+    best.xaxis.set_major_locator(MaxNLocator(4))
+    columns = [(1.12, "score", [f"{found.instances.score[i]:.3f}" for i in chosen])]
+    if found.weighted:
+        columns = [(1.12, "weight", [multiple(found, int(i)) for i in chosen]), (1.31, *columns[0][1:])]
+    for x, name, texts in columns:
+        for row, text in enumerate([name, *texts], start=-1):
+            style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}
+            best.text(x, row, text, transform=best.get_yaxis_transform(), **style)
+    best.set_title(f"Top {count}", loc="left", fontsize=10)
+
+
+def multiple(found: Explanation, instance: int) -> str:
+    """Weight of an instance in multiples of the uniform one."""
+    return f"{found.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
 
 
 def mark_uniform(axes: Axes) -> None:

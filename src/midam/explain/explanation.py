@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
+from midam.explain.contribution import contributions
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
@@ -36,10 +38,15 @@ class Explanation:
         Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the name of the pooling.
     instances : InstanceScores
         Score, attention logit and weight of each instance, the very ones that were pooled.
+    contribution : float32 array [n]
+        What each instance adds to the score of the bag: the score, less that of the bag without it, in [-1, 1]. Of an
+        only instance the score.
+    weighted : bool
+        Whether the weights differ: mean, noisy-or and noisy-and pooling weigh all alike.
     coords : array [n, C] or None
         Places of the instances.
-    ranked_by, order : {"weight", "score"}, int64 array [n]
-        What ranks the instances (their score where a pooling weighs all alike), and their positions, top rank first.
+    order : int64 array [n]
+        Positions of the instances by their contribution, the one that raises the score most first.
     faithfulness : Faithfulness or None
         Test of the ranking; None where it was not asked for, or the bag holds one instance.
     """
@@ -49,8 +56,9 @@ class Explanation:
     score: float
     pooling: str
     instances: InstanceScores
+    contribution: NDArray[np.float32]
+    weighted: bool
     coords: NDArray[Any] | None
-    ranked_by: Literal["weight", "score"]
     order: NDArray[np.int64]
     faithfulness: Faithfulness | None
 
@@ -61,11 +69,6 @@ class Explanation:
     def relative_weight(self) -> NDArray[np.float32]:
         """Weights as multiples of the uniform weight 1/n, [n]; their mean is 1."""
         return self.instances.weight * np.float32(len(self))
-
-    @property
-    def ranking(self) -> NDArray[np.float32]:
-        """What ranks the instances, [n]: their relative weight, or their score."""
-        return self.relative_weight if self.ranked_by == "weight" else self.instances.score
 
     @property
     def percentile(self) -> NDArray[np.float64]:
@@ -109,34 +112,44 @@ def explain_bag(
     >>> from midam.nn.pooling import AttentionPooling
     >>> bags = Bags.from_list([np.eye(4, dtype=np.float32)])
     >>> found = explain_bag(BagScorer(torch.nn.Identity(), AttentionPooling(4)), bags, 0)
-    >>> len(found), found.ranked_by, bool(found.instances.weight[found.order[0]] == found.instances.weight.max())
-    (4, 'weight', True)
+    >>> len(found), bool(found.contribution[found.order[0]] == found.contribution.max())
+    (4, True)
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     scorers, chunk_size = scorers_of(model), chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
-        spool = stack.enter_context(InstanceSpool(scorers)) if faithful else None
-        passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=None if spool is None else spool.keep)
+        spool = stack.enter_context(InstanceSpool(scorers))
+        passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=spool.keep)
+        added = Lazy(lambda: contributions(spool))
         stack.enter_context(evaluation(model))
         if write_to is None:
             deque(passed.chunks(), maxlen=0)
         else:
-            write_bag(write_to, passed, bags, index, scorers=scorers, chunk_size=chunk_size)
-        instances = gathered(passed, passed.seen)
+            write_bag(
+                write_to,
+                passed,
+                bags,
+                index,
+                scorers=scorers,
+                chunk_size=chunk_size,
+                beside=lambda: {"contribution": added()},
+            )
+        instances, contribution = gathered(passed, passed.seen), added()
         pooling = scorers[0].pooling
-        order = _order(instances, by_weight=pooling.weighted)
+        order = _order(instances, contribution)
         return Explanation(
             bag=str(bags.ids[index]),
             index=index,
             score=float(np.mean(passed.bag_scores())),
             pooling=pooling.name,
             instances=instances,
+            contribution=contribution,
+            weighted=pooling.weighted,
             coords=bags.places(index),
-            ranked_by="weight" if pooling.weighted else "score",
             order=order,
-            faithfulness=None if spool is None else measure(spool, order),
+            faithfulness=measure(spool, order) if faithful else None,
         )
 
 
@@ -153,8 +166,7 @@ class _Recorded(InstancePass):
             yield chunk
 
 
-def _order(instances: InstanceScores, *, by_weight: bool) -> NDArray[np.int64]:
-    """Top rank first; the first of equals. A weight too small for a float is still ranked by its logit."""
-    if not by_weight:
-        return np.argsort(-instances.score, kind="stable")
-    return np.lexsort((-instances.attention, -instances.weight)).astype(np.int64)
+def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Top rank first. Equal contributions (0 beside a maximum) go by weight, logit, score, then their place."""
+    keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
+    return np.lexsort(keys).astype(np.int64)

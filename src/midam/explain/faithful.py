@@ -63,9 +63,8 @@ class Curve:
 class Faithfulness:
     """Deletion and insertion curves of a bag.
 
-    In a bag that is called positive a faithful ranking has a smaller deletion area and a larger insertion area than
-    random orders. Where attention says what the model looks at, and the bag is called negative, it is the other way
-    round: the instances on top then keep the score down.
+    A faithful ranking, by what instances add to the score, has a smaller deletion area and a larger insertion area than
+    random orders.
     """
 
     deletion: Curve

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 
 from midam.explain.explanation import Explanation
-from midam.explain.overlay import COLORS, weight_range
+from midam.explain.layers import layers_of
 from midam.explain.patches import Patches
 
 TOP, MOST = 1000, 100_000
@@ -19,8 +18,9 @@ TOP, MOST = 1000, 100_000
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:
     """Top patches of a bag as a FeatureCollection of at most `limit` polygons, one a line.
 
-    Each is an annotation with the measurements `score`, `weight`, `relative weight` (in multiples of 1/n) and
-    `percentile` (100 for the top one), which stand among the properties too, for other programs.
+    Each is an annotation with the measurements `contribution` (what it adds to the score of the bag, which colors it),
+    `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top one), which stand among
+    the properties too, for other programs.
     """
     features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(found, patches, limit))
     return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
@@ -28,13 +28,13 @@ def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> s
 
 def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
     chosen = found.order[:limit]
-    sides, shown, percentile = patches.sides[chosen], found.ranking, found.percentile
-    scale = weight_range(shown) if found.ranked_by == "weight" else (lambda x: x)
-    colors = (255 * colormaps[COLORS](np.asarray(scale(shown[chosen])))[:, :3]).astype(int).tolist()
+    sides, percentile, added = patches.sides[chosen], found.percentile, layers_of(found)[0]
+    colors = (255 * added.colors(np.asarray(added.scale(added.values[chosen])))[:, :3]).astype(int).tolist()
     for rank, i in enumerate(chosen):
         left, top, right, bottom = sides[rank].tolist()
         ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
         values = {
+            "contribution": float(found.contribution[i]),
             "score": float(found.instances.score[i]),
             "weight": float(found.instances.weight[i]),
             "percentile": float(percentile[i]),

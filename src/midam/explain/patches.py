@@ -1,4 +1,4 @@
-"""Where the patches of a bag lie: their size at level 0, maps of them, and the image that they were cut from."""
+"""Where the patches of a bag lie: their size at level 0, and maps of them."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sources.formats.images import ImageReader, read_pixels
-from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
-from midam.data.sources.formats.slides import SlideReader, TiffReader
-from midam.errors import MidamError
 
 _SPACING_SAMPLE = 20_000
-MAX_SIDE = 1600
 
 
 @dataclass(frozen=True)
@@ -105,14 +100,30 @@ def warn_of_estimate(patches: Patches, bag: str) -> None:
         warnings.warn(f"nothing states the size of the patches (bag {bag}): {taken}", UserWarning, stacklevel=3)
 
 
-def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
+def stated(described: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the file of a bag says of itself, of its features and coordinates, in one dictionary."""
     found: dict[str, Any] = {}
     for values in _levels(described):
         found = {**values, **found}
+    return found
+
+
+def level0_width(described: Mapping[str, Any]) -> float | None:
+    """Width of level 0 in pixels, as TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) state it."""
+    found = stated(described)
+    if "level_dim" in found and "downsample" in found:
+        size, factor = pair(found["level_dim"]), pair(found["downsample"])
+        return None if size is None or factor is None else size[0] * factor[0]
+    width = pair(found.get("level0_width"))
+    return None if width is None else width[0]
+
+
+def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
+    found = stated(described)
     if "patch_size_level0" in found:
-        return _pair(found["patch_size_level0"])
+        return pair(found["patch_size_level0"])
     if "patch_size" in found and "downsample" in found:
-        size, factor = _pair(found["patch_size"]), _pair(found["downsample"])
+        size, factor = pair(found["patch_size"]), pair(found["downsample"])
         return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
     return None
 
@@ -124,8 +135,8 @@ def _levels(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from _levels(value)
 
 
-def _pair(value: Any) -> tuple[float, float] | None:
-    """One number for both sides, or two: width, height."""
+def pair(value: Any) -> tuple[float, float] | None:
+    """One number for both sides, or two: width, height; None for what is neither."""
     numbers = list(value) if isinstance(value, list | tuple) else [value, value]
     good = len(numbers) == 2 and all(isinstance(x, int | float) and x > 0 for x in numbers)
     return (float(numbers[0]), float(numbers[1])) if good else None
@@ -136,66 +147,3 @@ def _spacing(corners: NDArray[np.float64]) -> float:
     gaps = [np.diff(np.unique(corners[:_SPACING_SAMPLE, axis])) for axis in (0, 1)]
     found = [gap.min() for gap in gaps if len(gap)]
     return float(max(found)) if found else 1.0
-
-
-@dataclass(frozen=True)
-class Backdrop:
-    """A small copy of an image."""
-
-    pixels: NDArray[np.uint8]  # [rows, columns, 3]
-    scale: float  # its pixels for a pixel of level 0
-
-
-def read_backdrop(path: Path) -> Backdrop | None:
-    """Small copy of an image or a slide, at most 1600 pixels a side; None where the file is none, or cannot be read.
-
-    What should be there and cannot be drawn is warned of, by name.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes):
-        return None
-    reason = "it is not there any more"
-    if path.exists():
-        try:
-            slide = suffix in SlideReader.suffixes or (suffix in TiffReader.suffixes and is_pyramid(path))
-            return _thumbnail(path) if slide else _shrunk(as_rgb(read_pixels(path)))
-        except MidamError as error:
-            reason = str(error)
-    warnings.warn(f"the image {path} is left out of the picture: {reason}", UserWarning, stacklevel=3)
-    return None
-
-
-def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
-    """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in gray.
-
-    Values are stretched from `low` to `high`, by default the least and the greatest; uint8 only where both are given.
-
-    Examples
-    --------
-    >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
-    [0, 127, 255]
-    """
-    chosen = pixels if len(pixels) == 3 else pixels[:1]
-    if chosen.dtype != np.uint8 or (low is not None and high is not None):
-        values = chosen.astype(np.float64)
-        low = float(values.min()) if low is None else low
-        high = float(values.max()) if high is None else high
-        chosen = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(chosen, (3, *chosen.shape[1:])).transpose(1, 2, 0))
-
-
-def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
-    from PIL import Image  # noqa: PLC0415
-
-    full = max(pixels.shape[:2])
-    if full <= MAX_SIDE:
-        return Backdrop(pixels, 1.0)
-    image = Image.fromarray(pixels)
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
-    return Backdrop(np.asarray(image), max(image.size) / full)
-
-
-def _thumbnail(path: Path) -> Backdrop:
-    slide = open_pyramid(path)
-    pixels = slide.thumbnail(MAX_SIDE)
-    return Backdrop(pixels, max(pixels.shape[:2]) / max(slide.sizes[0]))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
+from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
+from midam.explain.overlay import PatchMap
 from midam.explain.page import page_text
 from midam.explain.patches import patches_of, warn_of_estimate
-from midam.explain.picture import draw_explanation
-from midam.files import write_json, write_text
+from midam.explain.picture import draw_explanation, map_of
+from midam.files import write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, predict_run
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_names
@@ -24,6 +27,9 @@ from midam.runs.journal import CallJournal
 
 PAGE = "index.html"
 _SUFFIXES = {"picture": ".png", "instances": ".h5", "polygons": ".geojson", "table": ".csv"}
+# Of bags with a map: the image below it, and the maps, clear where there is little to see, to lie on it.
+_LAYERS = {"image": ".image.jpg", "added": ".added.png", "weight": ".weight.png", "score": ".score.png"}
+_JPEG = 88
 SUMMARY = "explain.json"
 _PART = f"{SUMMARY}.part"
 _FOLDER = "explain"
@@ -41,11 +47,17 @@ class ExplainOptions:
         Measure deletion and insertion curves.
     everything : bool
         Write up to 100 000 polygons of a bag, not the 1000 top ones.
+    images : str, optional
+        Folder with the images of slides that are known by features only; see `midam.explain.backdrop.ImageFolder`.
+    image_downsample : float, optional
+        Pixels of level 0 for one of such an image, where it is no slide itself, >= 1.
     """
 
     top: int = 8
     faithful: bool = True
     everything: bool = False
+    images: str | None = None
+    image_downsample: float | None = None
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
@@ -76,6 +88,15 @@ def extreme_bags(
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
+def images_of(options: ExplainOptions, bags: Bags, index: Sequence[int]) -> ImageFolder | None:
+    """The folder of images that is asked for; one without an image of any of these bags is refused."""
+    if options.images is None:
+        return None
+    images = ImageFolder(Path(options.images), options.image_downsample)
+    images.require(bags, index)
+    return images
+
+
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
     """The folder in that of a run where the same call was stopped, else a new one."""
     call = json.dumps(_call(run, bags, index, options))
@@ -95,6 +116,8 @@ def explain_bags(
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
+
+    A map of patches comes with its parts: the image, and the maps that lie on it.
 
     Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written anew.
 
@@ -121,16 +144,17 @@ def explain_bags(
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
+    images = images_of(options, bags, index)
     of_all = file_names(bags)
     names = [of_all[i] for i in index]
-    wanted = [folder / f"{name}{suffix}" for name in names for suffix in _SUFFIXES.values()]
+    wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         done += journal.rows  # the first ones: bags are explained in their order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(done):
-                    done.append(_explain(run, bags, i, folder / name, options))
+                    done.append(_explain(run, bags, i, folder / name, options, images=images))
                     journal.add_rows(done[-1:])
                 if on_bag is not None:
                     on_bag(i)
@@ -146,15 +170,17 @@ def explain_bags(
     return done
 
 
-def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions) -> dict[str, Any]:
+def _explain(
+    run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions, *, images: ImageFolder | None
+) -> dict[str, Any]:
     files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in _SUFFIXES.items()}
     chunk, h5 = run.settings.run.chunk_size, files["instances"]
     found = explain_bag(run.model, bags, index, chunk_size=chunk, faithful=options.faithful, write_to=h5)
     probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
     entry = _entry(run, bags, found, probability, options.top)
     line = heading(entry, members=len(run.model.members))
-    entry["picture"] = draw_explanation(files["picture"], found, bags, top=options.top, heading=line)
-    patches = patches_of(bags, index)
+    drawn, patches = map_of(found, bags, images), patches_of(bags, index)
+    entry["picture"] = draw_explanation(files["picture"], found, bags, top=options.top, heading=line, drawn=drawn)
     if patches is None:
         del files["polygons"]
     else:
@@ -162,8 +188,29 @@ def _explain(run: LoadedRun, bags: Bags, index: int, stem: Path, options: Explai
         limit = MOST if options.everything else TOP
         entry["polygons"] = min(limit, len(found))
         write_text(files["polygons"], geojson_text(found, patches, limit=limit))
+    if drawn is not None:
+        files |= _write_layers(drawn, stem)
+        entry["layers"] = [
+            {"key": one.key, "name": one.name, "low": one.scale.vmin, "high": one.scale.vmax, "here": one.here}
+            for one in drawn.layers
+        ]
     write_text(files["table"], csv_text(list(entry["top"][0]), entry["top"]))
     return entry | {"files": {kind: path.name for kind, path in files.items()}}
+
+
+def _write_layers(drawn: PatchMap, stem: Path) -> dict[str, Path]:
+    """Write the image, where there is one, and the maps that lie on it."""
+    from PIL import Image  # noqa: PLC0415
+
+    pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
+    if drawn.backdrop is not None:
+        pictures["image"] = drawn.backdrop.pixels
+    files = {}
+    for key, pixels in pictures.items():
+        files[key], content = stem.with_name(stem.name + _LAYERS[key]), BytesIO()
+        Image.fromarray(pixels).save(content, "JPEG" if key == "image" else "PNG", quality=_JPEG, optimize=True)
+        write_bytes(files[key], content.getvalue())
+    return files
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
@@ -179,7 +226,6 @@ def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | 
         "called": None if threshold is None else "positive" if found.score >= threshold else "negative",
         "instances": len(found),
         "pooling": found.pooling,
-        "ranked_by": found.ranked_by,
         "faithfulness": None if found.faithfulness is None else found.faithfulness.as_dict(),
         "top": [_row(found, rank, int(i)) for rank, i in enumerate(found.order[:top], start=1)],
     }
@@ -191,6 +237,7 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "rank": rank,
         "instance": instance,
         **{f"coord_{axis}": value for axis, value in enumerate(places)},
+        "contribution": float(found.contribution[instance]),
         "score": float(found.instances.score[instance]),
         "weight": float(found.instances.weight[instance]),
         "relative_weight": float(found.relative_weight[instance]),

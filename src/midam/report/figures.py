@@ -148,8 +148,10 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if len(edges) == 2:  # bags of one size: a bar, not a wall, over one number
+        axes.set_xlim(edges[0] - 3, edges[0] + 3)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="Instances in a bag", ylabel="Bags")
     axes.set_title(title, loc="left", fontweight="bold")
     add_legend(figure, columns=2)

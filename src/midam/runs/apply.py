@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
-from midam.runs.data import read_data
+from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
@@ -256,17 +256,35 @@ def evaluate_run(
     BagDataError
         If the bags have no labels.
     """
+    return evaluate_bags(run, bags, metrics=metrics, on_bags=on_bags).result
+
+
+class Evaluation(NamedTuple):
+    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings."""
+
+    result: dict[str, Any]
+    parts: NDArray[np.str_]
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64] | None
+    notes: list[str]
+
+
+def evaluate_bags(
+    run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
+) -> Evaluation:
+    """As `evaluate_run`, with what it knows of each bag."""
     bags.require_labels()
     for name in metrics:
         METRICS.find(name)
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
-    _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
+    with noting() as notes:
+        _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     at, names = run.threshold, ("new", *SPLITS)
     result = summarize_parts(
         bags, parts, scores, names=names, threshold=at, probabilities=probabilities, metrics=metrics
     )
-    return {**result, "headline": next(iter(result))}
+    return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities, notes)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

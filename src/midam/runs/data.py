@@ -1,6 +1,8 @@
 """From the name of the data to bags with splits, as the settings of a run say."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,3 +73,18 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
     return parts
+
+
+@contextmanager
+def noting() -> Iterator[list[str]]:
+    """Keep the warnings that are shown meanwhile, in the list that this gives: what reading left out, for instance."""
+    notes = list[str]()
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def keep(message: Warning | str, *where: Any, **how: Any) -> None:
+            notes.append(str(message))
+            show(message, *where, **how)
+
+        warnings.showwarning = keep
+        yield notes

@@ -17,11 +17,12 @@ from midam.data.digests import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.runs.data import SplitBags, read_data, split_data
-from midam.runs.folder import RunFolder, csv_text
+from midam.runs.data import SplitBags, noting, read_data, split_data
+from midam.runs.folder import RunFolder, csv_text, read_run_config
+from midam.runs.report import write_run_report
 from midam.runs.results import write_results
 from midam.runs.trust import check_code, remember
-from midam.settings import Settings, read_yaml, yaml_text
+from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
@@ -120,16 +121,6 @@ def resume_run(
     return training.run(on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"])
 
 
-def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
-    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
-    if not folder.config.exists():
-        raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
-    values = read_yaml(folder.config)
-    data = str(values.pop("data", ""))
-    check_code(values, folder.config, trust=trust)
-    return Settings.from_flat(values, source=str(folder.config)), data
-
-
 @dataclass(frozen=True)
 class _Training:
     """A trainer, and the bags and the folder that it works on."""
@@ -139,15 +130,17 @@ class _Training:
     parts: SplitBags
     trainer: Trainer
     origin: dict[str, Any]
+    notes: list[str]
 
     @classmethod
     def of(cls, data: str, settings: Settings, folder: RunFolder) -> Self:
         """Read and split the data, and make the trainer."""
-        parts = split_data(read_data(data, settings), settings)
+        with noting() as notes:
+            parts = split_data(read_data(data, settings), settings)
         settings = settings.resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
-        return cls(data, folder, parts, trainer, describe_origin(parts))
+        return cls(data, folder, parts, trainer, describe_origin(parts), notes)
 
     def run(self, *, on_epoch: OnEpoch | None, on_bags: OnBags | None, seconds: float = 0.0) -> dict[str, Any]:
         """Train to the end, an epoch after the other on the disk; returns the summary."""
@@ -205,7 +198,10 @@ class _Training:
         if selected == "last":
             model.load_state_dict(last)
         what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
-        return write_results(self.folder, **what, scores=scores, selected=selected, seconds=seconds)
+        how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes}
+        summary = write_results(self.folder, **what, scores=scores, **how)
+        write_run_report(self.folder.root)
+        return summary
 
 
 def _fabric(settings: Settings, folder: RunFolder) -> Fabric:

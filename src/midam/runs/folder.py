@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midam.errors import RunExistsError
+from midam.errors import CheckpointError, RunExistsError
+from midam.runs.trust import check_code
+from midam.settings import Settings, read_yaml
 
 
 class RunFolder:
@@ -56,6 +58,16 @@ def free_folder(parent: Path, name: str) -> RunFolder:
         number += 1
         root = parent / f"{name}-{number}"
     return RunFolder(root)
+
+
+def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
+    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
+    if not folder.config.exists():
+        raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
+    values = read_yaml(folder.config)
+    data = str(values.pop("data", ""))
+    check_code(values, folder.config, trust=trust)
+    return Settings.from_flat(values, source=str(folder.config)), data
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -107,18 +107,21 @@ def write_bag(
     scorers: Sequence[BagScorer],
     chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
+    beside: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
 ) -> float:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
 
-    The first pass of `passed`, which streams the bag through `scorers`, is taken here. `note` is called with the score
-    of the bag [1] before the file takes its name.
+    The first pass of `passed`, which streams the bag through `scorers`, is taken here. Then `beside` gives columns [n]
+    that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
     """
     h5py, size = _h5py(), int(bags.sizes[index])
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
-    width = places + 12 * (len(scorers) + (len(scorers) > 1))
+    width = places + 12 * (len(scorers) + (len(scorers) > 1)) + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, members=len(scorers), chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
+        for name, column in (beside() if beside is not None else {}).items():
+            file.create_dataset(name, data=column)
         scores = np.array(passed.bag_scores())
         about = {"bag": str(bags.ids[index]), "bag_score": scores.mean(), "member_scores": scores}
         file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})

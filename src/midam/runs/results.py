@@ -1,6 +1,8 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
+import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -31,34 +33,40 @@ def write_results(
     selected: str,
     origin: dict[str, Any],
     seconds: float,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
-    data, `seconds` the duration of the training, of all sessions together.
+    data, `seconds` the duration of the training, of all sessions together, `notes` what reading the data warned of.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
     calibrator, threshold = _fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
+    known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary |= {
         "selected": {"weights": selected, "epoch": weights[selected]},
         "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
-        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances},
+        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances, **known, "notes": list(notes)},
         "epochs": trainer.epoch,
         "seconds": round(seconds, 3),
         "version": __version__,
+        "environment": _environment(),
     }
     decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
     content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
     save_checkpoint(folder.model, {**content, **decision, **origin})
     rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
-    write_text(folder.predictions, csv_text(["bag", "label", "split", "score", "probability"], rows))
+    for i, row in enumerate(rows):
+        row |= {"group": None if bags.groups is None else str(bags.groups[i]), "instances": int(bags.sizes[i])}
+    columns = ["bag", "label", "split", "score", "probability", *(["group"] if bags.groups is not None else [])]
+    write_text(folder.predictions, csv_text([*columns, "instances"], rows))
     write_json(folder.summary, summary)
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
@@ -122,6 +130,12 @@ def _areas(labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArr
     """AUROC of each split; None where it lacks a class."""
     parts = {name: (labels[splits == name], scores[splits == name]) for name in SPLITS}
     return {f"{name}_auroc": auroc(*part) if _both(part[0]) else None for name, part in parts.items()}
+
+
+def _environment() -> dict[str, str]:
+    """Versions that a result can depend on."""
+    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}
 
 
 def _both(labels: NDArray[np.int64]) -> bool:

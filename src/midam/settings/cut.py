@@ -35,6 +35,8 @@ class CutSettings(Room):
         At which slides are read, such as 20; default: the pixels of level 0.
     tissue
         Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
+    series
+        Of several DICOM series in a folder, the one with this description (or a part of it), modality or number.
     axis
         Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM, the axis itself of
         arrays; default: axial slices of NIfTI, acquired slices of DICOM, the first axis of arrays.
@@ -45,7 +47,8 @@ class CutSettings(Room):
     drop_empty
         Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
     slice_size
-        Side of the square to which slices are resized; with `spacing`, cropped or padded.
+        Side of the square to which slices are resized, keeping their proportions, and padded with the least intensity
+        of their volume; with `spacing`, cropped or padded alone.
     volume
         Take a volume as one instance, for resnet20-3d, rather than as slices.
     volume_size
@@ -61,6 +64,7 @@ class CutSettings(Room):
     stride: Pixels | None = None
     magnification: Scale | None = None
     tissue: Annotated[float, Field(ge=0, le=1)] | None = None
+    series: str | None = None
     axis: Annotated[int, Field(ge=0, le=2)] | None = None
     spacing: Scale | None = None
     window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None

@@ -39,9 +39,9 @@ class _Data(_Form):
     place: str
     fingerprint: str
     instance_shape: Annotated[list[Annotated[int, Field(ge=1, lt=2**31)]], Field(min_length=1)]
-    classes: list[str | bool | int | float] | None
     feature_names: list[str] | None
     cut: dict[str, Any] | None
+    classes: list[str | bool | int | float] | None = None
 
 
 class _Trainer(_Form):

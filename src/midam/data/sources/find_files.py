@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midam.data.sources.file_names import FEATURE_FOLDERS, first_names
-from midam.data.sources.formats.dicom import is_dicom_folder
+from midam.data.sources.formats.dicom_series import is_dicom_folder
 from midam.data.sources.reader import FileReader, file_readers, known_suffixes
 from midam.errors import BagDataError
 
@@ -17,7 +17,7 @@ _SEARCHED = 1000  # folders that are looked into for files that lie too deep
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
-    """Files of one format in a folder, by name, without the tables in `leave`; a DICOM series is a folder itself.
+    """Files of one format in a folder, by name, without the tables in `leave`; of DICOM its folders, such as patients.
 
     They are looked for in the folder itself, then in `FEATURE_FOLDERS`, then in all its folders (one a class, as DSMIL
     has them). Of several formats the first of `midam.registry.READERS` is read, with a warning, or `reader` alone.

@@ -6,10 +6,10 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import bag_names
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, check_options, file_suffix
+from midam.data.sources.scan_folders import scan_folders
 from midam.errors import BagDataError, ConfigError, given
 
 
@@ -35,7 +35,7 @@ class FolderReader(BagReader):
             raise ConfigError(f"Expected `labels` with {what}, got none (in {folder}); name a {table}.")
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
-        names = bag_names(paths, folder)
+        paths, names = scan_folders(paths, folder, request)
         check_options(request, paths)
         assembled = functools.partial(
             assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file

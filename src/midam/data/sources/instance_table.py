@@ -120,7 +120,8 @@ class _Table:
     def place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
         line = int(self.frame.index[row]) + {"row": 1, "line": 2}[self._unit]
-        return f"in {self.where}, {self._unit} {line}, column {column}, bag {self.ids[self.codes[row]]}"
+        bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
+        return f"in {self.where}, {self._unit} {line}, column {column}{bag}"
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""

@@ -92,6 +92,12 @@ class ZarrReader(FileReader):
             return replace(opened, attributes=said | {"file": {**said.get("file", {}), "doubt": doubt}})
         return opened
 
+    def verify(self, path: Path) -> None:
+        """Compare the length of each chunk with that in its header."""
+        with sound("a Zarr array or group", path):
+            for name in ("", *FEATURES, COORDS):
+                _refuse_cut(path, path / name)
+
 
 def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
     """A node of a file by its path; one that a link leads out of the file for is refused, and so is a loop of links."""
@@ -161,6 +167,23 @@ def _refuse_codecs(folder: Path) -> None:
             f"Expected plain numbers behind known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); "
             "write the array anew with one of these."
         )
+
+
+def _refuse_cut(path: Path, folder: Path) -> None:
+    """Refuse chunks of Blosc of another length than they say: its decoder reads on behind the end."""
+    said = _zarr_metadata(folder)
+    last = [said.get("compressor"), *(said.get("codecs") or [])][0 if "compressor" in said else -1]
+    if not isinstance(last, dict) or "blosc" not in (last.get("id"), last.get("name")):
+        return
+    for file in sorted(
+        file for file in folder.rglob("*") if file.is_file() and not file.name.startswith((".", "zarr"))
+    ):
+        with file.open("rb") as chunk:
+            header = chunk.read(16)
+        if int.from_bytes(header[12:], "little") != file.stat().st_size:
+            raise BagDataError(
+                f"Expected whole chunks, got {file.name} cut or longer (in {path}); write the array anew."
+            )
 
 
 class DatasetColumn:

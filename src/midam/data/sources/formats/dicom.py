@@ -1,8 +1,5 @@
 """One DICOM series a folder, through pydicom."""
 
-import heapq
-import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import first_names
+from midam.data.sources.formats.dicom_series import holds_dicom, one_series, series_files
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.volumes import Volume, along, open_volume
+from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
 _GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
 _SAME_MM = 1e-3
-_MAGIC = 128
-_LOOKED_AT = 20  # files by which a series is known: notes and previews may come first by name
+_SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
+_OBLIQUE = 5.0  # degrees, from which a plane is called oblique
+_LISTED = 4  # kinds of slices that a message names
 # What a slice must say of itself, and how many numbers.
 _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
@@ -31,44 +29,28 @@ _POSITIVE = ("PixelSpacing", "Rows", "Columns")
 
 
 class DicomReader(FileReader):
-    """The DICOM series in a folder as slices or as a whole, float32: rescaled, and MONOCHROME1 inverted.
+    """The DICOM series in a folder, or in folders of it, as slices or as a whole: rescaled, and MONOCHROME1 inverted.
 
-    Slices are ordered by their position along the normal of the image plane, not by name or number. They are those of
-    `options.axis` of the patient, or as acquired. What is no single whole series is refused when it is read.
+    Of several series `options.series` chooses one. Slices are ordered by their position along the normal of the image
+    plane, not by name or number. They are those of `options.axis` of the patient, or as acquired. What is no single
+    whole series is refused when it is read.
     """
 
     what = "DICOM series"
-    parameters = VOLUMES
+    parameters = (*VOLUMES, "series")
 
     def takes(self, path: Path) -> bool:
-        """Whether a folder holds DICOM files."""
-        return path.suffix != ".zarr" and is_dicom_folder(path)
+        """Whether a folder holds DICOM files, at any depth."""
+        return path.suffix != ".zarr" and holds_dicom(path)
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a series; needs the package pydicom."""
-        paths = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != "." and is_dicom(file))
+        paths = series_files(path, options.series)
         first = _file(paths[0])
         held = len(paths) * 4 * int(np.prod([size for name in ("Rows", "Columns") for size in _stated(first, name)]))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
+        said |= _acquired(first) if options.axis is None else seen(options.axis)
         return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
-
-
-def is_dicom_folder(folder: Path) -> bool:
-    """Whether a folder holds DICOM files: one of its first 20 files by name."""
-    if not folder.is_dir():
-        return False
-    with os.scandir(folder) as entries:
-        files = (entry.path for entry in entries if entry.is_file() and entry.name[0] != ".")
-        first = heapq.nsmallest(_LOOKED_AT, files)
-    return any(is_dicom(Path(path)) for path in first)
-
-
-def is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM, by its suffix or its first bytes."""
-    if path.suffix.lower() == ".dcm":
-        return True
-    with path.open("rb") as file:
-        return file.read(_MAGIC + 4)[_MAGIC:] == b"DICM"
 
 
 def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
@@ -102,13 +84,7 @@ def _file(path: Path) -> Any:
 
 def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) -> None:
     """Refuse several series, and slices that are no part of one block."""
-    series = Counter(str(getattr(file, "SeriesInstanceUID", "none")) for file in files)
-    if len(series) > 1:
-        names = [f"{count} of {name}" for name, count in series.most_common()]
-        raise BagDataError(
-            f"Expected the slices of one series, got {len(series)}: {first_names(names)} (in {folder}); move each "
-            "series to a folder of its own."
-        )
+    one_series(files, paths, Path(folder))
     for file, path in zip(files, paths):
         missing = [name for name, count in _NEEDED.items() if len(_stated(file, name)) != count]
         missing += [] if missing else [name for name in _POSITIVE if (_stated(file, name) <= 0).any()]
@@ -118,13 +94,43 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
                 f"Expected one gray slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
                 "remove what is no slice."
             )
-        for name in tuple(_NEEDED)[1:]:
-            one, other = _stated(files[0], name).tolist(), _stated(file, name).tolist()
-            if not np.allclose(one, other, atol=1e-4):
-                raise BagDataError(
-                    f"Expected {name} {one} as in {paths[0].name}, got {other} (in {path}); move what is no part of "
-                    "the series, such as a localizer, elsewhere."
-                )
+    blocks: dict[tuple[float, ...], list[int]] = {}
+    for number, file in enumerate(files):
+        here = np.concatenate([_stated(file, name) for name in tuple(_NEEDED)[1:]])
+        key = next((key for key in blocks if np.allclose(key, here, atol=1e-4)), tuple(here.tolist()))
+        blocks.setdefault(key, []).append(number)
+    if len(blocks) > 1:
+        parts = [f"{len(own)} of {_block(files[own[0]])}, such as {paths[own[0]].name}" for own in blocks.values()]
+        raise BagDataError(
+            f"Expected slices of one size, direction and pixel spacing in a series, got {len(blocks)} kinds: "
+            f"{'; '.join(parts[:_LISTED])} (in {folder}); move what is no part of the scan, such as a localizer, to a "
+            "folder of its own."
+        )
+
+
+def _block(file: Any) -> str:
+    """What slices have in common, in words."""
+    size = f"{file.Rows} rows and {file.Columns} columns"
+    return f"{size}, {_acquired(file)['plane']}, {' x '.join(f'{x:g}' for x in file.PixelSpacing)} mm"
+
+
+def _acquired(file: Any) -> dict[str, str]:
+    """How slices are seen as they were acquired: their plane, and the sides of the patient at their edges."""
+    direction = _stated(file, "ImageOrientationPatient")
+    if direction.shape != (6,):
+        return {}
+    across, down = direction.reshape(2, 3)
+    normal = np.cross(across, down)
+    steep = int(np.abs(normal).argmax())
+    tilt = np.degrees(np.arccos(min(1.0, abs(float(normal[steep])) / max(float(np.linalg.norm(normal)), 1e-12))))
+    oblique = f" (oblique by {tilt:.0f}\N{DEGREE SIGN})" if tilt > _OBLIQUE else ""
+    return {"plane": f"{PLANES[steep]}{oblique}", "edges": _ends(across) + _ends(down)}
+
+
+def _ends(way: NDArray[np.float64]) -> str:
+    """Sides of the patient at which a direction begins and ends; DICOM counts to the left, the back and the head."""
+    axis = int(np.abs(way).argmax())
+    return _SIDES[axis] if way[axis] > 0 else _SIDES[axis][::-1]
 
 
 def _stated(file: Any, name: str) -> NDArray[np.float64]:

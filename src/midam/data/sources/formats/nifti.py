@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.volumes import Volume, along, open_volume
+from midam.data.sources.formats.volumes import Volume, along, open_volume, seen
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
@@ -36,6 +36,8 @@ class NiftiReader(FileReader):
                 said["doubt"] = (
                     "neither sform nor qform says where its axes go, they are taken for left, front and head"
                 )
+            else:
+                said |= seen(axis)
             # nibabel maps a plain file whose numbers need no scaling.
             plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
             mapped = plain and file_suffix(path) == ".nii"

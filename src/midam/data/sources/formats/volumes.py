@@ -17,6 +17,8 @@ from midam.errors import BagDataError
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
 # Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
+PLANES = ("sagittal", "coronal", "axial")
+_EDGES = ("APSI", "RLSI", "RLAP")  # sides of the patient at the left, right, upper and lower edge of such slices
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     return Volume(orientations.apply_orientation(data, turn), spacing)
 
 
+def seen(axis: int) -> dict[str, str]:
+    """How slices of `along` are seen: their plane, and the sides of the patient at their edges."""
+    return {"plane": PLANES[axis], "edges": _EDGES[axis]}
+
+
 def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> tuple[Column, Column]:
     """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
     data = volume.data
@@ -105,7 +112,7 @@ def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | 
             "to NIfTI."
         )
     least = 0.0
-    if places is None or options.spacing is not None:  # then what is padded has the least intensity
+    if places is None or options.spacing is not None or options.slice_size is not None:  # what is padded is the least
         kept, least = _kept_slices(data, options, where=where)
         places = kept[:, None]
     plan = _Resampling(options, volume.spacing, least=least, small=volume.small)
@@ -157,7 +164,11 @@ class _Resampling:
         self._zoom = (depth, height, width)  # new voxels for an old one
         # Sizes at the end; None leaves an axis as it is.
         self._size = options.volume_size or (None, options.slice_size, options.slice_size)
-        self._window, self._crop, self._least, self._small = options.window, wanted is not None, least, small
+        # Without a spacing to keep, a slice fills the square with its longer side.
+        self._fill = None if wanted is not None else options.slice_size
+        self._pixel = (1.0, 1.0) if spacing is None else spacing[1:]
+        self._crop = wanted is not None or self._fill is not None
+        self._window, self._least, self._small = options.window, least, small
 
     def dtype(self, stored: "np.dtype[Any]") -> "np.dtype[Any]":
         """Type of the instances."""
@@ -189,6 +200,9 @@ class _Resampling:
         return inside
 
     def _zoomed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self._fill is not None:
+            sides = [old * pixel for old, pixel in zip(shape[1:], self._pixel)]  # as long as they are in the patient
+            return (shape[0], *(max(1, round(self._fill * side / max(sides))) for side in sides))
         return tuple(max(1, round(old * zoom)) for old, zoom in zip(shape, self._zoom))
 
 

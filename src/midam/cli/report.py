@@ -1,0 +1,85 @@
+"""`midam report`: one HTML page about a run, its evaluation on other data, or a comparison."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.markup import escape
+
+from midam.cli.outputs import keep_data
+from midam.cli.parser import DATA, Parser
+from midam.cli.predict import add_tables, read_inputs
+from midam.errors import ConfigError
+
+if TYPE_CHECKING:
+    from midam.runs.subgroup_table import SubgroupTable
+
+_TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
+points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Of a run without DATA: its test bags,
+and nothing is computed anew. With DATA: the run tested on it. Of the folder of a comparison: the methods. The page is
+one file and needs no network."""
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    report = Parser("report", _TEXT)
+    report.add_argument("run", type=str, help="run folder, or folder of a comparison")
+    report.add_argument("data", type=str | None, nargs="?", default=None, help=f"other data to test on: {DATA}")
+    text = "HTML file; default: report.html in the folder, report-DATA.html with DATA"
+    report.add_text("--out", metavar="FILE.html", help=text)
+    report.add_argument("--subgroups", type=str, default="", metavar="A,B,...", help="columns of --table to show")
+    report.add_text("--table", metavar="FILE", help="CSV or TSV with a row for each bag, or patient (group)")
+    add_tables(report)
+    return report
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Write the page; returns the exit code."""
+    from midam.report.terminal import stdout_console
+
+    table = _table(options)
+    out = None if options.out is None else Path(options.out)
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
+    root = Path(options.run)
+    if options.data is not None:
+        path = _evaluate(options, console, out, table)
+    elif (root / "trials.jsonl").exists():
+        from midam.compare.report import write_comparison_report
+
+        if table is not None:
+            raise ConfigError("Expected no --subgroups for a comparison, got some; name the folder of a run.")
+        path = write_comparison_report(root, out=out)
+    else:
+        from midam.runs.report import write_run_report
+
+        path = write_run_report(root, out=out, table=table)
+    stdout_console().print(f"report: {escape(str(path))}")
+    return 0
+
+
+def _evaluate(options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None") -> Path:
+    from midam.report.terminal import BagProgress
+    from midam.runs.apply import evaluate_bags
+    from midam.runs.data import noting
+    from midam.runs.report import write_evaluation_report
+
+    keep_data(options)
+    with noting() as notes:
+        trained, bags = read_inputs(options)
+    with BagProgress("scoring", bags.sizes, console=console) as progress:
+        found = evaluate_bags(trained, bags, on_bags=progress.update_all)
+    root, data = Path(options.run), options.data
+    return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes)
+
+
+def _table(options: Namespace) -> "SubgroupTable | None":
+    from midam.runs.subgroup_table import SubgroupTable
+
+    columns = [name.strip() for name in options.subgroups.split(",") if name.strip()]
+    if bool(columns) != (options.table is not None):
+        raise ConfigError(
+            "Expected --subgroups and --table together, got one of them; name the columns and their file."
+        )
+    return SubgroupTable(Path(options.table), columns, options.bag_column) if options.table is not None else None

@@ -1,0 +1,191 @@
+"""Curves of scored bags with pointwise bands, from one bootstrap of whole groups, or of bags where there are none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import ConfigError
+from midam.evaluate.metrics import auprc
+from midam.evaluate.proportions import Estimate
+from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
+from midam.evaluate.utility import check_thresholds, net_benefit
+
+Numbers = NDArray[np.float64]
+
+# Bounds the time of the bootstrap: resamples times bags; and its memory: these at once.
+_MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
+_FEWEST = 200
+_GRID = np.linspace(0, 1, 101)
+_PERCENT = tuple(number / 100 for number in range(100))
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve, and its pointwise 95% band at some places along it.
+
+    Attributes
+    ----------
+    x, y : array of float64, shape [P]
+        The curve.
+    at, low, high : array of float64, shape [G]
+        The band.
+    """
+
+    x: Numbers
+    y: Numbers
+    at: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Curves of the same scored bags.
+
+    Attributes
+    ----------
+    roc : Band
+        Sensitivity along 1 - specificity.
+    precision : Band
+        Precision along sensitivity (recall).
+    auprc : Estimate
+        Average precision with its interval.
+    benefit : Band or None
+        Net benefit along the threshold probability; None without probabilities.
+    resamples : int
+        Bootstrap resamples behind the bands.
+    """
+
+    roc: Band
+    precision: Band
+    auprc: Estimate
+    benefit: Band | None
+    resamples: int
+
+
+def curve_bands(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    thresholds: ArrayLike = _PERCENT,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Bands:
+    """ROC, precision-recall and decision curve with percentile bands of a bootstrap of groups.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape [N]
+        As of `midam.evaluate.ranking.auroc`.
+    groups : array_like of str, shape [N], optional
+        The unit (patient) of each bag; default: each bag is its own.
+    probabilities : array_like, shape [N], optional
+        Calibrated probabilities, for the net benefit.
+    thresholds : array_like, shape [T]
+        Threshold probabilities in [0, 1) of the net benefit.
+    resamples : int, default 1000
+        At least 200; fewer are drawn, but no less than 200, where there are more than 20 000 bags.
+    seed : int, default 0
+        Seed of the draws.
+
+    Raises
+    ------
+    MidamError
+        As of `midam.evaluate.ranking.auroc`; fewer than 200 resamples, or a threshold outside [0, 1).
+
+    References
+    ----------
+    Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369, the bootstrap of whole groups.
+
+    Examples
+    --------
+    >>> found = curve_bands([0, 1] * 20, [0.0, 1.0] * 10 + [0.5, 0.4] * 10)
+    >>> at = list(found.roc.at).index(0.5)
+    >>> bool(found.roc.low[at] <= found.roc.high[at]), found.benefit is None
+    (True, True)
+    """
+    y, s = check_bags(labels, scores)
+    check_two_classes(y)
+    if resamples < _FEWEST:
+        raise ConfigError(f"Expected at least {_FEWEST} resamples, got {resamples}; take more.")
+    count = int(max(_FEWEST, min(resamples, _MOST_ENTRIES // y.size)))
+    units = group_numbers(groups, y.size)
+    units = np.arange(y.size) if units is None else units
+    t = check_thresholds(thresholds)
+    p = None if probabilities is None else np.asarray(probabilities, dtype=np.float64)
+    sensitivity, precision, average, benefit = (
+        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, t, resamples=count, seed=seed))
+    )
+    true, false = _cumulated(y, s)
+    recall = true[0] / true[0, -1]
+    low, high = np.quantile(average, [0.025, 0.975])
+    return Bands(
+        roc=_band(np.append(0.0, false[0] / false[0, -1]), np.append(0.0, recall), _GRID, sensitivity),
+        precision=_band(recall, true[0] / (true[0] + false[0]), _GRID, precision),
+        auprc=Estimate(auprc(y, s), float(low), float(high), y.size),
+        benefit=None if p is None else _band(t, net_benefit(y, p, t), t, benefit),
+        resamples=count,
+    )
+
+
+def _band(x: Numbers, y: Numbers, at: Numbers, resampled: Numbers) -> Band:
+    low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
+    return Band(x, y, at, low, high)
+
+
+def _cumulated(labels: NDArray[np.int64], scores: Numbers, weights: Numbers | None = None) -> tuple[Numbers, Numbers]:
+    """Positive and negative bags at or above each distinct score, from the highest on: [R, S] for weights [R, N]."""
+    order = np.argsort(-scores, kind="stable")
+    ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
+    w = np.ones((1, labels.size)) if weights is None else weights[:, order]
+    positive = labels[order] == 1
+    true, false = (np.add.reduceat(w * of_class, ties, axis=1).cumsum(axis=1) for of_class in (positive, ~positive))
+    return true, false
+
+
+def _resampled(
+    labels: NDArray[np.int64],
+    scores: Numbers,
+    units: NDArray[np.intp],
+    probabilities: Numbers | None,
+    thresholds: Numbers,
+    *,
+    resamples: int,
+    seed: int,
+) -> Iterator[tuple[Numbers, Numbers, Numbers, Numbers]]:
+    """Sensitivity and precision [R, G], average precision [R] and net benefit [R, T], by chunks of resamples."""
+    generator, done = np.random.default_rng(seed), 0
+    count, rows = int(units.max()) + 1, max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
+    while done < resamples:
+        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
+        weights = drawn[(drawn[:, labels == 1].any(axis=1)) & (drawn[:, labels == 0].any(axis=1))].astype(np.float64)
+        if not len(weights):
+            continue
+        done += len(weights)
+        true, false = _cumulated(labels, scores, weights)
+        recall, fall = true / true[:, -1:], false / false[:, -1:]
+        share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
+        sensitivity = np.stack([np.interp(_GRID, f, r) for f, r in zip(fall, recall)])
+        at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])
+        at = np.maximum(at, np.argmax(recall > 0, axis=1)[:, None])
+        average = (np.diff(recall, prepend=0.0, axis=1) * share).sum(axis=1)
+        benefit = np.zeros((len(weights), thresholds.size))
+        if probabilities is not None:
+            benefit = _weighted_benefit(labels, probabilities, thresholds, weights)
+        yield sensitivity, np.take_along_axis(share, at, axis=1), average, benefit
+
+
+def _weighted_benefit(
+    labels: NDArray[np.int64], probabilities: Numbers, thresholds: Numbers, weights: Numbers
+) -> Numbers:
+    """Net benefit [R, T] of bags with weights [R, N]."""
+    order = np.argsort(-probabilities, kind="stable")
+    w, positive = weights[:, order], labels[order] == 1
+    acted = probabilities.size - np.searchsorted(np.sort(probabilities), thresholds, side="left")
+    sums = (np.pad((w * own).cumsum(axis=1), ((0, 0), (1, 0))) for own in (positive, ~positive))
+    hits, alarms = (total[:, acted] for total in sums)
+    return np.asarray((hits - alarms * thresholds / (1 - thresholds)) / w.sum(axis=1, keepdims=True))

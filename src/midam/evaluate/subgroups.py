@@ -1,0 +1,173 @@
+"""How a model does in parts of the bags: by site, by sex, by age, each with its difference to the largest part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError, OneClassError
+from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.proportions import Estimate, difference, proportion
+from midam.evaluate.ranking import auroc, check_bags
+
+_MOST_LEVELS = 12
+_MOST_NUMBERS = 6  # different numbers that are still levels of their own
+_PARTS = 4
+_MOST_ENTRIES = 4_000_000  # resamples times bags
+MISSING, OTHER = "(missing)", "(other)"
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """Bags of one level of a column.
+
+    Attributes
+    ----------
+    level : str
+        The level.
+    bags, positives : int
+        Their numbers.
+    auroc, sensitivity, specificity : Estimate or None
+        None without bags of a class that the figure needs, or without a threshold.
+    differences : dict of str to Estimate
+        Of these figures to those of the reference; empty for the reference itself.
+    """
+
+    level: str
+    bags: int
+    positives: int
+    auroc: Estimate | None
+    sensitivity: Estimate | None
+    specificity: Estimate | None
+    differences: dict[str, Estimate]
+
+
+def find_subgroups(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    levels: ArrayLike,
+    *,
+    threshold: float | None = None,
+    groups: ArrayLike | None = None,
+    reference: str | None = None,
+) -> list[Subgroup]:
+    """Figures of the bags of each level, in the order of the levels' names; numbers ascend.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape [N]
+        As of `midam.evaluate.ranking.auroc`, also of one class.
+    levels : array_like of str, shape [N]
+        Level of each bag, see `make_levels`.
+    threshold : float, optional
+        Operating point, for sensitivity and specificity.
+    groups : array_like of str, shape [N], optional
+        Patients, for the intervals.
+    reference : str, optional
+        Level that the others are compared with; default: the largest that has both classes.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+
+    Examples
+    --------
+    >>> found = find_subgroups([0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 1], ["a", "a", "a", "a", "b", "b"])
+    >>> [(part.level, part.bags, part.auroc.value) for part in found]
+    [('a', 4, 1.0), ('b', 2, 0.0)]
+    >>> found[1].differences["auroc"].value
+    -1.0
+    """
+    y, s = check_bags(labels, scores)
+    names = np.asarray(levels, dtype=np.str_)
+    if names.shape != y.shape:
+        raise BagDataError(f"Expected one level a bag, got {names.shape} for {y.size} bags; pass an array of length N.")
+    units = None if groups is None else np.asarray(groups, dtype=np.str_)
+    found = []
+    for level in dict.fromkeys(_sorted(np.unique(names).tolist())):
+        inside = names == level
+        found.append(_measure(level, y[inside], s[inside], threshold, None if units is None else units[inside]))
+    complete = [part for part in found if part.auroc is not None and reference in (None, part.level)]
+    if not complete:
+        return found
+    base = max(complete, key=lambda part: part.bags)
+    return [part if part is base else _compared(part, base) for part in found]
+
+
+def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
+    """Levels [N] of a column: texts as they are, many different numbers in four parts of equal size.
+
+    Of more than 12 texts, the rarest together are one level; what is missing is one too.
+
+    Examples
+    --------
+    >>> make_levels([30, 41, 55, 62, 70, 77, 80, None]).tolist()
+    ['30 to 41', '30 to 41', '55 to 62', '55 to 62', '70', '77 to 80', '77 to 80', '(missing)']
+    >>> make_levels(["f", "m", "f", ""]).tolist()
+    ['f', 'm', 'f', '(missing)']
+    """
+    column = pd.Series(list(values), dtype=object).map(lambda value: None if str(value).strip() == "" else value)
+    known = column.notna().to_numpy()
+    numbers = pd.to_numeric(column[known].astype(str), errors="coerce").to_numpy(dtype=np.float64)
+    found = np.full(len(column), MISSING, dtype=object)
+    if known.any() and np.isfinite(numbers).all() and len(np.unique(numbers)) > _MOST_NUMBERS:
+        edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _PARTS + 1)[1:-1]))
+        part = np.searchsorted(edges, numbers, side="left")
+        names = {own: _range(numbers[part == own]) for own in np.unique(part).tolist()}
+        found[known] = [names[own] for own in part.tolist()]
+    else:
+        texts = column[known].map(_text).to_numpy()
+        counts = pd.Series(texts).value_counts()
+        rare = set(counts.index[_MOST_LEVELS - 1 :]) if len(counts) > _MOST_LEVELS else set()
+        found[known] = [OTHER if text in rare else text for text in texts]
+    return found.astype(np.str_)
+
+
+def _measure(
+    level: str,
+    labels: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    threshold: float | None,
+    groups: NDArray[np.str_] | None,
+) -> Subgroup:
+    def share(label: int) -> Estimate | None:
+        own = labels == label
+        if threshold is None:
+            return None
+        return proportion((scores[own] >= threshold) == bool(label), groups=None if groups is None else groups[own])
+
+    try:
+        resamples = int(np.clip(_MOST_ENTRIES // labels.size, 200, 2000))
+        interval = auroc_interval(labels, scores, groups=groups, resamples=resamples)
+        area = Estimate(auroc(labels, scores), interval.low, interval.high, labels.size)
+    except OneClassError:
+        area = None
+    return Subgroup(level, labels.size, int(labels.sum()), area, share(1), share(0), {})
+
+
+def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
+    pairs = {name: (getattr(part, name), getattr(reference, name)) for name in ("auroc", "sensitivity", "specificity")}
+    gaps = {name: difference(a, b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+    return Subgroup(**{**vars(part), "differences": gaps})
+
+
+def _sorted(levels: list[str]) -> list[str]:
+    """Levels by the number that they begin with, then by name; those that are none at the end."""
+
+    def key(level: str) -> tuple[bool, float, str]:
+        first = pd.to_numeric(level.split(" to ", maxsplit=1)[0], errors="coerce")
+        return level in (MISSING, OTHER), float("inf") if np.isnan(first) else float(first), level
+
+    return sorted(levels, key=key)
+
+
+def _range(numbers: NDArray[np.float64]) -> str:
+    low, high = f"{numbers.min():g}", f"{numbers.max():g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

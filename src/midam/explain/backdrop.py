@@ -1,0 +1,170 @@
+"""The image below a map: the file that a bag was cut from, or one of a folder, for slides known by features only."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.sources.file_names import NameIndex, file_name, first_names, strip_suffix
+from midam.data.sources.formats.images import ImageReader, read_pixels
+from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.formats.slides import SlideReader, TiffReader
+from midam.errors import ConfigError, DataNotFoundError, MidamError
+from midam.explain.patches import Patches, files_of, level0_width
+
+MAX_SIDE = 1600
+_SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
+
+
+@dataclass(frozen=True)
+class Backdrop:
+    """A small copy of an image."""
+
+    pixels: NDArray[np.uint8]  # [rows, columns, 3]
+    scale: float  # its pixels for a pixel of level 0
+
+
+class ImageFolder:
+    """Images of slides in a folder: slides that OpenSlide reads, or PNG, JPEG and TIFF, by the names of the bags.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are; deeper folders are not looked into.
+    downsample : float, optional
+        Pixels of level 0 for one of a PNG, JPEG or plain TIFF, >= 1. Default: by the width of level 0 that the feature
+        file states; an image that is as large as what the patches cover is level 0 itself.
+
+    Raises
+    ------
+    ConfigError, DataNotFoundError
+        If there is no such folder, or no image in it.
+    """
+
+    def __init__(self, folder: Path, downsample: float | None = None) -> None:
+        if not folder.is_dir():
+            raise ConfigError(f"Expected a folder for --images, got {folder}; name the folder of the slides' images.")
+        self._folder, self._downsample = folder, downsample
+        inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
+        self._paths = [path for path in inside if path.suffix.lower() in _SUFFIXES]
+        if not self._paths:
+            names = first_names([path.name for path in inside]) or "an empty folder"
+            raise DataNotFoundError(
+                f"Expected images or slides ({', '.join(_SUFFIXES)}), got {names} (in {folder}); name another folder."
+            )
+        self._names = NameIndex([strip_suffix(path.name) for path in self._paths])
+
+    def find(self, bags: Bags, index: int) -> Path | None:
+        """Image of a bag, by its id or by the name of its file; None where there is none."""
+        files = files_of(bags, index)
+        known = [str(bags.ids[index]), *(file_name(path) for path in files[:1])]
+        found = next((at for at in map(self._names.find, known) if at is not None), None)
+        return None if found is None else self._paths[found]
+
+    def require(self, bags: Bags, index: Sequence[int]) -> None:
+        """Refuse bags that are no patches in pixels, or of which none has an image here."""
+        if bags.coords is None or bags.coords.shape[1] < 2 or bags.coords.dtype.kind not in "iu":
+            raise ConfigError(
+                f"Expected bags of patches with coordinates in pixels for --images, got none (in {bags.source}); leave "
+                "--images out, or extract the features with coordinates."
+            )
+        if all(self.find(bags, i) is None for i in index):
+            raise DataNotFoundError(
+                f"Expected images by the names of the bags, such as {bags.ids[index[0]]}.png, got "
+                f"{first_names([path.name for path in self._paths])} (in {self._folder}); rename them."
+            )
+
+    def read(self, bags: Bags, index: int, patches: Patches) -> Backdrop | None:
+        """Small copy of the image of a bag; None, with a warning, where there is none on which the patches lie."""
+        path = self.find(bags, index)
+        reason = "there is none of its name" if path is None else ""
+        if path is not None:
+            found = read_backdrop(path)
+            if found is None:  # which was warned of
+                return None
+            if not _is_slide(path):
+                scale = self._scale(found, bags, index, patches)
+                reason = "" if scale else f"nothing states the scale of {path.name}; give --image-downsample"
+                found = Backdrop(found.pixels, scale or 1.0)
+            (right, low), (rows, columns) = patches.extent, found.pixels.shape[:2]
+            reach = right * found.scale / columns, low * found.scale / rows
+            if not reason and max(reach) > 1 + max(patches.width, patches.height) * found.scale / min(rows, columns):
+                reason = f"the patches reach {max(reach):.2f} times as far as {path.name}: another image, or scale"
+            if not reason:
+                return found
+        bag = bags.ids[index]
+        warnings.warn(f"no image of bag {bag} is drawn: {reason} (in {self._folder})", UserWarning, stacklevel=2)
+        return None
+
+    def _scale(self, found: Backdrop, bags: Bags, index: int, patches: Patches) -> float | None:
+        """Pixels of the copy for one of level 0."""
+        width = float(found.pixels.shape[1])
+        if self._downsample is not None:
+            return found.scale / self._downsample
+        stated = level0_width(bags.described(index))
+        if stated is not None:
+            return width / stated
+        return found.scale if patches.extent[0] * found.scale <= width + 1 else None
+
+
+def read_backdrop(path: Path) -> Backdrop | None:
+    """Small copy of an image or a slide, at most 1600 pixels a side; None where the file is none, or cannot be read.
+
+    What should be there and cannot be drawn is warned of, by name.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        return None
+    reason = "it is not there any more"
+    if path.exists():
+        try:
+            return _thumbnail(path) if _is_slide(path) else _shrunk(as_rgb(read_pixels(path)))
+        except MidamError as error:
+            reason = str(error)
+    warnings.warn(f"the image {path} is left out of the picture: {reason}", UserWarning, stacklevel=3)
+    return None
+
+
+def _is_slide(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in SlideReader.suffixes or (suffix in TiffReader.suffixes and is_pyramid(path))
+
+
+def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
+    """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in gray.
+
+    Values are stretched from `low` to `high`, by default the least and the greatest; uint8 only where both are given.
+
+    Examples
+    --------
+    >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
+    [0, 127, 255]
+    """
+    chosen = pixels if len(pixels) == 3 else pixels[:1]
+    if chosen.dtype != np.uint8 or (low is not None and high is not None):
+        values = chosen.astype(np.float64)
+        low = float(values.min()) if low is None else low
+        high = float(values.max()) if high is None else high
+        chosen = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(chosen, (3, *chosen.shape[1:])).transpose(1, 2, 0))
+
+
+def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
+    from PIL import Image  # noqa: PLC0415
+
+    full = max(pixels.shape[:2])
+    if full <= MAX_SIDE:
+        return Backdrop(pixels, 1.0)
+    image = Image.fromarray(pixels)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    return Backdrop(np.asarray(image), max(image.size) / full)
+
+
+def _thumbnail(path: Path) -> Backdrop:
+    slide = open_pyramid(path)
+    pixels = slide.thumbnail(MAX_SIDE)
+    return Backdrop(pixels, max(pixels.shape[:2]) / max(slide.sizes[0]))

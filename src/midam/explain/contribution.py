@@ -1,0 +1,82 @@
+"""What each instance adds to the score of its bag: the score, less that of the bag without the instance.
+
+No bag is scored again instance by instance: the statistic (n, l, r) of a bag without instance i has a closed form. With
+w its weight, it is
+
+    n' = n - 1,    l' = log(n exp(l) (1 - w) / n'),    r' = (r - w v_i) / (1 - w)
+
+and f2 of that is its score. Without the carrier of a maximum the statistic of the others is merged anew, and so it is
+without an instance of more than half the weight, where 1 - w would lose digits.
+"""
+
+import copy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.explain.faithful import InstanceSpool
+from midam.functional.logmean import BagStatistic, identity
+from midam.nn.pooling import Pooling
+
+_HEAVY = 0.5
+
+
+def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
+    """What each of n instances adds to the score of the bag, [n], in units of the score, mean over the scorers.
+
+    The sum over a bag is not its score. An only instance adds all of the score.
+    """
+    found = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
+    # Rounded, so that instances that are alike rank in the order of the bag on every processor.
+    return np.asarray(np.mean(found, axis=0), dtype=np.float32)
+
+
+@torch.no_grad()
+def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[np.float64]:
+    # In float64, since one of 100 000 instances changes the score by less than float32 can tell.
+    exact = copy.deepcopy(pooling).cpu().double().eval()
+    whole = _statistic(spool, member, exact)
+    score = _score(exact, whole)
+    if float(whole.n) == 1:
+        return score.numpy()
+    parts, weights = [], []
+    for _, pairs in spool.read():
+        z, v = pairs[member]
+        if exact.statistic.trackable:
+            weight = torch.exp(z - whole.l - torch.log(whole.n))
+            weights.append(weight)
+            parts.append(score - _score(exact, _without(whole, weight, v)))
+        else:
+            weights.append((z == whole.l).double())
+            parts.append(torch.zeros_like(z))
+    found, weight = torch.cat(parts), torch.cat(weights)
+    heavy = int(weight.argmax())
+    if weight[heavy] > _HEAVY:
+        found[heavy] = score - _score(exact, _statistic(spool, member, exact, without=heavy))
+    return found.numpy()
+
+
+def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:
+    """Statistic of the bag, of one instance less where `without` names it."""
+    merged = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
+    for low, pairs in spool.read():
+        z, v = pairs[member]
+        if without is not None and low <= without < low + len(z):
+            kept = torch.arange(low, low + len(z)) != without
+            z, v = z[kept], v[kept]
+        if len(z):
+            segment = torch.zeros(len(z), dtype=torch.int64)
+            merged = pooling.statistic.merge(merged, pooling.statistic.reduce_segments(z, v, segment, num_bags=1))
+    return merged
+
+
+def _without(whole: BagStatistic, weight: torch.Tensor, v: torch.Tensor) -> BagStatistic:
+    """Statistic of a bag without each of m instances, of these weights [m] and values [m, V]."""
+    rest = (1 - weight).clamp(min=1 - _HEAVY)
+    level = whole.l + torch.log(rest) + torch.log(whole.n / (whole.n - 1))
+    return BagStatistic((whole.n - 1).expand(len(v)), level, (whole.r - weight[:, None] * v) / rest[:, None])
+
+
+def _score(pooling: Pooling, stat: BagStatistic) -> torch.Tensor:
+    return pooling.score(stat.l, stat.r, stat.n).double()

@@ -1,0 +1,182 @@
+"""Slices of the scans of a bag in their order, the top ones marked, and below them what every slice adds."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.sources.file_names import file_name
+from midam.data.sources.file_rows import FileRows
+from midam.explain.charts import mark_uniform, multiple
+from midam.explain.explanation import Explanation
+from midam.explain.panels import PERCENTILES, pictures_of, window_of
+from midam.explain.patches import files_of
+from midam.explain.views import draw_view, view_text, views_of
+from midam.report.figures import BLUE, GRAY, ORANGE
+
+SLICES = 12
+_ACROSS = 6  # slices beside each other
+_TITLE = 24  # characters above a slice
+_LINE = 110  # characters beside each other over the weights
+_SIDE, _CAPTION, _NOTE, _CHART = 1.5, 0.55, 0.35, 1.5  # inches
+
+
+@dataclass(frozen=True)
+class Scans:
+    """The scans of a bag, one after the other."""
+
+    begins: list[int]  # position of the first slice of each
+    names: list[str]  # of their files; empty where there is one scan, or the names cannot be told apart
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.begins) > 1
+
+    def number(self, instance: int) -> int:
+        """Number of the scan of a slice."""
+        return int(np.searchsorted(self.begins, instance, side="right")) - 1
+
+    def name(self, instance: int) -> str:
+        """Name of the scan of a slice, or nothing."""
+        return self.names[self.number(instance)] if self.names else ""
+
+
+def scans_of(found: Explanation, bags: Bags) -> Scans:
+    """Where the scans of a bag begin: at its files, or, in a store, where the numbers of the slices begin anew."""
+    files, count = files_of(bags, found.index), len(found)
+    if len(files) < 2:
+        return Scans([0], [])
+    if isinstance(bags.instances, FileRows):
+        begins = bags.instances.files.offsets - bags.starts[found.index]
+        begins = begins[(begins >= 0) & (begins < count)]
+    else:
+        begins = np.flatnonzero(np.append(True, np.diff(_places(found)) <= 0))
+    names = [file_name(path) for path in files]
+    if len(set(names)) < len(names):
+        names = [f"{path.parent.name}/{name}" for path, name in zip(files, names)]
+    return Scans(begins.tolist(), names if len(names) == len(begins) else [])
+
+
+def strip_instances(found: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
+    """Slices that are shown, in order: up to half of the 12 the top ones, the rest spread over the bag.
+
+    The order is that of their numbers, or that of the bag where there are several scans.
+    """
+    ordered = np.arange(len(found)) if several else np.argsort(_places(found), kind="stable")
+    chosen = {int(i) for i in found.order[: min(top, SLICES // 2)]}
+    for position in np.linspace(0, len(found) - 1, min(len(found), SLICES)).round().astype(int):
+        if len(chosen) < SLICES:
+            chosen.add(int(ordered[position]))
+    return ordered[np.isin(ordered, list(chosen))]
+
+
+def strip_height(found: Explanation, shape: tuple[int, ...]) -> float:
+    """Height of the strip and its charts in inches, of slices of a shape [..., H, W]."""
+    return _NOTE + _slices_height(found, shape) + _CHART * _charts(found)
+
+
+def _slices_height(found: Explanation, shape: tuple[int, ...]) -> float:
+    rows = math.ceil(min(len(found), SLICES) / _ACROSS)
+    return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION)
+
+
+def _charts(found: Explanation) -> int:
+    return 1 + found.weighted
+
+
+def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:
+    """Draw the strip, and below it what each slice adds and its weight; the top ones are marked in all."""
+    scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
+    instances, places = strip_instances(found, top, several=scans.several), _places(found)
+    views = views_of(bags, found.index, len(scans.begins))
+    ends = [*scans.begins[1:], len(found)]
+    windows = [
+        window_of(bags, found.index, _spread(begin, end, instances), percentiles=True)
+        for begin, end in zip(scans.begins, ends)
+    ]
+    heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
+    note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
+    low, high = PERCENTILES
+    seen = " / ".join(dict.fromkeys(map(view_text, views)))
+    of = "of the intensities" + (" of each scan" if scans.several else "")
+    ranges = "; ".join(f"{dark:.4g} to {bright:.4g}" for dark, bright in windows)
+    text = f"Slices: {seen}.\nBlack to white: {low:g}st to {high:g}th percentile {of}, {ranges}."
+    note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
+    panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, i in zip(panels.flat, instances):
+        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))])[0])
+        marked, scan = int(i) in ranks, scans.name(int(i))
+        name = f"{_short(scan, _TITLE)}:\n" if scan else ""
+        name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
+        name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
+        name += f"score {found.instances.score[i]:.3f}"
+        axes.set_title(name, fontsize=8, color=ORANGE if marked else "#303030", pad=3)
+        draw_view(axes, views[scans.number(int(i))])
+        if marked:
+            frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=ORANGE, linewidth=3)
+            axes.add_patch(frame)
+    _draw_values(below, found, scans, list(ranks))
+
+
+def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Slices of a scan whose intensities say what is black and white: those that are shown, and 32 over it."""
+    spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
+    return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
+
+
+def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[int]) -> None:
+    """Draw what each slice adds, and its weight where weights differ, as bars."""
+    charts: list[Axes] = list(part.subplots(_charts(found), 1, squeeze=False, sharex=True).flat)
+    places = _places(found)
+    colors = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
+    across = np.arange(len(found)) if scans.several else places
+    gaps = np.diff(np.unique(across))
+    width = 0.85 * (gaps.min() if len(gaps) else 1)
+    names = ("Adds to the score", "Weight, multiples of 1/n")
+    for axes, values, name in zip(charts, (found.contribution, found.relative_weight), names):
+        axes.bar(across, values, width=width, color=colors)
+        axes.margins(x=0.01)
+        axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+        for begin in scans.begins[1:]:
+            axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
+    charts[0].axhline(0, color=GRAY, linewidth=1)
+    if found.weighted:
+        mark_uniform(charts[1])
+    if scans.several:
+        _name_scans(charts, places, scans)
+    of = f" of {len(scans.begins)} scans" if scans.several else ""
+    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; orange: the {len(top)} top ones)", fontsize=9)
+
+
+def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
+    """Name the scans over their slices, and number each slice as in its scan."""
+    ends = [*scans.begins[1:], len(places)]
+    for begin, end, name in zip(scans.begins, ends, scans.names):
+        short = _short(name, int(_LINE * (end - begin) / len(places)))
+        charts[0].annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
+    charts[-1].xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else "")
+    )
+
+
+def _short(name: str, limit: int) -> str:
+    """Name without its middle: files of one patient often differ at the end. Nothing where there is no room."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{name[-(limit - limit // 2) :]}" if limit > 3 else ""
+
+
+def _places(found: Explanation) -> NDArray[np.float64]:
+    coords = np.arange(len(found))[:, None] if found.coords is None else found.coords
+    return np.asarray(coords[:, 0], dtype=np.float64)

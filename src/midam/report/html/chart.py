@@ -1,0 +1,219 @@
+"""A small chart as SVG that takes its colors from the page, so that it is right in light, in dark and on paper."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from midam.report.html.markup import Html, join, tag
+
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "6 2 2 2 2 2", "1 3")
+_MOST_POINTS = 500
+
+
+class Range(NamedTuple):
+    """Range and name of an axis; `ticks` are computed where none are given."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    ticks: Sequence[float] | None = None
+    form: str = "g"
+
+    def marks(self, most: int) -> list[float]:
+        """Places of the ticks."""
+        if self.ticks is not None:
+            return list(self.ticks)
+        found = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
+        slack = 1e-9 * (self.high - self.low)
+        return [float(tick) for tick in found if self.low - slack <= tick <= self.high + slack]
+
+
+class Chart:
+    """A chart with two axes, on which lines, bands, dots and bars are drawn in the order of the calls.
+
+    `description` is read to those who cannot see it. Colors are numbers 0 to 7 of the page's palette.
+    """
+
+    def __init__(
+        self, description: str, x: Range, y: Range, *, size: tuple[int, int] = (400, 320), left: int = 50
+    ) -> None:
+        self.x, self.y = x, y
+        self._description, self._size = description, size
+        self._box = (left, 12, size[0] - 14, size[1] - 46)
+        self._marks: list[Html] = []
+        self._keys: list[tuple[str, Html]] = []
+        self._references: list[tuple[str, Html]] = []
+        self._bands: list[tuple[str, Html]] = []
+
+    def across(self, value: ArrayLike) -> NDArray[np.float64]:
+        """Places on the page of values of x."""
+        left, _, right, _ = self._box
+        return left + (np.asarray(value, dtype=np.float64) - self.x.low) / (self.x.high - self.x.low) * (right - left)
+
+    def up(self, value: ArrayLike) -> NDArray[np.float64]:
+        """Places on the page of values of y."""
+        _, top, _, bottom = self._box
+        share = (np.asarray(value, dtype=np.float64) - self.y.low) / (self.y.high - self.y.low)
+        return bottom - share * (bottom - top)
+
+    def line(
+        self, x: ArrayLike, y: ArrayLike, *, color: int = 0, dash: int = 0, steps: bool = False, name: str | None = None
+    ) -> None:
+        """Draw a line; `steps` keeps the last value until the next point."""
+        a, b = _thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        if steps:
+            a, b = np.repeat(a, 2)[1:], np.repeat(b, 2)[:-1]
+        style = {"class_": f"line s{color}", "stroke_dasharray": DASHES[dash] or None}
+        self._marks.append(tag("path", d=_path(self.across(a), self.up(b)), **style))
+        if name is not None:
+            self._keys.append((name, tag("path", d="M1 6H35", **style)))
+
+    def reference(self, x: ArrayLike, y: ArrayLike, *, name: str | None = None) -> None:
+        """Draw a line to compare with, thin and dashed."""
+        self._marks.append(tag("path", d=_path(self.across(x), self.up(y)), class_="ref"))
+        if name is not None:
+            self._references.append((name, tag("path", d="M1 6H35", class_="ref")))
+
+    def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, color: int = 0, name: str | None = None) -> None:
+        """Fill between two lines."""
+        bounds = (np.clip(side, self.y.low, self.y.high) for side in (low, high))
+        below, above = bounds
+        a = np.asarray(x, dtype=np.float64)
+        outline = _path(self.across(np.append(a, a[::-1])), self.up(np.append(above, below[::-1])))
+        self._marks.append(tag("path", d=f"{outline}Z", class_=f"band f{color}"))
+        if name is not None:
+            self._bands.append((name, tag("rect", x="1", y="1", width="34", height="10", class_=f"band f{color}")))
+
+    def dot(
+        self,
+        x: float,
+        y: float,
+        *,
+        color: int = 0,
+        tip: str = "",
+        x_bar: tuple[float, float] | None = None,
+        y_bar: tuple[float, float] | None = None,
+        radius: float = 4.5,
+        shape: str = "circle",
+    ) -> None:
+        """Draw a dot with its bars; `tip` shows where the pointer rests. The shape is circle, open or diamond."""
+        a, b = float(self.across(x)), float(self.up(y))
+        bars = []
+        if x_bar is not None:
+            ends = self.across(x_bar)
+            bars.append(f"M{ends[0]:.1f} {b:.1f}H{ends[1]:.1f}")
+        if y_bar is not None:
+            ends = self.up(y_bar)
+            bars.append(f"M{a:.1f} {ends[0]:.1f}V{ends[1]:.1f}")
+        if bars:
+            self._marks.append(tag("path", d="".join(bars), class_=f"bar s{color}"))
+        title = tag("title", tip) if tip else ""
+        if shape == "diamond":
+            r = radius + 1
+            outline = f"M{a:.1f} {b - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
+            self._marks.append(tag("path", title, d=outline, class_=f"dot f{color}"))
+            return
+        style = f"open s{color}" if shape == "open" else f"dot f{color}"
+        self._marks.append(tag("circle", title, cx=f"{a:.1f}", cy=f"{b:.1f}", r=f"{radius}", class_=style))
+
+    def bars(
+        self, edges: ArrayLike, heights: ArrayLike, *, base: float = 0.0, color: int = 0, name: str | None = None
+    ) -> None:
+        """Draw a histogram on a base line; a negative height hangs below it."""
+        places, zero = self.across(edges), float(self.up(base))
+        for left, right, top in zip(places, places[1:], self.up(base + np.asarray(heights))):
+            y, height = min(top, zero), abs(top - zero)
+            if height > 0:
+                box = {"x": f"{left + 0.5:.1f}", "width": f"{max(right - left - 1, 0.5):.1f}"}
+                self._marks.append(tag("rect", **box, y=f"{y:.1f}", height=f"{height:.1f}", class_=f"f{color}"))
+        if name is not None:
+            self.swatch(name, color=color)
+
+    def block(self, low: float, high: float, y: float, *, color: int, faint: bool = False, tip: str = "") -> None:
+        """Fill a row from one place to another."""
+        (left, right), (top, bottom) = self.across([low, high]), self.up([y - 0.4, y + 0.4])
+        box = {"x": f"{left:.1f}", "width": f"{right - left:.1f}", "y": f"{top:.1f}", "height": f"{bottom - top:.1f}"}
+        title = tag("title", tip) if tip else ""
+        self._marks.append(tag("rect", title, **box, class_=f"{'band ' * faint}f{color}"))
+
+    def swatch(self, name: str, *, color: int, faint: bool = False) -> None:
+        """Add a block to the legend."""
+        style = f"{'band ' * faint}f{color}"
+        self._keys.append((name, tag("rect", x="8", y="1", width="18", height="10", class_=style)))
+
+    def rule(self, x: float, *, name: str | None = None) -> None:
+        """Draw a vertical line to compare with."""
+        self.reference([x, x], [self.y.low, self.y.high], name=name)
+
+    def write(self, x: float, y: float, words: str, *, anchor: str = "start", style: str = "small") -> None:
+        """Write at a place of the axes."""
+        place = {"x": f"{float(self.across(x)):.1f}", "y": f"{float(self.up(y)):.1f}"}
+        self._marks.append(tag("text", words, **place, text_anchor=anchor, class_=style))
+
+    def key(self, name: str, *, color: int, shape: str = "circle") -> None:
+        """Add a dot to the legend."""
+        style = f"open s{color}" if shape == "open" else f"dot f{color}"
+        self._keys.append((name, tag("circle", cx="18", cy="6", r="5", class_=style)))
+
+    def keys(self) -> Html:
+        """The legend: what is drawn, then what it is compared with, then bands."""
+        found = (
+            tag("li", tag("svg", mark, viewBox="0 0 36 12", aria_hidden="true"), name)
+            for name, mark in self._keys + self._references + self._bands
+        )
+        return tag("ul", *found, class_="keys")
+
+    def drawing(self, *, y_names: Sequence[tuple[float, str]] | None = None) -> Html:
+        """The chart; `y_names` are texts at places of y, in place of numbers."""
+        (left, top, right, bottom), (width, height) = self._box, self._size
+        parts = []
+        for tick in self.x.marks(5):
+            place = f"{float(self.across(tick)):.1f}"
+            parts.append(tag("path", d=f"M{place} {top}V{bottom}", class_="grid"))
+            shown = _tick(tick, self.x.form)
+            parts.append(tag("text", shown, x=place, y=f"{bottom + 17}", text_anchor="middle", class_="tick"))
+        named = [(tick, _tick(tick, self.y.form)) for tick in self.y.marks(5)] if y_names is None else y_names
+        for tick, shown in named:
+            height_of = float(self.up(tick))
+            if y_names is None:
+                parts.append(tag("path", d=f"M{left} {height_of:.1f}H{right}", class_="grid"))
+            parts.append(
+                tag("text", shown, x=f"{left - 7}", y=f"{height_of + 4:.1f}", text_anchor="end", class_="tick")
+            )
+        parts.append(tag("path", d=f"M{left} {bottom}H{right}", class_="axis"))
+        middle = f"{(left + right) / 2:.0f}"
+        parts.append(tag("text", self.x.name, x=middle, y=f"{height - 8}", text_anchor="middle"))
+        if self.y.name:
+            center = (top + bottom) / 2
+            turned = {"transform": f"rotate(-90 14 {center:.0f})", "x": "14", "y": f"{center:.0f}"}
+            parts.append(tag("text", self.y.name, **turned, text_anchor="middle"))
+        inside = join([*parts, *self._marks])
+        return tag("svg", inside, viewBox=f"0 0 {width} {height}", role="img", aria_label=self._description)
+
+
+def span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
+    """Range of an axis that holds all values, with some room; a range of one where they are equal."""
+    found = np.array([value for value in values if np.isfinite(value)])
+    low, high = (0.0, 1.0) if not found.size else (float(found.min()), float(found.max()))
+    room = pad * (high - low) or 0.5
+    return low - room, high + room
+
+
+def _tick(value: float, form: str) -> str:
+    shown = f"{value:{form}}"
+    return shown.replace("-", "\N{MINUS SIGN}")
+
+
+def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y))
+
+
+def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """At most 500 points, the ends among them; a page shows no more."""
+    if x.size <= _MOST_POINTS:
+        return x, y
+    kept = np.unique(np.linspace(0, x.size - 1, _MOST_POINTS).round().astype(np.int64))
+    return x[kept], y[kept]

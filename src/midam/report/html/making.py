@@ -1,0 +1,130 @@
+"""The sections on how the model came about: flow of bags, learning curves, settings, versions and hashes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from midam.report.html.chart import Chart, Range, span
+from midam.report.html.markup import (
+    Column,
+    Html,
+    Section,
+    box,
+    facts,
+    figure,
+    folded,
+    join,
+    listing,
+    pair,
+    paragraph,
+    table,
+    tag,
+)
+from midam.report.html.study import NAMES, ScoredBags, Study
+
+_ROLES = {"train": "fits the weights", "val": "thresholds, calibration", "test": "tests, and nothing else"}
+
+
+def data_flow(study: Study) -> Section:
+    """Where the bags went."""
+    columns = [Column("part"), *(Column(head, True) for head in ("bags", "positive", "share", "groups", "instances"))]
+    rows = [[NAMES.get(name, name), *_cells(bags)] for name, bags in study.parts.items()]
+    body = [_diagram(study)]
+    if study.left_out:
+        body.append(box("Left out, or warned of, when the data was read", listing(study.left_out), warn=True))
+    else:
+        body.append(paragraph("Reading the data left nothing out and warned of nothing.", note=True))
+    body.append(folded("The same as a table", table("Bags of each part", columns, rows)))
+    return Section("flow", "Data: what was trained and tested on", join(body))
+
+
+def _cells(bags: ScoredBags) -> list[str | int | None]:
+    groups = None if bags.groups is None else len(np.unique(bags.groups))
+    instances = None if bags.sizes is None else f"{int(bags.sizes.sum()):,}"
+    share = f"{bags.positives / len(bags):.1%}" if len(bags) else None
+    return [len(bags), bags.positives, share, groups, instances]
+
+
+def _diagram(study: Study) -> Html:
+    """The run's data above its parts, and new data beside it."""
+    own = {name: bags for name, bags in study.parts.items() if name != "new"}
+    trees = list[Html]()
+    if own:
+        leaves = (tag("li", _card(NAMES[name], [bags], _ROLES[name])) for name, bags in own.items())
+        trees.append(tag("li", _card("all bags of the run", list(own.values())), tag("ul", *leaves), class_="tree"))
+    if "new" in study.parts:
+        source, card = tag("strong", study.data), _card("new data", [study.parts["new"]], _ROLES["test"])
+        trees.append(tag("li", source, tag("div", class_="down"), card))
+    return tag("ul", *trees, class_="flow")
+
+
+def _card(title: str, parts: Sequence[ScoredBags], role: str = "") -> Html:
+    bags, positives = sum(map(len, parts)), sum(part.positives for part in parts)
+    lines = [f"{bags:,} bags", f"{positives:,} positive ({positives / bags:.1%})"]
+    if all(part.groups is not None for part in parts):
+        groups = len(set().union(*(set(part.groups.tolist()) for part in parts if part.groups is not None)))
+        lines.append(f"{groups:,} groups")
+    if all(part.sizes is not None for part in parts):
+        lines.append(f"{sum(int(part.sizes.sum()) for part in parts if part.sizes is not None):,} instances")
+    said = tag("span", role, class_="role") if role else Html("")
+    return tag("div", tag("strong", title), *(tag("span", line) for line in lines), said, class_="card")
+
+
+def training(study: Study) -> Section:
+    """Learning curves."""
+    history, title = study.history, "Training"
+    if not history:
+        return Section("training", title, paragraph("No epochs are recorded."))
+    drawn = pair(
+        _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
+        _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
+    )
+    chosen = study.selected
+    words = (
+        f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "
+        "training AUROC is that of the scores that the steps used: a coarse signal, not an evaluation."
+    )
+    return Section("training", title, join([drawn, paragraph(words, note=True)]))
+
+
+def _curves(study: Study, name: str, kinds: Sequence[tuple[str, str]]) -> Html:
+    columns = {key: [(row["epoch"], row.get(key)) for row in study.history] for key, _ in kinds}
+    known = {
+        key: [(float(x), float(y)) for x, y in pairs if x is not None and y is not None]
+        for key, pairs in columns.items()
+    }
+    values = [y for pairs in known.values() for _, y in pairs]
+    last = float(max(row["epoch"] or 0 for row in study.history))
+    chart = Chart(f"{name} along the epochs.", Range("Epoch", 0, max(last, 1)), Range(name, *span(values)))
+    for at, (key, title) in enumerate(kinds):
+        if known[key]:
+            x, y = zip(*known[key])
+            chart.line(x, y, color=at, dash=at, name=title)
+    if study.best_epoch is not None:
+        chart.rule(study.best_epoch, name=f"Best validation (epoch {study.best_epoch})")
+    return figure(chart.drawing(), tag("strong", f"{name} along the epochs."), keys=chart.keys())
+
+
+def provenance(study: Study) -> Section:
+    """Settings, versions, hashes and the command."""
+    body = settings_tables(study.facts, study.changed, study.settings)
+    return Section("provenance", "How it was made: settings, versions, hashes", body)
+
+
+def settings_tables(
+    known: Sequence[tuple[str, str]], changed: Sequence[tuple[str, str, str]], everything: Sequence[tuple[str, str]]
+) -> Html:
+    """Facts, settings that differ from their defaults, and all settings."""
+    body = [facts([(name, _exact(value)) for name, value in known], caption="How to find and repeat it")]
+    body.append(tag("h3", "Settings that differ from the defaults"))
+    if changed:
+        rows = [(name, tag("code", value), tag("code", default)) for name, value, default in changed]
+        body.append(table("Settings that were chosen", ["setting", "value", "default"], rows))
+    else:
+        body.append(paragraph("None: every setting has its default."))
+    whole = facts([(name, tag("code", value)) for name, value in everything], caption="All settings")
+    return join([*body, folded(f"All {len(everything)} settings", whole)])
+
+
+def _exact(value: str) -> Html:
+    return tag("span", value, class_="hash") if len(value) > 30 else tag("span", value)

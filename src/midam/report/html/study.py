@@ -1,0 +1,125 @@
+"""What a page about a run or an evaluation is made of: scored bags, and what is known of how they came about."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ScoredBags:
+    """Bags of one part with their scores.
+
+    Attributes
+    ----------
+    ids, labels, scores : array, shape [N]
+        Names, labels 0 or 1, scores.
+    probabilities, groups, sizes : array, shape [N], or None
+        Calibrated probabilities, patients, instances of each bag; None where unknown.
+    """
+
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64] | None = None
+    groups: NDArray[np.str_] | None = None
+    sizes: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def positives(self) -> int:
+        """Number of positive bags."""
+        return int(self.labels.sum())
+
+    @property
+    def both_classes(self) -> bool:
+        """Whether there are bags of both classes."""
+        return 0 < self.positives < len(self)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some group holds several bags."""
+        return self.groups is not None and len(np.unique(self.groups)) < len(self)
+
+    def counts(self) -> str:
+        """Their numbers in words, such as "100 bags, 50 positive, of 40 groups"."""
+        of = f", of {len(np.unique(self.groups))} groups" if self.groups is not None else ""
+        return f"{len(self)} bags, {self.positives} positive{of}"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Explanations of bags: the page of all, and a picture of each."""
+
+    page: str
+    pictures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that the page says of a run (`external` False) or of an evaluation of it on other data.
+
+    Attributes
+    ----------
+    data, trained_on, method : str
+        Names of the tested data, of the data that the run was trained on, and of its method.
+    external : bool
+        Whether the tested bags come from other data than the run.
+    part : str
+        What the tested bags are: "test", "val", "train" or "new".
+    tested, validation : ScoredBags
+        The bags that are reported; those that thresholds and calibration come from, None where there are none.
+    summary : mapping
+        Of the tested bags, as in summary.json.
+    parts : mapping of str to ScoredBags
+        All parts of the run's data, and of the evaluated data, in the order of the flow.
+    left_out, cautions : sequence of str
+        What reading the tested data left out, or warned of; why the tested bags may be no test.
+    classes : sequence of str, optional
+        What the labels 0 and 1 are called.
+    columns : mapping of str to array of str [N]
+        Level of each tested bag, by the name of the subgroups.
+    explained, explain_command : Explained or None, str
+        Where explanations of tested bags are, and how to make them.
+    history, best_epoch, selected : sequence of mapping, int or None, mapping
+        Rows of metrics.csv; the epoch with the best validation bags; whose weights are reported.
+    changed, settings : sequence
+        Settings that differ from their defaults (name, value, default), and all of them (name, value).
+    facts : sequence of (str, str)
+        Versions, hashes, command and the like.
+    """
+
+    data: str
+    trained_on: str
+    method: str
+    external: bool
+    part: str
+    tested: ScoredBags
+    validation: ScoredBags | None
+    summary: Mapping[str, Any]
+    parts: Mapping[str, ScoredBags]
+    explain_command: str
+    history: Sequence[Mapping[str, float | None]]
+    best_epoch: int | None
+    selected: Mapping[str, Any]
+    changed: Sequence[tuple[str, str, str]]
+    settings: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, str]]
+    left_out: Sequence[str] = ()
+    cautions: Sequence[str] = ()
+    classes: Sequence[object] | None = None
+    columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    explained: Explained | None = None
+
+    @property
+    def threshold(self) -> float | None:
+        """The operating point of the run, chosen on validation bags."""
+        at = self.summary.get("at_threshold")
+        return None if at is None else float(at["threshold"])
+
+
+NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}

@@ -1,0 +1,136 @@
+"""The section on parts of the bags: by site, by size, by any column; and the forest plot, which comparisons share."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.evaluate.proportions import Estimate
+from midam.evaluate.subgroups import Subgroup, find_subgroups
+from midam.report.html.chart import Chart, Range
+from midam.report.html.markup import Cell, Column, Html, Section, estimate, figure, join, paragraph, table, tag
+from midam.report.html.study import Study
+
+_SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
+_SHORT = 18  # letters of a level that stays in one line
+_FIGURES = ("auroc", "sensitivity", "specificity")
+
+
+class Row(NamedTuple):
+    """A line of a forest plot."""
+
+    name: str
+    found: Estimate | None
+    shape: str = "circle"
+    color: int = 0
+
+
+def subgroups(study: Study) -> Section:
+    """Each column: figures of its levels, and their differences to the largest."""
+    title = "Subgroups: is it as good for everyone?"
+    if not study.columns:
+        words = (
+            "No subgroups were asked for. `--subgroups COLUMN --table FILE` of `midam report` shows those of any table."
+        )
+        return Section("subgroups", title, paragraph(words))
+    words = (
+        "Differences are to the largest level of each column, from the two intervals (Zou and Donner). Few bags "
+        "give wide intervals: no difference found is not the same as no difference. Nothing here is corrected for "
+        "looking at many subgroups."
+    )
+    parts = [_column(study, name, levels) for name, levels in study.columns.items()]
+    return Section("subgroups", title, join([paragraph(words), *parts]))
+
+
+def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
+    tested = study.tested
+    found = find_subgroups(tested.labels, tested.scores, levels, threshold=study.threshold, groups=tested.groups)
+    heading = f"Site by site: {name}" if _SITES.search(name.replace("_", " ")) else f"By {name}"
+    bounds = study.summary["auroc_ci95"]
+    total = None if bounds is None else Estimate(study.summary["auroc"], bounds[0], bounds[1], len(tested))
+    rows = [Row(f"{part.level} (n = {part.bags})", part.auroc) for part in found]
+    rows.append(Row(f"all (n = {len(tested)})", total, "diamond", 1))
+    drawing = forest(rows, "AUROC", f"AUROC of each level of {name}, with 95% intervals.")
+    caption = join(
+        [tag("strong", f"AUROC by {name}."), " Lines are 95% intervals; the dashed line is that of all bags."]
+    )
+    body = [tag("h3", heading), figure(drawing, caption, kind="tall"), _table(name, found)]
+    if tested.groups is not None and _shared(levels, tested.groups):
+        body.append(paragraph("Some groups have bags in several levels, so that these are not independent.", note=True))
+    return join(body)
+
+
+def beside_own_test(study: Study) -> Html:
+    """Figures of new bags beside those of the run's own test bags; nothing where there are none."""
+    own, new = study.parts.get("test"), study.tested
+    if not study.external or own is None or not own.both_classes or not new.both_classes:
+        return Html("")
+    names = ("own test bags", study.data)
+    levels = np.repeat(names, [len(own), len(new)])
+    units = [part.ids if own.groups is None or part.groups is None else part.groups for part in (own, new)]
+    groups = [f"{at} {group}" for at, names_of in enumerate(units) for group in names_of]
+    both = (np.append(own.labels, new.labels), np.append(own.scores, new.scores), levels)
+    found = find_subgroups(*both, threshold=study.threshold, groups=groups, reference=names[0])
+    return _table(
+        "data", sorted(found, key=lambda part: part.level != names[0]), caption="Beside the run's own test bags"
+    )
+
+
+def _table(name: str, found: Sequence[Subgroup], *, caption: str | None = None) -> Html:
+    rows = []
+    for part in found:
+        level = tag("span", part.level, class_="nowrap") if len(part.level) < _SHORT else part.level
+        cells: list[Cell] = [level, part.bags, part.positives]
+        for what in _FIGURES:
+            cells.append(estimate(getattr(part, what)))
+            gap = part.differences.get(what)
+            if what != "specificity":
+                same = "reference" if not part.differences and part.auroc is not None else None
+                cells.append(same if gap is None else estimate(gap, form="+.3f"))
+        rows.append(cells)
+    heads = [Column(name), Column("bags", True), Column("positive", True)]
+    heads += [Column(head) for head in ("AUROC", "difference", "sensitivity", "difference ", "specificity")]
+    return table(caption or f"Figures by {name}, with 95% intervals", heads, rows, sorts=True)
+
+
+def _shared(levels: NDArray[np.str_], groups: NDArray[np.str_]) -> bool:
+    pairs = np.unique(np.stack([groups, levels]), axis=1)
+    return len(np.unique(pairs[0])) < int(pairs.shape[1])
+
+
+def forest(
+    rows: Sequence[Row], label: str, description: str, *, reference: float | None = None, marked: bool = True
+) -> Html:
+    """A forest plot: a line a row, a hollow dot where there is no interval.
+
+    A dashed line stands at the reference, by default the figure of the last row, if it is `marked`.
+    """
+    known = [row.found for row in rows if row.found is not None]
+    bounds = [bound for found in known for bound in found[:3] if np.isfinite(bound)]
+    low, high = (min(bounds), max(bounds)) if bounds else (0.0, 1.0)
+    mark = reference if reference is not None else next((row.found.value for row in rows[::-1] if row.found), None)
+    room = 0.05 * (high - low) or 0.05
+    x = Range(label, min(low, mark or low) - room, max(high, mark or high) + room)
+    longest = max(len(row.name) for row in rows)
+    left = min(190, 16 + 7 * longest)
+    size = (max(400, left + 250), 66 + 26 * len(rows))
+    chart = Chart(description, x, Range("", len(rows) - 0.5, -0.5), size=size, left=left)
+    if mark is not None and marked:
+        chart.rule(mark)
+    for y, row in enumerate(rows):
+        if row.found is None:
+            chart.write((x.low + x.high) / 2, y + 0.15, "one class only", anchor="middle")
+            continue
+        value, start, end, _ = row.found
+        whole = np.isfinite(start)
+        tip = f"{row.name}: {value:.3f}" + (f" [{start:.3f} to {end:.3f}]" if whole else "")
+        shape = row.shape if whole or row.shape == "diamond" else "open"
+        chart.dot(value, y, tip=tip, x_bar=(start, end) if whole else None, color=row.color, shape=shape)
+    room_for = int((left - 10) / 6.4)
+    names = [
+        (float(y), row.name if len(row.name) <= room_for else f"{row.name[: room_for - 1]}\N{HORIZONTAL ELLIPSIS}")
+        for y, row in enumerate(rows)
+    ]
+    return chart.drawing(y_names=names)

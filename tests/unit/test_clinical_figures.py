@@ -1,0 +1,235 @@
+"""Net benefit, conformal sets, thresholds, shares, bands and subgroups: against oracles and simulations."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
+
+from midam.errors import ConfigError
+from midam.evaluate.bands import curve_bands
+from midam.evaluate.conformal import ConformalSets, coverage_range
+from midam.evaluate.metrics import threshold_metrics
+from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
+from midam.evaluate.reliability import calibration_interval, reliability_bins
+from midam.evaluate.subgroups import MISSING, OTHER, find_subgroups, make_levels
+from midam.evaluate.utility import net_benefit, net_benefit_of_all
+
+
+def sample(count, *, seed=0, shift=1.5):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count) % 2)
+    scores = rng.normal(size=count) + shift * labels
+    return labels, scores, 1 / (1 + np.exp(-(scores - shift / 2)))
+
+
+def test_net_benefit_is_that_of_dcurves():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of dcurves, about newer pandas
+        import dcurves
+
+        labels, _, probabilities = sample(137)
+        probabilities[:20] = np.round(probabilities[:20], 1)  # some lie on a threshold
+        thresholds = np.round(np.arange(1, 100) / 100, 2)
+        frame = pd.DataFrame({"y": labels, "model": probabilities})
+        table = dcurves.dca(data=frame, outcome="y", modelnames=["model"], thresholds=thresholds)
+    for name, ours in (
+        ("model", net_benefit(labels, probabilities, thresholds)),
+        ("all", net_benefit_of_all(labels, thresholds)),
+    ):
+        theirs = table[table["model"] == name].sort_values("threshold")["net_benefit"].to_numpy(dtype=float)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_threshold_probability_of_one_is_refused():
+    with pytest.raises(ConfigError, match=r"in \[0, 1\)"):
+        net_benefit([0, 1], [0.2, 0.8], [0.5, 1.0])
+
+
+@pytest.mark.parametrize(("calibration", "error"), [(30, 0.1), (19, 0.2), (100, 0.05), (12, 0.1)])
+def test_conformal_coverage_over_2000_draws(calibration, error):
+    rng = np.random.default_rng(calibration)
+    labels = np.repeat([0, 1], calibration)
+    covered = np.zeros((2, 2000), bool)
+    for draw in range(2000):
+        sets = ConformalSets().fit(rng.normal(size=2 * calibration) + labels, labels)
+        new = sets.predict(rng.normal(size=2) + np.array([0, 1]), error=error)
+        covered[:, draw] = new[0, 0], new[1, 1]
+    promised = 1 - np.floor(error * (calibration + 1) + 1e-9) / (calibration + 1)
+    low, high = binom.ppf([0.0005, 0.9995], 2000, promised)
+    for of_class in covered:
+        assert low <= of_class.sum() <= high
+        assert promised >= 1 - error
+
+
+def test_conformal_coverage_of_one_validation_set_is_in_its_range():
+    rng, inside = np.random.default_rng(3), 0
+    low, high = coverage_range(40, 60, error=0.1)
+    labels = np.repeat([0, 1], [60, 40])
+    for _ in range(2000):
+        sets = ConformalSets().fit(rng.normal(size=100) + labels, labels)
+        inside += low <= sets.predict(rng.normal(size=60) + 1, error=0.1)[:, 1].mean() <= high
+    assert binom.ppf(0.0005, 2000, 0.95) <= inside
+    assert coverage_range(5, 60, error=0.1) == (1.0, 1.0)
+
+
+def grouped(rng, patients, *, spread=2.0):
+    """Scores of bags of patients who differ in size and, much more than their bags, in score; and the patients."""
+    sizes = rng.integers(1, 12, patients)
+    own = np.repeat(spread * rng.normal(size=patients), sizes)
+    return own + 0.3 * rng.normal(size=own.size), np.repeat(np.arange(patients), sizes)
+
+
+def test_conformal_sets_keep_their_promise_for_patients():
+    rng, by_patient, by_bag = np.random.default_rng(5), [], []
+    for _ in range(2000):
+        scores, patients = grouped(rng, 25)
+        new, _ = grouped(rng, 1)
+        labels, everything = np.append(np.ones(scores.size, int), [0, 0]), np.append(scores, [-9.0, -8.0])
+        units = np.append(patients, [25, 26])
+        for groups, into in ((units, by_patient), (None, by_bag)):
+            sets = ConformalSets().fit(everything, labels, groups=groups)
+            into.append(sets.predict(new[:1], error=0.1)[0, 1])
+    assert sum(by_patient) >= binom.ppf(0.0005, 2000, 0.9)
+    assert sum(by_bag) < sum(by_patient)
+    assert sets.counts == (2, scores.size)
+
+
+def test_conformal_sets_know_no_scale():
+    labels, scores, _ = sample(60)
+    new = np.random.default_rng(1).normal(size=30)
+    plain = ConformalSets().fit(scores, labels).predict(new)
+    np.testing.assert_array_equal(plain, ConformalSets().fit(np.exp(scores), labels).predict(np.exp(new)))
+    with pytest.raises(ConfigError, match="fit first"):
+        ConformalSets().predict(new)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8)), min_size=2, max_size=30), st.floats(0.05, 1.0))
+def test_thresholds_reach_what_is_wanted_at_least_cost(bags, wanted):
+    labels, scores = np.array([int(y) for y, _ in bags]), np.array([float(s) for _, s in bags])
+    if labels.min() == labels.max():
+        return
+    candidates = [*(np.unique(scores)), scores.max() + 1]
+
+    def shares(threshold):
+        called = scores >= threshold
+        return called[labels == 1].mean(), (~called)[labels == 0].mean()
+
+    found = shares(threshold_for(labels, scores, sensitivity=wanted))
+    assert found[0] >= wanted - 1e-9
+    assert found[1] == max(spec for sens, spec in map(shares, candidates) if sens >= wanted - 1e-9)
+    found = shares(threshold_for(labels, scores, specificity=wanted))
+    assert found[1] >= wanted - 1e-9
+    assert found[0] == max(sens for sens, spec in map(shares, candidates) if spec >= wanted - 1e-9)
+
+
+def test_shares_of_independent_bags_have_the_intervals_of_the_summary():
+    labels, scores, _ = sample(80)
+    found = threshold_metrics(labels, scores, 0.4)
+    share = proportion(scores[labels == 1] >= 0.4)
+    assert [share.low, share.high] == found["sensitivity_ci95"]
+    assert share.bags == 40
+    assert proportion([]) is None
+
+
+def test_shares_of_groups_cover():
+    rng, hits = np.random.default_rng(0), {True: 0, False: 0}
+    for _ in range(400):
+        scores, patients = grouped(rng, 40)
+        for aware in hits:
+            found = proportion(scores > 0, groups=patients if aware else None)
+            hits[aware] += found.low <= 0.5 <= found.high
+    assert hits[True] / 400 > 0.92
+    assert hits[False] / 400 < 0.75
+
+
+def test_a_difference_without_doubt_has_no_width():
+    assert difference(Estimate(0.5, 0.5, 0.5, 3), Estimate(0.2, 0.2, 0.2, 4)) == (0.3, 0.3, 0.3, 7)
+
+
+def test_bands_hold_the_curve_and_narrow_with_bags():
+    widths = []
+    for count in (60, 600):
+        labels, scores, probabilities = sample(count)
+        found = curve_bands(labels, scores, probabilities=probabilities, resamples=400)
+        fall, recall, _ = roc_curve(labels, scores, drop_intermediate=False)
+        np.testing.assert_allclose(found.roc.x, fall)
+        np.testing.assert_allclose(found.roc.y, recall)
+        along = np.interp(found.roc.at, fall, recall)
+        assert (found.roc.low <= along + 0.05).all()
+        assert (found.roc.high >= along - 0.05).all()
+        assert found.auprc.value == average_precision_score(labels, scores)
+        assert found.auprc.low < found.auprc.value < found.auprc.high
+        at = float(np.median(scores))
+        place = np.argmin(np.abs(found.precision.x - recall_score(labels, scores >= at)))
+        assert found.precision.y[place] == pytest.approx(precision_score(labels, scores >= at), abs=0.05)
+        thresholds = found.benefit.at
+        np.testing.assert_array_equal(found.benefit.y, net_benefit(labels, probabilities, thresholds))
+        np.testing.assert_allclose(found.benefit.low[0], found.benefit.low[0].clip(0.3, 0.6))
+        assert (found.benefit.low <= found.benefit.high).all()
+        widths.append(float((found.roc.high - found.roc.low).mean()))
+    assert widths[1] < widths[0] / 2
+
+
+def test_bands_of_patients_are_wider_than_of_bags():
+    rng = np.random.default_rng(2)
+    scores, patients = grouped(rng, 30)
+    labels = (patients % 2).astype(int)
+    alone, together = (curve_bands(labels, scores, groups=groups, resamples=400) for groups in (None, patients))
+    assert (together.roc.high - together.roc.low).mean() > 1.5 * (alone.roc.high - alone.roc.low).mean()
+
+
+def test_equal_scores_make_one_step():
+    found = curve_bands([0, 1, 0, 1], [0.5] * 4, resamples=200)
+    assert found.roc.x.tolist() == [0.0, 1.0]
+    assert found.precision.y.tolist() == [0.5]
+
+
+def test_calibration_lines_of_patients_are_wider():
+    rng = np.random.default_rng(4)
+    scores, patients = grouped(rng, 60)
+    probabilities = 1 / (1 + np.exp(-scores))
+    labels = (rng.random(60)[patients] < probabilities).astype(int)
+    alone = calibration_interval(labels, probabilities)
+    together = calibration_interval(labels, probabilities, groups=patients)
+    assert alone.slope.value == together.slope.value
+    assert together.slope.high - together.slope.low > alone.slope.high - alone.slope.low
+    assert calibration_interval([0, 1], [0.1, 0.9]) is None
+
+
+def test_reliability_bins_hold_every_bag_once():
+    labels, _, probabilities = sample(203)
+    bins = reliability_bins(labels, probabilities)
+    assert sum(part.observed.bags for part in bins) == 203
+    assert sum(part.observed.value * part.observed.bags for part in bins) == pytest.approx(labels.sum())
+    assert len(reliability_bins([0, 1], [0.5, 0.5])) == 1
+
+
+def test_subgroups_are_compared_with_the_largest():
+    labels, scores, _ = sample(120)
+    levels = np.array(["north"] * 70 + ["south"] * 40 + ["west"] * 10)
+    labels[110:] = 1
+    found = {part.level: part for part in find_subgroups(labels, scores, levels, threshold=0.5)}
+    assert found["north"].differences == {}
+    assert set(found["south"].differences) == {"auroc", "sensitivity", "specificity"}
+    assert found["west"].auroc is None
+    assert found["west"].specificity is None
+    gap = found["south"].differences["auroc"]
+    assert gap.value == found["south"].auroc.value - found["north"].auroc.value
+    assert gap.low < gap.value < gap.high
+
+
+def test_levels_of_numbers_texts_and_gaps():
+    ages = [str(age) for age in range(20, 80)] + [""]
+    levels = make_levels(ages)
+    assert sorted(set(levels)) == ["(missing)", "20 to 34", "35 to 49", "50 to 64", "65 to 79"]
+    assert levels[-1] == MISSING
+    assert set(make_levels([0, 1, 1, 0])) == {"0", "1"}
+    many = make_levels([f"site {number}" for number in range(20)] + ["site 0"] * 5)
+    assert len(set(many)) == 12
+    assert OTHER in many
+    assert len({part.level for part in find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]))}) == 1

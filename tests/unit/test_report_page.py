@@ -1,0 +1,306 @@
+"""The page about a run, an evaluation and a comparison: its numbers are those of the files, and it stands alone."""
+
+import csv
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.compare import repeated_folds, run_comparison
+from midam.data.sources import read_bags
+from midam.errors import BagDataError, CheckpointError
+from midam.evaluate.utility import net_benefit
+from midam.report.html.page import study_page
+from midam.report.html.study import ScoredBags, Study
+from midam.runs.apply import evaluate_bags, load_run, read_for
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
+from midam.runs.subgroup_table import SubgroupTable
+from midam.settings import Settings
+
+pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+
+
+class Reader(HTMLParser):
+    """Numbers by their key, ids, links, sources and all text of a page; and whether each element is closed."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.numbers, self.ids, self.links, self.text, self.open, self.images = {}, set(), [], [], [], []
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if given.get("data-key"):
+            self.numbers.setdefault(given["data-key"], float(given["value"]))
+        if "id" in given:
+            assert given["id"] not in self.ids
+            self.ids.add(given["id"])
+        if tag == "a":
+            self.links.append(given["href"])
+        if tag == "svg" and "aria-hidden" not in given:
+            self.images.append(given)
+        assert "src" not in given
+        assert tag not in ("img", "iframe", "object")
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def write_table(path, *, patients, seed):
+    """Two bags a patient, of 2 to 5 instances."""
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["bag", "label", "patient", "f0", "f1", "f2"])
+        for bag in range(2 * patients):
+            label = bag % 2
+            for instance in range(int(rng.integers(2, 6))):
+                values = rng.normal(size=3) + (1.5 * label if instance == 0 else 0)
+                writer.writerow([f"b{seed}-{bag}", label, f"p{seed}-{bag // 2}", *values.round(4)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    data = write_table(folder / "own.csv", patients=60, seed=1)
+    other = write_table(folder / "other.csv", patients=30, seed=2)
+    settings = Settings(groups="patient", epochs=6, members=1, num_instances=2, lr=0.05)
+    fit_run(str(data), settings, RunFolder(folder / "run"))
+    return folder / "run", data, other
+
+
+def test_the_numbers_are_those_of_the_summary(made):
+    run, _, _ = made
+    page, summary = Reader(run / "report.html"), json.loads((run / "summary.json").read_text())["test"]
+    for key in ("auroc", "auprc", "brier", "calibration_slope", "calibration_intercept"):
+        assert page.numbers[key] == summary[key], key
+    for key in ("threshold", "sensitivity", "specificity"):
+        assert page.numbers[f"at_threshold.{key}"] == pytest.approx(summary["at_threshold"][key], abs=0), key
+    low, high = summary["auroc_ci95"]
+    assert f"[{low:.3f}, {high:.3f}]" in "".join(page.text)
+
+
+def test_the_net_benefit_is_that_of_the_predictions(made):
+    run, _, _ = made
+    page, rows = Reader(run / "report.html"), pd.read_csv(run / "predictions.csv").query("split == 'test'")
+    for threshold in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5):
+        expected = net_benefit(rows["label"], rows["probability"], [threshold])[0]
+        assert page.numbers[f"net_benefit.{threshold:g}"] == expected
+
+
+def test_the_flow_counts_every_bag(made):
+    run, data, _ = made
+    text, bags = " ".join(Reader(run / "report.html").text), read_bags(str(data), group_column="patient")
+    assert f"{len(bags)} bags" in text
+    assert f"{bags.num_instances:,} instances" in text
+    for split, rows in pd.read_csv(run / "predictions.csv").groupby("split"):
+        assert f"{len(rows)} bags" in text, split
+        assert f"{rows['group'].nunique()} groups" in text
+        assert f"{rows['instances'].sum():,} instances" in text
+    assert bags.fingerprint() in text
+    assert "--groups patient" in text
+
+
+def test_the_page_stands_alone(made):
+    run, _, _ = made
+    content, page = (run / "report.html").read_text(), Reader(run / "report.html")
+    assert re.findall(r"(?:https?:)?//[a-z]", content.replace("https://doi", "")) == []
+    assert "url(" not in content
+    assert "@import" not in content
+    assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
+    assert len(page.images) >= 8
+    assert all(image["aria-label"] and image["role"] == "img" for image in page.images)
+    assert content.count("<caption>") == content.count("<table")
+    assert len(content) < 400_000
+
+
+def test_the_same_run_has_the_same_page_wherever_it_lies(made, tmp_path):
+    run, _, _ = made
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    (moved / "report.html").unlink()
+    assert write_run_report(moved).read_bytes() == (run / "report.html").read_bytes()
+    assert str(run) not in (run / "report.html").read_text()
+
+
+def test_an_evaluation_is_about_the_new_bags(made, tmp_path):
+    run, _, other = made
+    loaded = load_run(run)
+    bags = read_for(loaded, str(other))
+    found = evaluate_bags(loaded, bags)
+    path = write_evaluation_report(run, bags, found, data=str(other), out=tmp_path / "page.html")
+    page, text = Reader(path), " ".join(Reader(path).text)
+    assert page.numbers["auroc"] == found.result["new"]["auroc"]
+    assert page.numbers["at_threshold.threshold"] == loaded.threshold
+    assert "Trained on own.csv, tested on other.csv" in text
+    assert "Beside the run's own test bags" in text
+    assert "60 bags" in text
+    assert evaluation_path(run, str(other)) == run / "report-other.html"
+
+
+def test_relatives_of_training_bags_are_told(made, tmp_path):
+    run, data, _ = made
+    frame = pd.read_csv(data)
+    frame.assign(bag="x" + frame["bag"], f0=frame["f0"] + 0.1).to_csv(tmp_path / "again.csv", index=False)
+    loaded = load_run(run)
+    bags = read_for(loaded, str(tmp_path / "again.csv"))
+    with pytest.warns(UserWarning, match="belong to groups"):
+        found = evaluate_bags(loaded, bags)
+    notes = ["2 of 6 rows have no file and are left out: a, b"]
+    path = write_evaluation_report(run, bags, found, data="again.csv", out=tmp_path / "page.html", notes=notes)
+    text = " ".join(Reader(path).text)
+    assert "the figures below are no test." in text
+    assert notes[0] in text
+
+
+def test_subgroups_of_a_table_of_bags_and_of_patients(made, tmp_path):
+    run, _, _ = made
+    rows = pd.read_csv(run / "predictions.csv")
+    by_bag, by_patient = tmp_path / "bags.csv", tmp_path / "patients.tsv"
+    sites = np.where(np.arange(len(rows)) % 3 == 0, "north", "south")
+    pd.DataFrame({"scan": rows["bag"], "site": sites, "age": 30 + np.arange(len(rows)) % 50}).to_csv(
+        by_bag, index=False
+    )
+    patients = rows["group"].drop_duplicates()
+    sexes = np.where(np.arange(len(patients)) % 2, "f", "m")
+    pd.DataFrame({"who": patients, "sex": sexes}).to_csv(by_patient, index=False, sep="\t")
+    path = write_run_report(run, out=tmp_path / "a.html", table=SubgroupTable(by_bag, ["site", "age"]))
+    text = " ".join(Reader(path).text)
+    assert "Site by site: site" in text
+    assert "By age" in text
+    test = rows[rows["split"] == "test"]
+    count = int((sites[rows["split"] == "test"] == "north").sum())
+    assert f"north (n = {count})" in text
+    text = " ".join(
+        Reader(write_run_report(run, out=tmp_path / "b.html", table=SubgroupTable(by_patient, ["sex"]))).text
+    )
+    assert "By sex" in text
+    assert f"all (n = {len(test)})" in text
+
+
+def test_tables_that_do_not_fit_are_refused(made, tmp_path):
+    _, data, _ = made
+    ids, groups = np.array(["b1-0", "b1-1"]), np.array(["p1-0", "p1-0"])
+    file = tmp_path / "t.csv"
+    file.write_text("bag,site\nb1-0,a\nb1-0,b\n")
+    with pytest.raises(BagDataError, match="Expected one site for b1-0, got a and b"):
+        SubgroupTable(file, ["site"]).levels(ids, groups)
+    with pytest.raises(BagDataError, match="did you mean 'site'"):
+        SubgroupTable(file, ["sites"]).levels(ids, groups)
+    file.write_text("bag,site\nx,a\n")
+    with pytest.raises(BagDataError, match="such as b1-0"):
+        SubgroupTable(file, ["site"]).levels(ids, groups)
+    file.write_text("bag,site\nb1-0,a\n")
+    with pytest.warns(UserWarning, match="1 of 2 bags have no row"):
+        found = SubgroupTable(file, ["site"]).levels(ids, None)
+    assert found["site"].tolist() == ["a", "(missing)"]
+    assert SubgroupTable(data, ["label"]).levels(ids, None)["label"].tolist() == ["0", "1"]
+
+
+def test_an_unfinished_run_has_no_page(made, tmp_path):
+    run, _, _ = made
+    (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
+    with pytest.raises(CheckpointError, match="Expected a finished run"):
+        write_run_report(tmp_path)
+
+
+def test_explanations_are_linked(made, tmp_path):
+    run, _, _ = made
+    rows = pd.read_csv(run / "predictions.csv").query("split == 'test'")
+    threshold = json.loads((run / "summary.json").read_text())["test"]["at_threshold"]["threshold"]
+    wrong = rows[(rows["score"] >= threshold) != (rows["label"] == 1)]["bag"].iloc[0]
+    folder = run / "explain"
+    folder.mkdir()
+    entry = {"bag": wrong, "split": "test", "files": {"picture": "one.png"}}
+    (folder / "explain.json").write_text(json.dumps({"bags": [entry]}))
+    links = Reader(write_run_report(run, out=run / "linked.html")).links
+    assert {"explain/index.html", "explain/one.png"} <= set(links)
+    (folder / "explain.json").unlink()
+    folder.rmdir()
+    (run / "linked.html").unlink()
+
+
+def study(labels, scores, **changes):
+    ids = np.array([f"<b>&{number}" for number in range(len(labels))])
+    tested = ScoredBags(ids, np.asarray(labels), np.asarray(scores, dtype=float))
+    summary = {"auroc": 0.5, "auroc_ci95": [0.2, 0.8], "auroc_method": "score", "auprc": 0.5, "warnings": []}
+    if len(set(labels)) == 1:
+        summary |= {"auroc": None, "auroc_ci95": None, "auprc": None}
+    made = Study(
+        data="<script>alert(1)</script>.csv",
+        trained_on="own",
+        method="attention",
+        external=False,
+        part="test",
+        tested=tested,
+        validation=None,
+        summary=summary,
+        parts={"test": tested},
+        explain_command="midam explain run data",
+        history=[],
+        best_epoch=None,
+        selected={},
+        changed=[],
+        settings=[("epochs", "3")],
+        facts=[("data", "x")],
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize(
+    "made_of",
+    [
+        study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4]),
+        study([0, 1, 0, 1], [0.5] * 4),
+        study([1, 1], [0.1, 0.4]),
+        study([0], [0.1], external=True, part="new"),
+        study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], left_out=["2 of 6 rows have no file and are left out: a, b"]),
+        study([0, 1] * 30, np.arange(60), columns={"site": np.array(["a"] * 59 + ["b"])}),
+    ],
+    ids=["no validation", "equal scores", "one class", "one bag", "left out", "tiny subgroup"],
+)
+def test_a_page_of_little(made_of, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(study_page(made_of), encoding="utf-8")
+    page = Reader(path)
+    assert "nan" not in re.findall(r"[a-z]+", " ".join(page.text).lower())
+    assert "<script>alert(1)</script>.csv" in "".join(page.text)
+    assert {link.removeprefix("#") for link in page.links} <= page.ids
+
+
+def test_the_classes_have_their_names(tmp_path):
+    content = study_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], classes=["benign", "malignant"]))
+    assert "Positive is malignant, negative benign." in content
+
+
+def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path):
+    _, data, _ = made
+    bags = read_bags(str(data), group_column="patient")
+    folds = repeated_folds(bags, repeats=2, folds=3)
+    methods = ["instance-logistic-max", "mi-kernel-svm"]
+    found = run_comparison(bags, methods, folds, out=tmp_path / "out", measure_memory=False)
+    page = Reader(tmp_path / "out/report.html")
+    for row in found.summary.to_dict("records"):
+        assert page.numbers[f"{row['method']}.auroc"] == pytest.approx(row["auroc"], rel=1e-8)
+    second = found.summary.iloc[1]
+    assert page.numbers["mi-kernel-svm.difference"] == pytest.approx(second["difference"], rel=1e-8)
+    assert "2 repeats of 3 folds" in " ".join(page.text)
+    scores = pd.read_csv(tmp_path / "out/predictions.csv")
+    assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()
+    assert list(scores.columns) == ["method", "repeat", "fold", "bag", "label", "score"]
+    assert Path(tmp_path / "out/report.html").stat().st_size < 300_000
