@@ -60,6 +60,10 @@ class RunStoppedError(MidamError):
     """The run was stopped; it can be resumed."""
 
 
+class Note(UserWarning):
+    """What midam has decided and says in a line, such as which label it takes for the positive one."""
+
+
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     """What a message says of a name that is not known: the nearest known ones, else all or the first eight.
 

@@ -1,7 +1,12 @@
 """Files that survive a crash: written whole or not at all, held by one process, and journals of what is done."""
 
+import errno
 import json
 import os
+import shlex
+import socket
+import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -12,14 +17,61 @@ from filelock import FileLock, Timeout
 from midam.errors import MidamError
 
 LOCK = ".lock"
+_PARTIAL = ".midam-partial"
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it; its folder is made.
 
-    An `OSError` leaves the old file as it was; its `filename` is `path`.
+    A link stays a link: the file that it leads to is written. A device, a pipe or an open file such as /dev/stdout is
+    written to as it stands. An `OSError` leaves the old file as it was; its `filename` is `path`.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    try:
+        if is_stream(path):
+            _write_to_stream(path, content)
+        else:
+            _replace(resolved(path), content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names a device, a pipe, a socket, or a file that this process holds open, such as /dev/stdout."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or _descriptor(path) is not None
+
+
+def resolved(path: Path) -> Path:
+    """The file that a path leads to, through all links; an `OSError` for links in a circle."""
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return place
+
+
+def partial_path(path: Path) -> Path:
+    """Name of a file while it is written; `sweep` knows it."""
+    return path.with_name(f".{path.name}{_PARTIAL}")
+
+
+def is_left(path: Path) -> bool:
+    """Whether a path is what a killed process leaves in a folder that it holds: a lock, or a file half written."""
+    return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(_PARTIAL))
+
+
+def sweep(folder: Path) -> None:
+    """Remove files that a killed process has left half written, from a folder that this process holds."""
+    for path in folder.rglob(f".*{_PARTIAL}"):
+        with suppress(OSError):
+            path.unlink()
+
+
+def _replace(path: Path, content: bytes | memoryview) -> None:
+    """Write beside a file, then give it its name."""
+    temporary = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -27,12 +79,37 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         # Where nothing could be made there is nothing to remove, and the first error is the one to tell.
         with suppress(OSError):
             temporary.unlink()
+
+
+def _write_to_stream(path: Path, content: bytes | memoryview) -> None:
+    number = _descriptor(path)
+    if number is None:
+        with path.open("wb") as stream:
+            stream.write(content)
+        return
+    # A copy shares the place in the file: opened by its name, a file that output goes to would be cut off and written
+    # over.
+    sys.stdout.flush()
+    with os.fdopen(os.dup(number), "wb") as stream:
+        stream.write(content)
+
+
+def _descriptor(path: Path) -> int | None:
+    """Number of the open file of this process that a path stands for, such as 1 for /dev/stdout."""
+    own, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
+    while path not in seen:
+        seen.add(path)
+        folder = path.parent.resolve()
+        if path.name.isdigit() and folder.as_posix() in own:
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = folder / os.readlink(path)
+    return None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -49,8 +126,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     """Hold a file, whose folder is made, or a folder that exists; `busy` is raised where another process holds it.
 
-    A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile. One that a killed process has left holds
-    nothing.
+    A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile, and says which process holds it; `busy` then
+    ends with that, where it can be read. One that a killed process has left holds nothing.
     """
     beside = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
     beside.parent.mkdir(parents=True, exist_ok=True)
@@ -58,8 +135,12 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise busy from None
+        raise _with_owner(busy, beside) from None
     try:
+        # Windows lets nobody write to a file that is held.
+        with suppress(OSError):
+            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            beside.write_text(f"process {os.getpid()} on {socket.gethostname()} ({command})\n", encoding="utf-8")
         yield
     finally:
         # Removed while it is held: who waits for it finds that it has no name left, and begins anew. Windows removes no
@@ -70,6 +151,15 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
         if os.name == "nt":
             with suppress(OSError):
                 beside.unlink()
+
+
+def _with_owner(busy: MidamError, lock: Path) -> MidamError:
+    """The error with the process that holds a lock, where that is known."""
+    try:
+        owner = lock.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return busy
+    return type(busy)(f"{busy} It is {owner}.") if owner else busy
 
 
 class Journal:

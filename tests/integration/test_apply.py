@@ -61,8 +61,6 @@ def test_an_archive_scores_as_the_table_does(made, tmp_path, capsys):
     [
         (lambda frame: frame.drop(columns="f2"), ["no column 'f2'", "t.csv"]),
         (lambda frame: frame.rename(columns={"f1": "g1"}), ["no column 'f1'", "t.csv"]),
-        (lambda frame: frame.assign(age=1.5), ["column 'age' too", "t.csv"]),
-        (lambda frame: frame[["bag", "label", "f0", "f2", "f1", "f3"]], ["'f2' in place of 'f1'", "t.csv"]),
         (lambda frame: frame.rename(columns={"bag": "case"}), ["the column 'bag' of --bag-column", "t.csv"]),
     ],
 )
@@ -75,6 +73,21 @@ def test_other_columns_are_refused(change, words, made, tmp_path, capsys):
         assert all(word in error for word in words)
         assert error.count("\n") == 1
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.assign(age=1.5), "column 'age' too"),
+        (lambda frame: frame[["bag", "label", "f0", "f2", "f1", "f3"]], "'f2' in place of 'f1'"),
+    ],
+)
+def test_a_store_of_other_columns_is_refused(change, words, made, tmp_path, capsys):
+    data, run = made
+    change(pd.read_csv(data)).to_csv(tmp_path / "t.csv", index=False)
+    assert main(["data", "import", str(tmp_path / "t.csv"), "--out", str(tmp_path / "s")]) == 0
+    assert main(["predict", str(run), str(tmp_path / "s"), "--out", str(tmp_path / "out")]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_another_width_is_refused(made, tmp_path, capsys):

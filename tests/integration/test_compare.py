@@ -5,11 +5,15 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 from tests.integration.commands import finish, start, stop_after, table
 
+import midam
 from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
+from midam.errors import ConfigError
+from midam.runs.apply import predict_run
 from midam.settings import Settings
 
 METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]
@@ -67,6 +71,53 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
     last = trials.read_text()
     assert main(command) == 0
     assert trials.read_text() == last
+
+
+def test_out_of_fold_scores_and_models_are_kept(tmp_path, capsys):
+    data, out = table(tmp_path / "t.csv", patient=[f"p{bag // 2}" for bag in range(40)]), tmp_path / "out"
+    methods = ["midam-att", "ce-mean", "midam", "instance-logistic-max"]
+    command = ["compare", str(data), "--methods", ",".join(methods), "--cv", "1x2", "--epochs", "3", "--jobs", "1"]
+    command += ["--lrs", "0.1,0.01", "--margins", "1.0", "--groups", "patient", "--out", str(out)]
+    assert main(command) == 0
+    assert not (out / "models").exists()
+    trials = (out / "trials.csv").read_bytes()
+    assert main([*command, "--keep-models"]) == 0
+    assert (out / "trials.csv").read_bytes() == trials
+    printed = capsys.readouterr()
+    assert "6/6 models" in printed.err
+    said = "no models are kept of instance-logistic-max: baselines train and score in one call"
+    assert said in printed.out
+    assert said in (out / "summary.md").read_text()
+    bags = read_bags(data, group_column="patient")
+    (fold, other), found = repeated_folds(bags, repeats=1, folds=2), pd.read_csv(out / "predictions.csv")
+    assert list(found) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
+    assert found["method"].unique().tolist() == methods
+    for (method, _, number), part in found.groupby(["method", "repeat", "fold"]):
+        test = (fold, other)[number].test
+        assert part["bag"].tolist() == bags.ids[test].tolist()
+        assert part["label"].tolist() == bags.labels[test].tolist()
+        assert part["group"].tolist() == bags.groups[test].tolist()
+        area = pd.read_csv(out / "trials.csv").query(f"method == {method!r} and fold == {number}")["auroc"].item()
+        assert roc_auc_score(part["label"], part["score"]) == pytest.approx(area)
+        model = out / "models" / method / f"repeat-0-fold-{number}"
+        assert model.exists() == (method != "instance-logistic-max")
+        if model.exists():
+            run = midam.load_run(model)
+            # Trained by itself, a model agrees to rounding with that of the trial.
+            np.testing.assert_allclose(predict_run(run, bags.subset(test))[0], part["score"], rtol=1e-4)
+            assert {run.splits[bag] for bag in part["bag"]} == {"test"}
+            assert (run.calibrator is None) == (method == "midam"), "it has no validation bags"
+    model = out / "models" / "midam-att" / "repeat-0-fold-1"
+    assert main(["evaluate", str(model), str(data)]) == 0
+    before = model.joinpath("model.pt").read_bytes()
+    assert main([*command, "--keep-models"]) == 0
+    assert model.joinpath("model.pt").read_bytes() == before
+
+
+def test_models_need_a_folder():
+    bags = read_bags("digits")
+    with pytest.raises(ConfigError, match="a folder for the models"):
+        run_comparison(bags, METHODS, repeated_folds(bags, repeats=1, folds=2), keep_models=True)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 
 import numpy as np
@@ -16,7 +17,8 @@ from tests.integration.commands import finish, start, table
 from midam.cli import main
 from midam.cli.outputs import keep_sources
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.errors import ConfigError, MidamError
+from midam.explain.needs import check_packages
 
 h5py = pytest.importorskip("h5py")
 
@@ -97,6 +99,27 @@ def test_without_names_the_extremes_of_the_test_bags_are_taken(made, tmp_path, c
     assert [entry["bag"] for entry in entries] == [scores.idxmax(), scores.idxmin()]
     assert [entry["faithfulness"] for entry in entries] == [None, None]
     assert "lowest scored of the test bags" in capsys.readouterr().out
+
+
+def test_missing_packages_are_named_before_a_bag_is_scored(made, tmp_path, monkeypatch, capsys):
+    data, run = made
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "h5py", None)
+        assert main(["explain", str(run), str(data), "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == "midam: error: Expected the package h5py to write HDF5, got none; install midam[hdf5].\n"
+    assert printed.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("file", "module", "extra"), [("a.svs", "openslide", "wsi"), ("a.PNG", "PIL.Image", "images")])
+def test_packages_go_by_the_files_that_are_there(file, module, extra, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    files = [tmp_path / "gone" / file, tmp_path / file, tmp_path / "a.h5"]
+    check_packages(files)
+    (tmp_path / file).write_text("")
+    with pytest.raises(MidamError, match=rf"in .*{file}\); install midam\[{extra}\]"):
+        check_packages(files)
 
 
 def test_the_default_folder_is_a_free_one_in_the_run(made):

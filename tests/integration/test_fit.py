@@ -94,7 +94,7 @@ def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
 
 def test_predictions_are_those_of_the_model(run):
     found, bags = read_csv(run / "predictions.csv"), catalog.load("digits")
-    assert list(found[0]) == ["bag", "label", "split", "score", "probability", "instances"]
+    assert list(found[0]) == ["bag", "label", "split", "score", "probability", "class", "instances"]
     assert [int(row["instances"]) for row in found] == bags.sizes.tolist()
     assert [row["bag"] for row in found] == bags.ids.tolist()
     assert [int(row["label"]) for row in found] == bags.require_labels().tolist()
@@ -103,6 +103,7 @@ def test_predictions_are_those_of_the_model(run):
     scores = predict(loaded.model, bags)
     assert [row["score"] for row in found] == [f"{score:.9g}" for score in scores]
     assert [row["probability"] for row in found] == [f"{p:.9g}" for p in loaded.calibrator.predict(scores)]
+    assert [int(row["class"]) for row in found] == (scores >= loaded.threshold).tolist()
 
 
 def test_the_summary_agrees_with_the_predictions(run):
@@ -120,6 +121,10 @@ def test_the_summary_agrees_with_the_predictions(run):
         assert 0 <= low < summary[split]["auroc"] < high <= 1
         assert (summary[split]["bags"], summary[split]["positives"]) == (bags, bags // 2)
     assert summary["selected"] == {"weights": "last", "epoch": 4}
+    seconds = summary["seconds"]
+    assert list(seconds) == ["reading", "training", "evaluation", "total"]
+    assert min(seconds.values()) > 0
+    assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.01)
     assert summary["epochs"] == 4
     assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
     assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}
@@ -196,6 +201,7 @@ def test_groups_of_a_table_stay_together(tmp_path):
         splits.setdefault(int(row["bag"][1:]) // 4, set()).add(row["split"])
     assert len(splits) == 10
     assert all(len(names) == 1 for names in splits.values())
+    assert all(row["group"] == f"p{int(row['bag'][1:]) // 4}" for row in read_csv(out / "predictions.csv"))
 
 
 def test_a_run_without_a_name_gets_a_new_folder(tmp_path, monkeypatch):
@@ -222,6 +228,10 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
     assert out.splitlines()[-1] == "run folder: run"
     assert out.splitlines()[-2].startswith("test AUROC 0.")
     assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
+    after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]
+    after += ["scoring (best weights): 0/360 bags", "scoring (best weights): 360/360 bags", "writing results"]
+    assert error.splitlines()[2:] == after
+    assert "instead" not in out
 
 
 def test_a_failed_command_is_known_by_its_exit_code(tmp_path):

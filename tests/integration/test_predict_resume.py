@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import stat
+import threading
 import time
 
 import numpy as np
@@ -15,7 +17,9 @@ import midam.runs.instance_files
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.runs.apply import load_run
 from midam.runs.journal import ScoreJournal
+from midam.runs.results import predictions_text
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,60 @@ def test_a_stopped_prediction_goes_on(made, tmp_path, monkeypatch, capsys):
     assert [len(bags) for _, bags in calls] == [16, 16, 8, 8]
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "whole.csv"]
+
+
+def test_a_link_as_output_stays_and_its_file_is_written(made, tmp_path):
+    target, link = tmp_path / "target.csv", tmp_path / "link.csv"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert main(command(made, link)) == 0
+    assert main(command(made, tmp_path / "whole.csv")) == 0
+    assert link.is_symlink()
+    assert target.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "target.csv", "whole.csv"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "null", "stdout"])
+def test_a_device_as_output_is_written_to(kind, made, tmp_path, capfd):
+    assert main(command(made, tmp_path / "whole.csv")) == 0
+    capfd.readouterr()
+    whole, found = (tmp_path / "whole.csv").read_text(), []
+    out = {"pipe": tmp_path / "pipe", "null": "/dev/null", "stdout": "/dev/stdout"}[kind]
+    if kind == "pipe":
+        os.mkfifo(out)
+        reader = threading.Thread(target=lambda: found.append(out.read_text()))
+        reader.start()
+    assert main(command(made, out)) == 0
+    printed = capfd.readouterr()
+    assert f"40 bags scored: {out}" in printed.err
+    assert printed.out == (whole if kind == "stdout" else ""), "what reads the scores reads nothing else"
+    if kind == "pipe":
+        reader.join(30)
+        assert found == [whole]
+        assert out.is_fifo()
+        out.unlink()
+    assert [path.name for path in tmp_path.iterdir()] == ["whole.csv"]
+    assert not stat.S_ISREG(os.stat("/dev/null").st_mode)
+
+
+def test_the_class_is_what_the_score_is_called_and_groups_are_named(made, tmp_path):
+    data, run = made
+    loaded = load_run(run)
+    frame = pd.read_csv(data)
+    frame["patient"] = "p" + (frame["bag"].str[1:].astype(int) // 2).astype(str)
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    assert main(command((tmp_path / "own.csv", run), tmp_path / "p.csv", "--groups", "patient")) == 0
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert list(found) == ["bag", "label", "score", "probability", "class", "group"]
+    assert (found["class"] == (found["score"] >= loaded.threshold)).all()
+    assert (found["group"] == "p" + (found["bag"].str[1:].astype(int) // 2).astype(str)).all()
+
+
+def test_classes_go_by_the_names_of_the_labels():
+    bags = Bags.from_list([[[1.0]], [[2.0]]])
+    how = {"probabilities": None, "threshold": 0.5, "classes": ("benign", "malignant")}
+    text = predictions_text(bags, np.array([0.25, 0.5]), **how)
+    assert text == "bag,score,probability,class\n0,0.25,,benign\n1,0.5,,malignant\n"
 
 
 def test_stopped_before_its_first_bag_it_leaves_nothing(made, tmp_path, monkeypatch, capsys):

@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from midam import Bags, auroc, read_bags
-from midam.cli import parse
+from midam.cli import main, parse
 from midam.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +78,7 @@ def test_links_lead_to_files() -> None:
 
 
 def test_the_example_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = blocks("python", QUICKSTART)
+    example, _ = blocks("python", QUICKSTART)
     names: dict[str, object] = {}
     exec(example, names)
     test = names["test"]
@@ -84,6 +86,19 @@ def test_the_example_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str])
     assert auroc(test.require_labels(), np.asarray(names["scores"])) > 0.8
     assert set(np.asarray(names["classes"]).tolist()) == {0, 1}
     assert "Interval(low=" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_a_run_is_loaded_as_the_quick_start_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "digits", "--epochs", "1", "--members", "1", "--out", "runs/demo"]) == 0
+    _, example = blocks("python", QUICKSTART)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    written = pd.read_csv("runs/demo/predictions.csv")
+    np.testing.assert_allclose(names["scores"], written["score"], rtol=1e-6)
+    np.testing.assert_allclose(names["probabilities"], written["probability"], rtol=1e-6)
+    assert names["called"].tolist() == (written["class"] == 1).tolist()
 
 
 def test_both_pages_show_the_same_result() -> None:

@@ -133,7 +133,6 @@ def test_describe_and_compare_read_folders(study, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--labels", "LABELS"], "say which value is positive, such as --positive yes"),
         (["--labels", "LABELS", "--positive", "maybe"], "positive value 'maybe'"),
         (["--labels", "LABELS", "--positive", "yes", "--coords", "x"], "Expected no --coords with a folder"),
         (["--labels", "LABELS", "--positive", "yes", "--split-file", "SPLITS"], "Expected --fold with a folder"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from midam.errors import CheckpointError
+from midam.files import partial_path
 from midam.train.checkpoint import FORMAT, TrainerContent, load_checkpoint, save_checkpoint
 
 CONTENT = {"weights": torch.arange(2000, dtype=torch.float32), "epoch": 3, "name": "run", "rows": [{"a": None}]}
@@ -111,7 +112,7 @@ def test_foreign_and_incomplete_files_are_told_apart(tmp_path):
 
 def test_a_failed_write_keeps_the_old_file_and_names_it(path):
     before = path.read_bytes()
-    (path.parent / "c.pt.tmp").mkdir()
+    partial_path(path).mkdir()
     with pytest.raises(OSError) as caught:
         save_checkpoint(path, {"epoch": 4})
     assert caught.value.filename == str(path)

@@ -18,6 +18,7 @@ from midam.compare.statistics import corrected_interval
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
+from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.ranking import auroc
@@ -303,7 +304,7 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
 def row(**changes):
     values = dict.fromkeys(COLUMNS)
     values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
-    return {**values, "status": "ok", "scores": [0.1, 0.2, 0.3, 0.4], **changes}
+    return {**values, "status": "ok", "scores": [0.25, 0.5, 0.5, 0.75], **changes}
 
 
 def test_a_half_written_trial_is_dropped(tmp_path):
@@ -340,7 +341,7 @@ def test_a_half_written_trial_is_dropped(tmp_path):
                 row(auroc=1.5),
                 row(auroc="high"),
                 row(scores=None),
-                row(scores=[0.1]),
+                row(scores=[0.5]),
             )
         ),
     ],
@@ -409,3 +410,20 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     more = run_comparison(bags, ["midam", "instance-logistic-max", "mi-kernel-svm"], folds, **options)
     assert (tmp_path / "out" / "trials.csv").read_text().startswith(kept)
     assert more.trials[:4].drop(columns="peak_mib").equals(first.trials.drop(columns="peak_mib"))
+
+
+def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(48, 3)) + np.repeat(np.arange(24) % 2, 2)[:, None]
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    bags = Bags.from_arrays(rows, np.repeat(np.arange(24), 2), np.arange(24) % 2, missing=True)
+    how = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    few = {"epochs": 2, "num_positive": 4, "num_negative": 4}
+    methods, folds = ["ce-mean", "bag-statistics-extratrees"], repeated_folds(bags, repeats=1, folds=2)
+    with pytest.warns(UserWarning, match="the mean of the training bags of each fold"):
+        found = run_comparison(bags, methods, folds, settings=Settings(**few, impute="mean"), **how)
+    for fold in folds:
+        filled = impute(bags, fill_values(bags.subset(fold.train), "mean"))
+        alone = run_comparison(filled, methods, [fold], settings=Settings(**few), **how)
+        same = found.trials[found.trials["fold"] == fold.fold].set_index("method")["auroc"]
+        assert same.to_dict() == alone.trials.set_index("method")["auroc"].to_dict()

@@ -244,7 +244,7 @@ def test_a_data_frame_is_read_as_a_table_is():
         (table(), {"ignore_columns": ["tine"]}, "the column 'tine' of `ignore_columns`.*did you mean 'tone'"),
         (table(area=["1", "2", "x"]), {}, "numbers in column area, got 'x' .in a DataFrame, row 3, column area, bag a"),
         (table(area=[1.0, np.nan, 2.0]), {}, "finite numbers, got nan .in a DataFrame, row 2"),
-        (table(label=["no", "no", "yes"]), {}, "labels 0 and 1 in column label, got no, yes .*`positive='yes'`"),
+        (table(label=["A", "A", "B"]), {}, "labels 0 and 1 in column label, got A, B .*`positive='B'`"),
         (table(), {"positive": "yes"}, "the positive value 'yes' in column label, got 0, 1"),
         (table(label=[1, 0, 0]), {}, "one label in a bag, got 1 and 0"),
         (table(bag=["b", None, "a"]), {}, "a bag in each row, got none"),

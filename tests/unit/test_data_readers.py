@@ -78,7 +78,9 @@ def added():
 
 
 def test_an_input_that_was_added_is_found_by_its_suffix(words, added):
-    with pytest.raises(DataNotFoundError, match=r"file \(\.npz, \.csv, \.tsv, \.parquet\)"):
+    with pytest.raises(
+        DataNotFoundError, match=r"file \(\.npz, \.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.xlsx, \.parquet\)"
+    ):
         read_bags(words)
     added("words", WordReader)
     bags = read_bags(words)

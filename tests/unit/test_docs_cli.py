@@ -6,6 +6,7 @@ import pytest
 from docs import gen_cli
 
 from midam.cli import parse
+from midam.cli.parser import USUAL
 from midam.settings import Settings
 from midam.settings.describe import describe_settings
 
@@ -30,7 +31,35 @@ def test_the_help_groups_them_and_names_what_is_known(capsys) -> None:
     heads = [f"{room} settings:" for room in ("method", "training", "model", "run", "data", "cut")]
     assert [text.index(head) for head in heads] == sorted(text.index(head) for head in heads)
     assert "Known: attention, gated-attention" in text
-    assert "(type: int, default: 100)" in text
+    assert "(default: 100)" in text
+    assert "Parser" not in text
+    assert "null" not in text
+
+
+@pytest.mark.parametrize("command", [["fit"], ["compare"], ["data", "import"], ["data", "describe"]])
+def test_the_help_is_short_and_help_all_has_all(command, capsys) -> None:
+    def options(flag: str) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            parse([*command, flag])
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: midam {' '.join(command)} ")
+        return re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)
+
+    short, full = options("--help"), options("--help-all")
+    settings = {f"--{name.replace('_', '-')}" for name in Settings.names()}
+    usual = {f"--{name.replace('_', '-')}" for name in USUAL}
+    assert len(USUAL) == 20
+    assert usual <= settings
+    assert settings & set(short) == usual & set(full)
+    assert set(short) < set(full)
+    assert settings & set(full) == settings if command == ["fit"] else settings & set(full)
+
+
+def test_the_short_help_fits_two_screens(capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse(["fit", "--help"])
+    assert len(capsys.readouterr().out.splitlines()) <= 90
 
 
 def test_a_stale_table_is_found() -> None:

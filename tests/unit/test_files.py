@@ -2,11 +2,16 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
+import midam
 from midam.errors import ConfigError
-from midam.files import Journal, held, write_bytes, write_json, write_text
+from midam.files import Journal, held, partial_path, sweep, write_bytes, write_json, write_text
 
 BUSY = ConfigError("busy")
 
@@ -33,6 +38,80 @@ def test_an_error_names_the_file_that_was_meant(tmp_path):
     with pytest.raises(OSError) as error:
         write_bytes(tmp_path / "taken" / "file", b"")
     assert error.value.filename == str(tmp_path / "taken" / "file")
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    target, link, chain = tmp_path / "deep" / "target", tmp_path / "link", tmp_path / "chain"
+    link.symlink_to("deep/target")
+    chain.symlink_to(link)
+    for text in ("one\n", "two\n"):
+        write_text(chain, text)
+        assert target.read_text() == text
+    assert (os.readlink(link), chain.is_symlink(), os.listdir(target.parent)) == ("deep/target", True, ["target"])
+
+
+def test_links_in_a_circle_are_kept(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_text(one, "text")
+    assert one.is_symlink()
+    assert two.is_symlink()
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "scores\n")
+    reader.join(30)
+    assert found == ["scores\n"]
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_device_is_written_to_and_stays_a_device(tmp_path):
+    before = os.stat("/dev/null")
+    write_text(Path("/dev/null"), "scores\n")
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    write_text(link, "scores\n")
+    assert link.is_symlink()
+    assert os.stat("/dev/null").st_rdev == before.st_rdev
+    assert not [name for name in os.listdir("/dev") if "midam" in name]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("to_file", [True, False])
+def test_output_is_written_to_where_it_goes(name, to_file, tmp_path):
+    if not os.path.exists(name):
+        pytest.skip(f"no {name} here")
+    text = "from pathlib import Path; from midam.files import write_text; print('before'); "
+    text += f"write_text(Path({name!r}), 'scores\\n'); print('after')"
+    environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1])}
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        output = file if to_file else subprocess.PIPE
+        done = subprocess.run([sys.executable, "-c", text], stdout=output, env=environment, check=True)
+    assert (out.read_text() if to_file else done.stdout.decode()) == "before\nscores\nafter\n"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
+    kept = [tmp_path / "a.tmp", tmp_path / "deep" / "b.midam-partial", tmp_path / ".c"]
+    (tmp_path / "deep").mkdir()
+    for path in (*kept, partial_path(tmp_path / "a"), partial_path(tmp_path / "deep" / "b")):
+        path.write_text("")
+    sweep(tmp_path)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
+
+
+def test_who_is_refused_hears_who_holds_it(tmp_path):
+    owner = rf"busy It is process {os.getpid()} on \S+ \(.+\)\."
+    with held(tmp_path, busy=BUSY), pytest.raises(ConfigError, match=owner), held(tmp_path, busy=BUSY):
+        pass
 
 
 def test_who_holds_a_folder_holds_it_alone_and_leaves_nothing(tmp_path):

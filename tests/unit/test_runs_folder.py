@@ -10,7 +10,7 @@ def test_a_free_folder_is_missing_or_empty(tmp_path):
     RunFolder(tmp_path).require_free()
     (tmp_path / "file").write_text("")
     for used in (tmp_path, tmp_path / "file"):
-        with pytest.raises(RunExistsError, match=f"{used}.*--resume"):
+        with pytest.raises(RunExistsError, match=f"{used}, which holds files; choose another"):
             RunFolder(used).require_free()
     with pytest.raises(RunExistsError, match="below the file"):
         RunFolder(tmp_path / "file" / "a" / "run").require_free()

@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_a_summary_ends_with_the_headline_and_the_folder():
     terminal.print_summary(console, summary(), run="runs/a[b]:warning:")
     lines = shown(console).splitlines()
     assert lines[-2:] == ["test AUROC 0.900 (95% CI 0.800 to 0.950, logit-delong)", "run folder: runs/a[b]:warning:"]
-    assert "weights of the best epoch (3) instead: test AUROC 0.700" in lines
+    assert not [line for line in lines if "instead" in line], "the test bags choose no weights"
 
 
 def test_averaged_scorers_are_counted():
@@ -104,9 +105,81 @@ def test_progress_says_when_the_trained_model_scores_bags():
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     with terminal.FitProgress(2, console=console) as progress:
         progress.update({"epoch": 2, "loss": 0.5, "val_auroc": None})
+        progress.stage("scoring (last weights)", 37)
         progress.scored(range(30))
         progress.scored(range(30, 37))
-    assert "scoring: 37 bags" in shown(console)
+        progress.stage("writing results", 0)
+    rows = [line.split() for line in screen(shown(console), width=120)]
+    assert [row[0] for row in rows] == ["training", "scoring"]
+    assert "37/37" in rows[1]
+    assert rows[1][-4:-2] == ["writing", "results"]
+
+
+def test_off_a_terminal_nothing_after_the_last_epoch_is_silent():
+    console = plain()
+    with terminal.FitProgress(1, console=console) as progress:
+        progress.update({"epoch": 1, "loss": 0.5, "val_auroc": None})
+        for weights in ("last", "best"):
+            progress.stage(f"scoring ({weights} weights)", 400)
+            for low in range(0, 400, 2):
+                progress.scored(range(low, low + 2))
+        progress.stage("writing results", 0)
+    lines = shown(console).splitlines()
+    assert lines[0] == "epoch 1/1  loss 0.5000"
+    assert lines[1:12] == [f"scoring (last weights): {count}/400 bags" for count in range(0, 401, 40)]
+    assert lines[12:23] == [f"scoring (best weights): {count}/400 bags" for count in range(0, 401, 40)]
+    assert lines[23:] == ["writing results"]
+
+
+def test_a_minute_without_a_line_is_told(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    console = plain()
+    with terminal.BagProgress("scoring", np.ones(1000, np.int64), console=console) as progress:
+        for bag in range(10):
+            now[0] += 31
+            progress.update(bag)
+    assert shown(console).splitlines() == [f"scoring {count}/1000 bags" for count in (2, 4, 6, 8, 10)]
+
+
+def screen(text, *, width):
+    """Lines that a terminal of this width shows after a text with the control sequences that the bars use."""
+    lines, row, column = [""], 0, 0
+    for control, number, command, char in re.findall(r"(\x1b\[)[?]?([\d;]*)([A-Za-z])|(.|\n)", text):
+        if control:
+            if command == "A":
+                row = max(0, row - int(number or 1))
+            elif command == "K":
+                lines[row] = ""
+        elif char == "\r":
+            column = 0
+        elif char == "\n" or column == width:
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        if char and char not in "\r\n":
+            lines[row] = lines[row].ljust(column)[:column] + char + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("echo", ["", "^C"])
+def test_no_bar_is_left_behind_by_an_error(width, echo):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+
+    def stopped():
+        with terminal.FitProgress(4, console=console) as progress:
+            progress.update({"epoch": 1, "loss": 0.5, "val_auroc": 0.5})
+            console.print("[yellow]warning:[/] one")
+            progress.update({"epoch": 2, "loss": 0.5, "val_auroc": 0.5})
+            progress._bar.refresh()
+            console.file.write(echo)  # what the terminal itself shows of the key
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    console.print("midam: stopped")
+    assert screen(shown(console), width=width) == ["warning: one", "midam: stopped"]
 
 
 @pytest.mark.parametrize(("groups", "lines"), [([40], 1), ([10, 30], 2), ([1] * 40, 10)])

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by C
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -127,8 +128,8 @@ def _module(command: str) -> ModuleType:
 
 
 def _said(message: object) -> str:
-    """A message in one line, its parameters as flags."""
-    text = " ".join(line.strip() for line in str(message).splitlines())
+    """A message in one line, or one for each entry of a list, its parameters as flags."""
+    text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
     if "`" not in text:
         return text
     from midam.cli.parser import SETTINGS, as_flags

@@ -52,6 +52,8 @@ def parser() -> ArgumentParser:
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
     compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch that is tested")
     compare.add_text("--out", metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV")
+    text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, which predict takes"
+    compare.add_argument("--keep_models", action="store_true", help=text)
     compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
     add_settings(compare, _SETTINGS)
@@ -76,7 +78,8 @@ def run(options: Namespace, console: Console) -> int:
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
     with CompareProgress(console) as bar:
-        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how, on_progress=bar.update)
+        how |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
+        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)
     print_comparison(stdout_console(), comparison)
     stdout_console().print(f"comparison: {escape(str(out))}")
     return 0
@@ -103,16 +106,20 @@ class CompareProgress(LiveProgress):
 
     def __init__(self, console: Console) -> None:
         super().__init__("comparing", console=console)
-        self._shown = -1
+        self._tenths = -1
 
-    def update(self, done: float, total: int) -> None:
+    def update(self, done: float, total: int, what: str = "trials") -> None:
         """Show the trials that are done."""
-        state = f"{int(done)}/{total} trials"
+        state = f"{int(done)}/{total} {what}"
         self._bar.update(self._task, completed=done, total=total, state=state)
-        tenth = int(10 * done / total)
-        if not self._console.is_terminal and tenth > self._shown:
-            self._shown = tenth
+        if self._due(done, total):
             self._console.print(state, soft_wrap=True)
+
+    def update_models(self, done: float, total: int) -> None:
+        """Show the models that are kept."""
+        if done == 1:
+            self._tenths = -1
+        self.update(done, total, "models")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:

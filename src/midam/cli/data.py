@@ -86,11 +86,15 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
+    from midam.data.missing import fill_values, impute, missing_counts, tell
     from midam.report.describe import describe_bags
     from midam.report.figures import plot_sizes
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
     bags = _read(options.name, options)
+    if options.impute != "none":
+        tell(bags, options.impute, missing_counts(bags), of="all bags")
+        bags = impute(bags, fill_values(bags, options.impute))
     found = describe_bags(options.name, bags)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
@@ -110,6 +114,11 @@ def _import(options: Namespace, console: Console) -> int:
     from midam.report.terminal import BagProgress, stdout_console
 
     require_free(options.out)
+    if options.impute != "none":
+        raise ConfigError(
+            "Expected no --impute for a store, which would fill the training bags with what the test bags say; train "
+            "on the table itself."
+        )
     bags = _read(options.source, options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
@@ -143,7 +152,9 @@ def _read(data: str, options: Namespace) -> "Bags":
 
     settings = Settings.from_flat({name: options[name] for name in _READING})
     # A store says by itself whether its bags have labels.
-    return read_data(data, settings, require_labels=not (options.unlabeled or is_store(data)))
+    labeled = not (options.unlabeled or is_store(data))
+    bad_labels = "ignore" if options.unlabeled else "error"
+    return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels)
 
 
 def _jobs(options: Namespace) -> int:

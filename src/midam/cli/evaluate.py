@@ -34,7 +34,7 @@ def run(options: Namespace, console: Console) -> int:
 
     keep_data(options)
     with noting() as notes:
-        trained, bags = read_inputs(options)
+        trained, bags = read_inputs(options, labeled=True)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         found = evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all)

@@ -33,6 +33,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
+    from midam.explain.needs import check_packages
+    from midam.explain.patches import files_of
     from midam.explain.run import (
         ExplainOptions,
         explain_bags,
@@ -58,8 +60,10 @@ def run(options: Namespace, console: Console) -> int:
         ExplainOptions(options.top, not options.no_faithful, options.all, options.images, options.image_downsample),
     )
     images_of(what, bags, range(len(bags)))
-    if options.bags:
-        index = find_bags(bags, options.bags)
+    named = find_bags(bags, options.bags)
+    check_packages(file for i in named or range(len(bags)) for file in files_of(bags, i))
+    if named:
+        index = named
     else:
         test = own_test_bags(trained, bags)
         among = test or range(len(bags))

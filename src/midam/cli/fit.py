@@ -13,6 +13,7 @@ from midam.errors import ConfigError
 from midam.settings import Settings, read_yaml, unknown_setting
 
 if TYPE_CHECKING:
+    from midam.report.terminal import FitProgress
     from midam.runs.folder import RunFolder
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
@@ -76,7 +77,7 @@ def run(options: Namespace, console: Console) -> int:
         folder = RunFolder(Path(options.resume))
         settings, _ = read_run_config(folder, trust=options.trust)
         with FitProgress(settings.training.epochs, console=console) as bar:
-            summary = resume_run(options.data, folder, on_epoch=lambda row, _: bar.update(row), on_bags=bar.scored)
+            summary = resume_run(options.data, folder, **_calls(bar))
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
@@ -84,10 +85,13 @@ def run(options: Namespace, console: Console) -> int:
         folder, method = _run_folder(options, settings), settings.method
         title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
         with FitProgress(settings.training.epochs, console=console) as bar:
-            calls: dict[str, Any] = {"on_start": lambda: console.print(title), "on_bags": bar.scored}
-            summary = fit_run(options.data, settings, folder, on_epoch=lambda row, _: bar.update(row), **calls)
+            summary = fit_run(options.data, settings, folder, on_start=lambda: console.print(title), **_calls(bar))
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
+
+
+def _calls(bar: "FitProgress") -> dict[str, Any]:
+    return {"on_epoch": lambda row, _: bar.update(row), "on_stage": bar.stage, "on_bags": bar.scored}
 
 
 def _run_folder(options: Namespace, settings: Settings) -> "RunFolder":

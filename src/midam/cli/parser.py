@@ -1,61 +1,144 @@
 """What the commands share: how options are written, how a mistake is reported, and parameters as flags."""
 
 import ast
+import copy
 import csv
 import json
 import re
 import shlex
-from argparse import HelpFormatter
-from collections.abc import Collection, Sequence
-from typing import Any, NoReturn, get_args, get_origin
+import textwrap
+from argparse import SUPPRESS, Action, HelpFormatter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from types import UnionType
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
+import yaml
 from jsonargparse import ArgumentParser
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, nearest
 from midam.settings import Settings, unknown_setting
 from midam.settings.describe import describe_settings, rooms
 
 DATA = (
     "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
-    ".npz, .csv, .tsv or .parquet file"
+    ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
 TRUST = "run code of other packages that the run or the settings file names, now and later"
 SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
 _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_args(kind)) if get_origin(part) is list}
+# What the short help shows; --help-all shows all.
+USUAL = (
+    *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
+    *("test_fraction", "accelerator", "bag_column", "label_column", "groups", "split", "ignore", "labels", "positive"),
+    "patch_size",
+)
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
+_FAULT = re.compile(r'Parser key "(?:\w+\.)*(?P<name>\w+)".*?(?:Got|Given) value: (?P<value>.*)')
+_CHOICE = re.compile(r"argument (?P<name>[\w-]+): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<known>.*)\)")
 # From the parser's wording to the form of our own messages.
 _PLAIN = [
-    (r"<class '(\w+)'>", r"\1"),
-    (r"typing\.Literal", "one of "),
-    (r'Parser key "(?:\w+\.)*(\w+)": Expected an? (.*)\. Got value: (.*)', r"Expected --\1 as \2, got \3"),
     (r'^expected "action" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
     (r"the following arguments are required: (?:\w+\.)*(out|methods|cv)\b", r"Expected --\1, got nothing"),
     (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
+    (r"argument (--\S+): expected .*", r"Expected a value after \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]
 # Flags that have another name than the parameter of `midam.data.read_bags`.
 RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
 
 
+class _HelpAll(Action):
+    """``--help-all``: the help with all options."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        parser.show_all()
+        parser.print_help()
+        parser.exit()
+
+
+class _Formatter(HelpFormatter):
+    """Options with their kind of value, and defaults in plain words."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+    def _get_help_string(self, action: Action) -> str:
+        text, default = (action.help or "").replace("%", "%%"), action.default
+        plain = default is None or default is False or default in (SUPPRESS, "", [], {})
+        if plain or not action.option_strings or "default:" in text.lower():
+            return text
+        shown = default if isinstance(default, str) else json.dumps(default)
+        return f"{text.rstrip('.')} (default: {shown.replace('%', '%%')})"
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # A name such as gated-attention is one word.
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _format_action_invocation(self, action: Action) -> str:
+        shown = copy.copy(action)
+        shown.option_strings = [flag for flag in action.option_strings if not flag.endswith("+")]
+        return super()._format_action_invocation(shown)
+
+
 class Parser(ArgumentParser):
     """Hyphens in the help, one line for an error, the nearest option for an unknown one."""
 
     def __init__(self, command: str, text: str) -> None:
-        super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text)
+        self._command = f"midam {command}"
+        self._hidden: dict[Any, str] = {}
+        self._needed: list[str] = []
+        super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text, formatter_class=_Formatter)
         self.known: Sequence[str] = ()  # options of the command that was given, where this parser only hands on to it
+
+    def add_argument(self, *flags: Any, **how: Any) -> Any:
+        """Add an argument, and remember whether it must be given."""
+        made = super().add_argument(*flags, **how)
+        if how.get("required") or (not made.option_strings and how.get("nargs") != "?"):
+            self._needed.append(made.dest)
+        return made
 
     def add_text(self, flag: str, **how: Any) -> None:
         """Add an option that takes a text; None without it."""
-        self.add_argument(flag, type=str | None, default=None, **how)
+        self.add_argument(flag, type=str | None, default=None, **({"metavar": "TEXT"} | how))
+
+    def add_hidden(self, option: Action) -> None:
+        """Leave an option out of ``--help``; ``--help-all``, which is added with the first of them, shows it."""
+        if not self._hidden:
+            text = "show all options and exit"
+            self.add_argument("--help_all", action=_HelpAll, nargs=0, default=SUPPRESS, help=text)
+        self._hidden[option] = str(option.help)
+        option.help = SUPPRESS
+        for group in self._action_groups:
+            # Without a shown option, its title says nothing.
+            if group.description and all(own in self._hidden for own in group._group_actions):
+                self._hidden[group] = group.description
+                group.description = None
+
+    def show_all(self) -> None:
+        """Show in the help what was left out of it."""
+        for hidden, text in self._hidden.items():
+            setattr(hidden, "help" if isinstance(hidden, Action) else "description", text)
+        self._hidden = {}
 
     def option_names(self) -> list[str]:
         """Names of the options, without hyphens."""
-        return [action.dest for action in self._actions if action.option_strings and action.dest != "help"]
+        return [
+            action.dest for action in self._actions if action.option_strings and action.dest not in ("help", "help_all")
+        ]
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
-        """Help with hyphens in the names of the options."""
+        """Help with hyphens in the names of the options, and without all of them in its first line."""
+        named = [action.dest for action in self._get_positional_actions() if action.dest != "action"]
+        words = [name.upper() if name in self._needed else f"[{name.upper()}]" for name in named]
+        words += [f"--{name} ..." for name in self.option_names() if name in self._needed]
+        self.usage = " ".join([self._command, *words, "[options]"]) if words else None
         text: str = super().format_help() if formatter is None else super().format_help(formatter)
+        if self._hidden:
+            count = sum(isinstance(hidden, Action) for hidden in self._hidden)
+            text += f"\n{count} more options: {self._command} --help-all\n"
         return re.sub(r"--[a-z]+(?:_[a-z]+)+", lambda match: match[0].replace("_", "-"), text)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
@@ -65,13 +148,28 @@ class Parser(ArgumentParser):
             known = list(self.known) or self.option_names()
             raise ConfigError(unknown_setting(unknown[1], known, source="the command line"))
         text = " ".join(message.split()).rstrip(".")
+        if fault := _FAULT.search(text):
+            self._refuse(fault["name"], fault["value"])
+        if fault := _CHOICE.search(text):
+            _refuse_choice(fault["name"], fault["value"], re.findall(r"[\w.-]+", fault["known"]))
         for pattern, plain in _PLAIN:
             text = re.sub(pattern, plain, text)
         raise ConfigError(f"{text}; see --help.")
 
+    def _refuse(self, name: str, value: str) -> NoReturn:
+        """Say of the value of an option what it should have been; of a setting, as the settings say it."""
+        if name in SETTINGS:
+            with suppress(yaml.YAMLError):
+                Settings.from_flat({name: yaml.safe_load(value)})
+        kind = next((own for own in _kinds(self) if own[0] == name), (name, str))[1]
+        if get_origin(kind) is Literal:
+            _refuse_choice(f"--{name}", value, list(get_args(kind)))
+        wanted = _WORDS.get(get_origin(kind) or kind, str(kind))
+        raise ConfigError(f"Expected --{_hyphens(name)} as {wanted}, got {value!r}; choose another value.")
 
-def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> None:
-    """Add settings to the options, those of a room as a group."""
+
+def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
+    """Add settings to the options, those of a room as a group; the help shows the usual ones."""
     described = [setting for setting in describe_settings() if setting.name in names]
     for room, (title, _) in rooms().items():
         found = [setting for setting in described if setting.room == room]
@@ -80,8 +178,10 @@ def add_settings(parser: ArgumentParser, names: Collection[str] = SETTINGS) -> N
         group = parser.add_argument_group(f"{room} settings", title)
         for setting in found:
             known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
-            text = setting.text + known
-            group.add_argument(f"--{setting.name}", type=setting.kind, default=setting.default, help=text)
+            how: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
+            option = group.add_argument(f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **how)
+            if setting.name not in USUAL:
+                parser.add_hidden(option)
 
 
 def normalize(argv: Sequence[str]) -> list[str]:
@@ -115,6 +215,34 @@ def as_flags(message: str, names: Collection[str]) -> str:
         return f"--{name.replace('_', '-')}{_value(match[2])}"
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, message)
+
+
+def _metavar(kind: Any) -> str:
+    """What the help calls the value of an option."""
+    parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) is UnionType else [kind]
+    (part,) = parts
+    if get_origin(part) is Literal:
+        return "{" + ",".join(map(str, get_args(part))) + "}"
+    if get_origin(part) is list:
+        return "A,B,..."
+    return {int: "N", float: "X", bool: "{true,false}", str: "TEXT"}.get(part, "{KEY: VALUE}")
+
+
+def _kinds(parser: ArgumentParser) -> Iterator[tuple[str, Any]]:
+    """Name and type of each option that has one."""
+    for action in parser._actions:
+        kind = getattr(action, "_typehint", action.type)
+        parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) is UnionType else [kind]
+        yield action.dest, parts[0]
+
+
+def _refuse_choice(name: str, value: str, known: Sequence[str]) -> NoReturn:
+    choice = f"Expected {_hyphens(name)} as one of {', '.join(known)}"
+    raise ConfigError(f"{choice}, got {value!r}; {nearest(value, known)}")
+
+
+def _hyphens(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _value(text: str | None) -> str:

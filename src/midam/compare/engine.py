@@ -6,6 +6,7 @@ whole even if only some are missing: a training in lockstep repeats bit for bit 
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import joblib
 from joblib import Parallel, delayed
 from joblib.parallel import get_active_backend
 
+from midam.compare.orphans import end_with
 from midam.errors import CheckpointError, ConfigError
 from midam.files import Journal
 
@@ -173,8 +175,10 @@ def use_backend(name: str, *, jobs: int) -> Iterator[None]:
         with distributed.Client(**options), joblib.parallel_config(backend="dask", n_jobs=jobs):
             yield
     else:
+        # Loky's workers wait for minutes for a parent that was killed. Those of Ray and Dask end by themselves.
+        how: dict[str, Any] = {"initializer": end_with, "initargs": (os.getpid(),)} if name == "loky" else {}
         # Arrays are pickled: a memory-mapped copy would be read from disk at each step.
-        with joblib.parallel_config(backend=name, n_jobs=jobs, max_nbytes=None):
+        with joblib.parallel_config(backend=name, n_jobs=jobs, max_nbytes=None, **how):
             yield
 
 

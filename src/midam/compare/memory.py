@@ -1,6 +1,6 @@
 """Peak memory of one trial a method, measured in fresh processes.
 
-``python -m midam.compare.memory FILE`` is that process: it measures each task of a file in a fork of its own.
+``python -m midam.compare.memory PARENT`` is that process: it measures each task of its input in a fork of its own.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import joblib
 
+from midam.compare.orphans import end_with
 from midam.compare.tasks import Task, run_task
 from midam.data.bags import Bags
 
@@ -31,11 +32,12 @@ def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
     if not tasks:
         return {}
     small = [_first_fold(task) for task in tasks.values()]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tasks.joblib"
-        joblib.dump((bags, small), path)
-        command = [sys.executable, "-m", "midam.compare.memory", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A file without a name: none stays if this process is killed.
+    with tempfile.TemporaryFile() as file:
+        joblib.dump((bags, small), file)
+        file.seek(0)
+        command = [sys.executable, "-m", "midam.compare.memory", str(os.getpid())]
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return {}
     return {name: peak for name, peak in zip(tasks, json.loads(done.stdout), strict=True) if peak is not None}
@@ -49,9 +51,11 @@ def _first_fold(task: Task) -> Task:
 def _measure(bags: Bags, task: Task) -> float | None:
     """Peak memory in MiB of a task in a fork, above what it starts with; None if it failed."""
     reader, writer = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        end_with(parent)
         # Nothing of the parent's exit handlers may run in the fork.
         try:
             before = _forget_peak()
@@ -85,5 +89,6 @@ def _forget_peak() -> float:
 
 
 if __name__ == "__main__":
-    held, tasks = joblib.load(sys.argv[1])
+    end_with(int(sys.argv[1]))
+    held, tasks = joblib.load(sys.stdin.buffer)
     sys.stdout.write(json.dumps([_measure(held, task) for task in tasks]))

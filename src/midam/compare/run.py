@@ -11,14 +11,17 @@ from midam.compare.engine import Group, TrialStore, check_backend, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import find_methods
+from midam.compare.models import keep_models as keep
+from midam.compare.models import unkept
 from midam.compare.plan import Selection, group_results, make_selection, plan
-from midam.compare.report import PREDICTIONS, write_comparison_report
+from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import NO_VALIDATION, open_trials, write_predictions, write_trials
+from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
+from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.files import write_text
+from midam.files import LOCK, is_left, sweep, write_text
 from midam.settings import Settings, read_yaml, yaml_text
 
 OnProgress = Callable[[float, int], None]
@@ -37,8 +40,10 @@ def run_comparison(
     jobs: int = 1,
     backend: str = "loky",
     measure_memory: bool = True,
+    keep_models: bool = False,
     notes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    on_model: OnProgress | None = None,
 ) -> Comparison:
     """Test methods on the same folds.
 
@@ -69,10 +74,13 @@ def run_comparison(
         Tasks at a time, and where they run, see `midam.compare.engine`.
     measure_memory : bool
         Measure the peak memory of one trial of each method, in a process of its own.
+    keep_models : bool
+        Keep the model of each fold of the methods trained here as a run folder, ``out/models/METHOD/repeat-R-fold-F``,
+        which `midam.load_run` takes: see `midam.compare.models`.
     notes : sequence of str
         Notes on the folds for the summary.
-    on_progress : callable, optional
-        Called with the number of finished trials (candidates count in part) and of all.
+    on_progress, on_model : callable, optional
+        Called with the number of finished trials (candidates count in part), or of kept models, and of all.
 
     Raises
     ------
@@ -92,9 +100,13 @@ def run_comparison(
     """
     compared = find_methods(methods)
     check_backend(backend, jobs=jobs)
+    if keep_models and out is None:
+        raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     both_classes(bags)
     checked = check_folds(bags, folds)
     base = (settings or Settings()).resolve(bags.instance_shape)
+    how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
+    tell(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
@@ -106,33 +118,42 @@ def run_comparison(
     with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
-        keeper, progress = _Keeper(bags, store, folder), _progress(on_progress, missing, total)
+        keeper, progress = _Keeper(bags, store, folder, how), _progress(on_progress, missing, total)
         try:
             if measure_memory:
                 keeper.measure(missing)
-            compute(missing, partial(run_task, bags), keep=keeper, jobs=jobs, backend=backend, on_progress=progress)
+            compute(
+                missing, partial(run_task, bags, how=how), keep=keeper, jobs=jobs, backend=backend, on_progress=progress
+            )
+            remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
+            comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
+            if folder is not None:
+                _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
+                if keep_models:
+                    keep(bags, folder, groups, store, how=how, jobs=jobs, backend=backend, on_progress=on_model)
         except KeyboardInterrupt:
             if folder is None:
                 raise
             raise RunStoppedError(
                 f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
             ) from None
-        comparison = make_comparison(store.rows, names, checked, remarks=[*notes, *fold_remarks(bags, checked)])
-        if folder is not None:
-            table, title = comparison.summary, f"{bags.source}: {len(checked)} folds"
-            write_text(folder / "summary.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
-            write_text(folder / "summary.md", comparison.markdown())
-            write_predictions(folder / PREDICTIONS, bags, store.rows, checked)
-            plot_comparison(folder / "compare.png", table, title=title)
-            write_comparison_report(folder)
     return comparison
+
+
+def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
+    table = comparison.summary
+    for name, frame in (("summary", table), ("predictions", comparison.predictions)):
+        write_text(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
+    write_text(folder / "summary.md", comparison.markdown())
+    plot_comparison(folder / "compare.png", table, title=title)
+    write_comparison_report(folder)
 
 
 class _Keeper:
     """Keeps the trials of a group as it finishes, and gives each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
-        self._bags, self._store, self._folder = bags, store, folder
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: str) -> None:
+        self._bags, self._store, self._folder, self._how = bags, store, folder, how
         self._peaks: dict[str, float] = {}
         self._told: set[str] = set()
         self._write()
@@ -141,7 +162,9 @@ class _Keeper:
         """Measure the peak memory of each method for which it is not known yet."""
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
-        self._peaks = peaks_mib(self._bags, {name: task for name, task in first.items() if name not in known})
+        # Filled by all bags: what is measured is memory alone.
+        bags = self._bags if self._how == "none" else impute(self._bags, fill_values(self._bags, self._how))
+        self._peaks = peaks_mib(bags, {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
@@ -187,14 +210,20 @@ def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
                 f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
                 "another folder, or repeat the call as it was."
             )
-    elif folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not journal.exists())):
+    elif folder.exists() and (not folder.is_dir() or (_foreign(folder, journal) and not journal.exists())):
         raise ConfigError(
             f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
             "another one."
         )
     store = open_trials(journal)
+    sweep(folder)
     write_text(path, yaml_text(record))
     return store
+
+
+def _foreign(folder: Path, journal: Path) -> bool:
+    """Whether a folder holds something that no comparison has left that was killed as it began."""
+    return any(not is_left(path) and path.name != f"{journal.name}{LOCK}" for path in folder.iterdir())
 
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ from matplotlib.figure import Figure
 from midam.compare.engine import Row
 from midam.compare.folds import Fold
 from midam.compare.statistics import corrected_interval
-from midam.compare.trials import COLUMNS, DIVERGED, NO_VALIDATION, ONE_CLASS_TEST, ONE_CLASS_TRAIN
+from midam.compare.trials import (
+    COLUMNS,
+    DIVERGED,
+    NO_VALIDATION,
+    ONE_CLASS_TEST,
+    ONE_CLASS_TRAIN,
+    prediction_table,
+)
+from midam.data.bags import Bags
 from midam.files import write_bytes
 from midam.report.figures import BLUE, GRAY, ORANGE
 
@@ -40,11 +48,16 @@ class Comparison:
         `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none.
     remarks : tuple of str
         Sentences about the folds.
+    predictions : DataFrame
+        The out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label and,
+        where known, group. Positive bags score higher; the scores of two methods, or of two folds, have no common
+        scale.
     """
 
     trials: pd.DataFrame
     summary: pd.DataFrame
     remarks: tuple[str, ...] = ()
+    predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def notes(self) -> list[str]:
@@ -77,9 +90,9 @@ class Comparison:
 
 
 def make_comparison(
-    rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
+    bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
 ) -> Comparison:
-    """Tables of the trials of these methods on these folds."""
+    """Tables of the trials of these methods on these folds of the bags."""
     ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
     by_method: dict[str, dict[tuple[int, int], Row]] = {name: {} for name in methods}
     for row in rows:
@@ -89,7 +102,7 @@ def make_comparison(
     summary = [_summarize(name, by_method[name], first, ratios) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials = pd.DataFrame(ordered, columns=COLUMNS)
-    return Comparison(trials, pd.DataFrame(summary), tuple(remarks))
+    return Comparison(trials, pd.DataFrame(summary), tuple(remarks), prediction_table(bags, ordered, folds))
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:

@@ -3,9 +3,9 @@
 import threading
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from midam.compare.folds import Fold, Parts, Positions
 from midam.compare.methods import ComparedMethod
 from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
+from midam.data.missing import fill_values, impute
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
@@ -45,18 +46,43 @@ class Outcome(NamedTuple):
     validation: tuple[float, float] = (0.0, 0.0)  # AUROC of the tested epoch, and mean over epochs
 
 
-def run_task(bags: Bags, task: Task) -> tuple[list[Outcome], list[str]]:
-    """Outcomes of the folds, and warnings; uses one thread."""
-    with cpu_threads(1), threadpool_limits(1):
-        if task.config is None:
+def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome], list[str]]:
+    """Outcomes of the folds, and warnings; uses one thread.
+
+    Missing values are filled as `how` says (see `midam.data.missing`), from the training bags of each fold.
+    """
+    if how != "none":
+        return _run_imputed(bags, task, how)
+    if task.config is None:
+        with cpu_threads(1), threadpool_limits(1):
             return [_run_baseline(bags, task)], []
-        with _TURN, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
-            # A cluster hands the bags over read-only, and nothing here writes to them.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            outcomes = _train(bags, task, task.config)
+    with single_threaded() as caught:
+        outcomes = _train(bags, task, task.config)
     return outcomes, [str(warning.message) for warning in caught]
+
+
+def _run_imputed(bags: Bags, task: Task, how: str) -> tuple[list[Outcome], list[str]]:
+    """Outcomes of the folds, each on bags of its own."""
+    outcomes: list[Outcome] = []
+    messages: list[str] = []
+    for number, fold in enumerate(task.folds):
+        parts = task.parts[number : number + 1]
+        trained = parts[0][0] if parts else fold.train
+        filled = impute(bags, fill_values(bags.subset(trained), how))
+        found, told = run_task(filled, replace(task, folds=[fold], parts=parts))
+        outcomes, messages = outcomes + found, messages + told
+    return outcomes, messages
+
+
+@contextmanager
+def single_threaded() -> Iterator[list[warnings.WarningMessage]]:
+    """Let one training at a time run in this process, by one thread; gives the warnings, which are not shown."""
+    with cpu_threads(1), threadpool_limits(1), _TURN, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        # A cluster hands the bags over read-only, and nothing here writes to them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        yield caught
 
 
 def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:

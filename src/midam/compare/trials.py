@@ -18,7 +18,6 @@ from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.files import write_text
-from midam.runs.folder import csv_text
 
 OK = "ok"
 DIVERGED = "diverged"
@@ -79,21 +78,15 @@ def write_trials(path: Path, rows: Iterable[Row]) -> None:
     write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
-def write_predictions(path: Path, bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> None:
-    """Write the score of each test bag in each trial as CSV: method, repeat, fold, bag, label, score."""
+def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
+    """The score of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group."""
     tested, labels = {(fold.repeat, fold.fold): fold.test for fold in folds}, bags.require_labels()
-    found = [
-        {
-            "method": row["method"],
-            "repeat": row["repeat"],
-            "fold": row["fold"],
-            "bag": bag,
-            "label": label,
-            "score": score,
-        }
-        for row in rows
-        if row["scores"] is not None and (row["repeat"], row["fold"]) in tested
-        for test in [tested[row["repeat"], row["fold"]]]
-        for bag, label, score in zip(bags.ids[test].tolist(), labels[test].tolist(), row["scores"], strict=True)
-    ]
-    write_text(path, csv_text(["method", "repeat", "fold", "bag", "label", "score"], found))
+    parts = []
+    for row in rows:
+        test = tested.get((row["repeat"], row["fold"]))
+        if row["scores"] is not None and test is not None:
+            named = {name: row[name] for name in ("method", "repeat", "fold")}
+            part = pd.DataFrame({"bag": bags.ids[test], **named, "score": row["scores"], "label": labels[test]})
+            parts.append(part if bags.groups is None else part.assign(group=bags.groups[test]))
+    columns = ["bag", "method", "repeat", "fold", "score", "label", *(["group"] if bags.groups is not None else [])]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

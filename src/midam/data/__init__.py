@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.batch import whole_batches as whole_batches
     from midam.data.digests import bag_digests as bag_digests
+    from midam.data.missing import fill_values as fill_values
+    from midam.data.missing import impute as impute
+    from midam.data.missing import missing_counts as missing_counts
     from midam.data.on_disk import RowFile as RowFile
     from midam.data.on_disk import Rows as Rows
     from midam.data.sampling import BagSampler as BagSampler

@@ -143,10 +143,12 @@ class Bags:
         coords: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
+        missing: bool = False,
     ) -> Self:
         """Make bags of instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
-        The rest is as in `Bags`. Unsorted instances are copied into bag order and keep their order within a bag.
+        The rest is as in `Bags`. Unsorted instances are copied into bag order and keep their order within a bag. With
+        `missing`, some values may be NaN; `midam.data.missing` fills them.
 
         Examples
         --------
@@ -171,7 +173,7 @@ class Bags:
             coords = coords[order] if coords is not None and len(coords) == len(order) else coords
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others["feature_names"] = feature_names
-        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, **others)._checked()
+        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, **others)._checked(missing=missing)
 
     @classmethod
     def from_list(
@@ -235,10 +237,8 @@ class Bags:
             Column of the bag; where there is none of this name, the first of two levels of the index names the bag.
         label_column : str
             Column of the label. Where there is none named "label", the bags have no labels.
-        group_column, split_column, coord_columns, ignore_columns
+        group_column, split_column, coord_columns, ignore_columns, positive
             As of `midam.read_bags`.
-        positive : str, optional
-            Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
         source : str
             What messages call it.
 
@@ -354,8 +354,11 @@ class Bags:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
-    def check(self, *, finite: bool = True) -> None:
-        """Check the structure; with `finite`, also read all instances by chunks and refuse NaN and infinity."""
+    def check(self, *, finite: bool = True, missing: bool = False) -> None:
+        """Check the structure; with `finite`, also read all instances by chunks and refuse infinity and NaN.
+
+        Values may be `missing`: then NaN is none of the faults.
+        """
         validate.check_instances(self.instances, self.coords, self.source)
         validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
         for name in ("groups", "sources", "digests", "attributes"):
@@ -364,10 +367,10 @@ class Bags:
         if self.splits is not None:
             validate.check_splits(self.splits, self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":
-            validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source)
+            validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source, missing=missing)
 
-    def _checked(self) -> Self:
-        self.check()
+    def _checked(self, *, missing: bool = False) -> Self:
+        self.check(missing=missing)
         return self
 
     def fingerprint(self) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError
+from midam.errors import BagDataError, given
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
@@ -211,11 +211,15 @@ def check_finite(
     sizes: NDArray[np.int64],
     ids: NDArray[np.str_],
     source: str,
+    *,
+    missing: bool = False,
 ) -> None:
-    """Read the bags by chunks and refuse NaN, infinity and what is beyond float32."""
+    """Read the bags by chunks and refuse what is beyond float32, infinity and, unless some may be `missing`, NaN."""
     order = np.argsort(starts, kind="stable")
     for first, last in row_chunks(instances, starts[order], sizes[order]):
         chunk = instances[first:last]
+        if missing:
+            chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
         good = usable(chunk.reshape(len(chunk), -1)).all(axis=1)
         if not good.all():
             row = int(np.argmin(good))
@@ -234,7 +238,7 @@ def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str)
         got = flat[row, column]
         raise BagDataError(
             f"Expected {wanted(got)}, got {got} at instance {first + row}, column {column} (in {source}, bag {bag}); "
-            "drop or impute it."
+            f"drop it, or train with {given(impute='median')}, of a table or npz file."
         )
 
 

@@ -19,7 +19,7 @@ from midam.explain.overlay import PatchMap
 from midam.explain.page import page_text
 from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation, map_of
-from midam.files import write_bytes, write_json, write_text
+from midam.files import sweep, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, predict_run
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_names
@@ -150,6 +150,7 @@ def explain_bags(
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+        sweep(folder)
         done += journal.rows  # the first ones: bags are explained in their order
         try:
             for at, (i, name) in enumerate(zip(index, names)):

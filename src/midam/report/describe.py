@@ -83,6 +83,8 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         "instance shape": list(bags.instance_shape),
         "dtype": str(bags.instances.dtype),
     }
+    if labels is not None and bags.classes is not None:
+        facts["classes"] = f"{bags.classes[1]} is positive, {bags.classes[0]} negative"
     if labels is not None and 0 < labels.sum() < len(labels):
         facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
     if bags.splits is not None:

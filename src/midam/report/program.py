@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
+from midam.errors import Note
+
 
 @contextmanager
 def program(said: Callable[[object], str] = str) -> Iterator[Console]:
@@ -17,7 +19,8 @@ def program(said: Callable[[object], str] = str) -> Iterator[Console]:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print(f"[yellow]warning:[/] {escape(said(message))}")
+        kind = "[cyan]note:[/]" if isinstance(message, Note) else "[yellow]warning:[/]"
+        console.print(f"{kind} {escape(said(message))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,12 +1,14 @@
 """What the command line shows: progress, results, data descriptions."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -17,54 +19,102 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from midam.report.describe import BagDescription, size_edges
 
 _LINES = 10
+_EVERY_SECONDS = 60.0
+_SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
 
 
 class LiveProgress:
-    """A bar of `total` work, with `columns` and a state beside it, drawn on a terminal alone; a context manager."""
+    """A bar of `total` work, with `columns` and a state beside it, drawn on a terminal alone; a context manager.
+
+    Elsewhere, plain lines are due after each tenth of the work, and after each minute. An error removes the bar.
+    """
 
     def __init__(self, title: str, *columns: ProgressColumn, total: float | None = None, console: Console) -> None:
         self._console = console
-        shown = (TextColumn(title), BarColumn(), *columns, TextColumn("{task.fields[state]}"))
-        times = (TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(*shown, *times, console=console, disable=not console.is_terminal)
+        shown = (TextColumn("{task.description}"), BarColumn(), *columns, TextColumn("{task.fields[state]}"))
+        # On a narrow terminal the bar gives way.
+        times = (TimeElapsedColumn(table_column=_whole()), TimeRemainingColumn(table_column=_whole()))
+        self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
+        self._tenths, self._told = 0, time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.live.transient = kind is not None
         self._bar.stop()
+
+    def _due(self, done: float, total: float) -> bool:
+        """Whether a plain line is due."""
+        if self._console.is_terminal:
+            return False
+        tenths, now = int(_LINES * done // total), time.monotonic()
+        if tenths <= self._tenths and now - self._told < _EVERY_SECONDS:
+            return False
+        self._tenths, self._told = tenths, now
+        return True
+
+
+def _whole() -> Column:
+    return Column(no_wrap=True)
+
+
+class _Bar(Progress):
+    def get_renderable(self) -> RenderableType:
+        return _Narrowed(super().get_renderable())
+
+
+@dataclass(frozen=True)
+class _Narrowed:
+    inner: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.inner, options.update_width(max(1, options.max_width - _SPARE)))
 
 
 class FitProgress(LiveProgress):
-    """Progress of a training run: a bar with loss and validation AUROC on a terminal, ten plain lines elsewhere."""
+    """Progress of a training run, its scoring included: bars on a terminal, ten plain lines of each stage elsewhere."""
 
     def __init__(self, epochs: int, *, console: Console) -> None:
-        self._epochs = epochs
-        self._scored = 0
-        super().__init__("training", MofNCompleteColumn(), total=epochs, console=console)
+        self._epochs, self._title = epochs, ""
+        self._bags = self._scored = 0
+        super().__init__("training", MofNCompleteColumn(table_column=_whole()), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
         val = row["val_auroc"]
         state = f"loss {row['loss']:.4f}" + ("" if val is None else f"  val AUROC {val:.3f}")
         self._bar.update(self._task, completed=row["epoch"], state=state)
-        every = max(1, self._epochs // _LINES)
-        if not self._console.is_terminal and (row["epoch"] % every == 0 or row["epoch"] == self._epochs):
+        if self._due(row["epoch"], self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
 
+    def stage(self, title: str, bags: int) -> None:
+        """Show what begins after the last epoch, and that it goes through so many bags, 0 for none."""
+        self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have ended it
+        self._title, self._bags, self._scored, self._tenths = title, bags, 0, 0
+        if not self._console.is_terminal:
+            self._console.print(f"{title}: 0/{bags} bags" if bags else title, soft_wrap=True)
+        elif bags:
+            name, _, what = title.partition(" (")
+            self._task = self._bar.add_task(name, total=bags, state=what.rstrip(")"))
+        else:
+            self._bar.update(self._task, state=title)
+
     def scored(self, bags: Sequence[int]) -> None:
-        """Count bags that the trained model has scored, on a terminal."""
+        """Count bags that the trained model has scored."""
         self._scored += len(bags)
-        self._bar.update(self._task, state=f"scoring: {self._scored} bags")
+        self._bar.update(self._task, completed=self._scored)
+        if self._due(self._scored, self._bags):
+            self._console.print(f"{self._title}: {self._scored}/{self._bags} bags", soft_wrap=True)
 
 
 class BagProgress(LiveProgress):
@@ -77,7 +127,7 @@ class BagProgress(LiveProgress):
         self._title = title
         self._sizes = sizes
         self._total = int(sizes.sum())
-        self._bags = self._rows = self._shown = 0
+        self._bags = self._rows = 0
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -94,9 +144,7 @@ class BagProgress(LiveProgress):
             state = done if speed is None else f"{done}  {speed:,.0f} instances/s"
             self._bar.update(self._task, completed=self._rows, state=state)
             return
-        tenth = _LINES * self._bags // len(self._sizes)
-        if tenth > self._shown:
-            self._shown = tenth
+        if self._due(self._bags, len(self._sizes)):
             self._console.print(f"{self._title} {done}", soft_wrap=True)
 
 
@@ -114,10 +162,6 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     headline = next(iter(parts))
     _print_parts(console, parts)
     _print_notes(console, headline, parts[headline])
-    for key, values in summary["by_weights"].items():
-        if key != summary["selected"]["weights"] and values.get("test_auroc") is not None:
-            area = f"test AUROC {values['test_auroc']:.3f}"
-            console.print(f"weights of the {key} epoch ({values['epoch']}) instead: {area}")
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")

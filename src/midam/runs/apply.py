@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
+from midam.data.missing import impute, missing_counts, tell
 from midam.errors import BagDataError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
@@ -51,7 +52,7 @@ class LoadedRun:
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
-        source, place, fingerprint, instance_shape, classes, feature_names and cut of the run's data.
+        source, place, fingerprint, instance_shape, classes, feature_names, cut and imputed of the run's data.
     """
 
     model: BagEnsemble
@@ -122,8 +123,11 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     )
 
 
-def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
-    """Read bags for a run, with or without labels, and check that they carry the run's features.
+def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any) -> Bags:
+    """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
+
+    Columns of a table are found by name, in any order, and others are left out. Labels are read by the names that the
+    classes of the run have.
 
     Parameters
     ----------
@@ -131,22 +135,35 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
         Its settings name the columns; its tables of labels and slides belong to its own data alone.
     data : str
         Catalogue name or path.
+    labeled : bool, default False
+        Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
     **reading
         Settings of the rooms `data` and `cut` that hold instead; None leaves one as it is.
 
     Raises
     ------
     BagDataError
-        If the instances have another shape, or the features other names or another order.
+        If the instances have another shape, or lack features of the run; of a store, if the order differs.
     """
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
     tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
     own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     cut: dict[str, Any] | None = run.data.get("cut")
-    changes: dict[str, Any] = {"split_file": None, "fold": None} | ({} if own else {"labels": None, "slides": None})
+    changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
+    changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
     changes |= cut or {}
     changes |= {name: value for name, value in reading.items() if value is not None}
-    bags = read_data(data, run.settings.replace(**changes), require_labels=False)
+    classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
+    how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
+    how |= {"classes": None if classes is None else tuple(classes), "features": names}
+    bags = read_data(data, run.settings.replace(**changes), **how)
+    if labeled and bags.labels is None:
+        raise BagDataError(
+            f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
+            "table of them with `labels`."
+        )
+    if bags.labels is not None and bags.classes is None and classes is not None:
+        bags = bags.replace(classes=classes)
     if run.data["feature_names"] is not None and bags.feature_names is not None:
         _check_names(run.data["feature_names"], list(bags.feature_names), data)
     if cut is not None and bags.cut is not None:
@@ -157,6 +174,9 @@ def read_for(run: LoadedRun, data: str, **reading: Any) -> Bags:
             f"Expected instances of shape {list(expected)} as in training, got {list(bags.instance_shape)} "
             f"(in {data}); use the same features."
         )
+    if imputed is not None:
+        tell(bags, imputed["how"], missing_counts(bags))
+        bags = impute(bags, np.array(imputed["values"]))
     return bags
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
+from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_bags
 from midam.errors import BagDataError
@@ -21,19 +22,27 @@ _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coo
 
 @dataclass(frozen=True)
 class SplitBags:
-    """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test"."""
+    """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test".
+
+    `imputed` says how missing values were filled, if so: "how", "values" of the features and "missing", their count.
+    """
 
     bags: Bags
     splits: NDArray[np.str_]
+    imputed: dict[str, Any] | None = None
 
     def part(self, name: str) -> Bags:
         """Bags of one split that has some."""
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 
-def read_data(data: str, settings: Settings, *, require_labels: bool = True) -> Bags:
-    """Read bags with the columns and tables that the settings name."""
+def read_data(data: str, settings: Settings, *, require_labels: bool = True, **more: Any) -> Bags:
+    """Read bags with the columns and tables that the settings name, and `more` parameters of `read_bags`.
+
+    Missing values that are to be imputed are NaN.
+    """
     how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
+    how |= {"impute": settings.data.impute != "none", **more}
     return read_bags(data, **how, images=settings.cut, reads=settings.run.reads, require_labels=require_labels)
 
 
@@ -41,6 +50,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     """Split bags as the data says, else at random: stratified by label, disjoint by group.
 
     A data set that names a test split but no validation split has its validation bags taken from its training bags.
+    Missing values are filled as the settings say, from the training bags.
 
     Raises
     ------
@@ -72,7 +82,19 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
         if len(held) and held.min() == held.max():
             message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
-    return parts
+    filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
+    if found is None:
+        return parts
+    tell(bags, settings.data.impute, missing_counts(bags))
+    return SplitBags(filled, splits, found)
+
+
+def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | None]:
+    """Bags with their missing values filled from the training bags, and what a run remembers of that."""
+    if how == "none":
+        return bags, None
+    values, counts = fill_values(train, how), missing_counts(bags)
+    return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]
+OnStage = Callable[[str, int], None]
 
 
 def fit_run(
@@ -37,6 +39,7 @@ def fit_run(
     *,
     on_start: Callable[[], None] | None = None,
     on_epoch: OnEpoch | None = None,
+    on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
 ) -> dict[str, Any]:
     """Train a new run; returns its summary, as in summary.json.
@@ -46,11 +49,13 @@ def fit_run(
     data, settings : str, Settings
         Catalogue name or path, and the settings.
     folder : RunFolder
-        Free; created once the data and the settings have been checked.
+        Free; held meanwhile, so that no other process trains into it.
     on_start : callable, optional
-        Called when they have been, and the folder is there.
+        Called when data and settings have been checked.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
+    on_stage : callable, optional
+        Called with what begins after the last epoch, and the number of bags that it will go through, 0 for none.
     on_bags : callable, optional
         Called with positions of bags that the trained model has scored; of all, once for each set of weights reported.
 
@@ -63,27 +68,35 @@ def fit_run(
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
     folder.require_free()
-    training, existed = _Training.of(data, settings, folder), folder.root.exists()
-    try:
-        write_text(folder.config, yaml_text({"data": data, **training.trainer.config.flat()}))
-        training.save(seconds=0.0)
-        remember(training.trainer.config.flat())  # who trains with code of others trusts it
-        if on_start is not None:
-            on_start()
-        return training.run(on_epoch=on_epoch, on_bags=on_bags)
-    except (MidamError, OSError, KeyboardInterrupt) as error:
-        # A new run that failed before its first epoch was done leaves nothing.
-        if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0 and folder.root.is_dir():
-            shutil.rmtree(folder.root)
-            if existed:
-                folder.root.mkdir()
-        raise
+    with folder.held():
+        folder.require_free()  # the one who held it may have trained a run
+        started = time.monotonic()
+        training = _Training.of(data, settings, folder)
+        try:
+            training.begin()
+            remember(training.trainer.config.flat())  # who trains with code of others trusts it
+            if on_start is not None:
+                on_start()
+            return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
+        except (MidamError, OSError, KeyboardInterrupt) as error:
+            # A new run that failed before its first epoch was done leaves nothing.
+            if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
+                for path in folder.contents():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            raise
 
 
 def resume_run(
-    data: str | None, folder: RunFolder, *, on_epoch: OnEpoch | None = None, on_bags: OnBags | None = None
+    data: str | None,
+    folder: RunFolder,
+    *,
+    on_epoch: OnEpoch | None = None,
+    on_stage: OnStage | None = None,
+    on_bags: OnBags | None = None,
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was; returns the summary.
+
+    One that was stopped before its first checkpoint starts anew, with a warning.
 
     Parameters
     ----------
@@ -91,7 +104,7 @@ def resume_run(
         Catalogue name or path; default: the run's own. Must hold the same bags.
     folder : RunFolder
         Of the run.
-    on_epoch, on_bags : callable, optional
+    on_epoch, on_stage, on_bags : callable, optional
         As in `fit_run`.
 
     Raises
@@ -100,25 +113,35 @@ def resume_run(
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
     settings, recorded = read_run_config(folder)
-    checkpoint = load_checkpoint(folder.last, TrainerContent)
-    check_code(checkpoint["config"], folder.last)
-    saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
-    changed = [name for name, value in settings.flat().items() if saved[name] != value]
-    if changed:
-        raise CheckpointError(
-            f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
-            "restore the file, or start a new run."
-        )
     data = data or recorded
-    training = _Training.of(data, settings, folder)
-    if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
-        raise CheckpointError(
-            f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
-            "resume with the same data, or start a new run."
-        )
-    with fitting(folder.last):
-        training.trainer.load_state_dict(checkpoint["trainer"])
-    return training.run(on_epoch=on_epoch, on_bags=on_bags, seconds=checkpoint["seconds"])
+    calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
+    with folder.held():
+        started = time.monotonic()
+        if folder.is_begun():
+            warnings.warn(
+                f"{folder.root} was stopped before its first checkpoint: it starts anew", UserWarning, stacklevel=2
+            )
+            training = _Training.of(data, settings, folder)
+            training.begin()
+            return training.run(started, **calls)
+        checkpoint = load_checkpoint(folder.last, TrainerContent)
+        check_code(checkpoint["config"], folder.last)
+        saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
+        changed = [name for name, value in settings.flat().items() if saved[name] != value]
+        if changed:
+            raise CheckpointError(
+                f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
+                "restore the file, or start a new run."
+            )
+        training = _Training.of(data, settings, folder)
+        if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
+            raise CheckpointError(
+                f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
+                "resume with the same data, or start a new run."
+            )
+        with fitting(folder.last):
+            training.trainer.load_state_dict(checkpoint["trainer"])
+        return training.run(started, **calls, seconds=checkpoint["seconds"])
 
 
 @dataclass(frozen=True)
@@ -142,9 +165,26 @@ class _Training:
         trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
         return cls(data, folder, parts, trainer, describe_origin(parts), notes)
 
-    def run(self, *, on_epoch: OnEpoch | None, on_bags: OnBags | None, seconds: float = 0.0) -> dict[str, Any]:
-        """Train to the end, an epoch after the other on the disk; returns the summary."""
-        trainer, folder, started = self.trainer, self.folder, time.monotonic() - seconds
+    def begin(self) -> None:
+        """Write the settings, and what a resume before the first epoch needs."""
+        write_text(self.folder.config, yaml_text({"data": self.data, **self.trainer.config.flat()}))
+        self.save(seconds=0.0)
+
+    def run(
+        self,
+        opened: float,
+        *,
+        on_epoch: OnEpoch | None,
+        on_stage: OnStage | None,
+        on_bags: OnBags | None,
+        seconds: float = 0.0,
+    ) -> dict[str, Any]:
+        """Train to the end, an epoch after the other on the disk; returns the summary.
+
+        `opened` is when the reading of the data began, `seconds` what earlier sessions have trained.
+        """
+        trainer, folder, begun = self.trainer, self.folder, time.monotonic()
+        started = begun - seconds
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
@@ -160,7 +200,8 @@ class _Training:
                 self.write_metrics()
                 if on_epoch is not None:
                     on_epoch(row, trainer)
-            return self.finish(seconds=seconds, on_bags=on_bags)
+            took = {"reading": begun - opened, "training": seconds}
+            return self.finish(took, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
         except KeyboardInterrupt:
             raise RunStoppedError(
                 f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -184,12 +225,18 @@ class _Training:
         columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
         write_text(self.folder.metrics, csv_text(columns, self.trainer.history))
 
-    def finish(self, *, seconds: float, on_bags: OnBags | None) -> dict[str, Any]:
-        """Score all bags under the last and the best weights, and write the results of those that are selected."""
+    def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:
+        """Score all bags under the last and the best weights, and write the results of those that are selected.
+
+        `took` are the seconds of what came before, to which those of the evaluation are added.
+        """
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        started = time.monotonic()
+        on_stage("scoring (last weights)", len(bags))
         scores = {"last": predict(model, bags, chunk_size=chunk, on_bags=on_bags)}
         if self.trainer.best_epoch is not None:
+            on_stage("scoring (best weights)", len(bags))
             best = load_checkpoint(self.folder.best, BestContent)
             with fitting(self.folder.best):
                 model.load_state_dict(best["model"])
@@ -197,7 +244,13 @@ class _Training:
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":
             model.load_state_dict(last)
+        on_stage("writing results", 0)
         what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
+
+        def seconds() -> dict[str, float]:
+            own = {**took, "evaluation": time.monotonic() - started}
+            return {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
+
         how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes}
         summary = write_results(self.folder, **what, scores=scores, **how)
         write_run_report(self.folder.root)
@@ -233,6 +286,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
     classes = None if bags.classes is None else list(bags.classes)
     more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
+    more["imputed"] = parts.imputed
     return {
         "data": {**data, **more},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},

@@ -2,11 +2,14 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from midam.errors import CheckpointError, RunExistsError
+from midam.errors import CheckpointError, ConfigError, RunExistsError
+from midam.files import held, is_left, sweep
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
@@ -44,11 +47,44 @@ class RunFolder:
                 raise RunExistsError(
                     f"Expected a free run folder, got {self.root} below the file {parent}; choose another folder."
                 )
-        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
-            raise RunExistsError(
-                f"Expected a free run folder, got {self.root}, which holds files; choose another folder, remove it, or "
-                f"continue the run with `midam fit --resume {self.root}`."
-            )
+        if self.root.exists() and (not self.root.is_dir() or self.contents()):
+            why, advice = "which holds files", "choose another folder, or remove it"
+            resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
+            if self.is_begun():
+                why = "whose run was stopped before its first checkpoint"
+                advice = f"start that run anew with {resume}, or choose another folder"
+            elif self.config.exists():
+                why = "which holds a run"
+                advice = f"choose another folder, remove it, or continue the run with {resume}"
+            raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
+
+    def contents(self) -> list[Path]:
+        """What the folder holds, without what a killed process has left there; nothing where there is no folder."""
+        return [path for path in self.root.iterdir() if not is_left(path)] if self.root.is_dir() else []
+
+    def is_begun(self) -> bool:
+        """Whether the run was stopped after its settings were written, and before its first checkpoint."""
+        written = (self.last, self.best, self.model, self.metrics, self.predictions, self.summary)
+        return self.config.exists() and not any(path.exists() for path in written)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder and hold it; one that is still empty in the end is removed, if it was made here.
+
+        A `ConfigError` where another process holds it. Files that a killed process has left half written are removed.
+        """
+        root = self.root.absolute()
+        made = [path for path in (root, *root.parents) if not path.exists()]
+        self.root.mkdir(parents=True, exist_ok=True)
+        busy = f"Expected no other `midam fit` that writes to {self.root}, got one that is running"
+        try:
+            with held(self.root, busy=ConfigError(f"{busy}; wait for its end, or choose another folder.")):
+                sweep(self.root)
+                yield
+        finally:
+            with suppress(OSError):
+                for path in made:
+                    path.rmdir()
 
 
 def free_folder(parent: Path, name: str) -> RunFolder:
@@ -62,6 +98,11 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
     """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
+    if folder.root.is_dir() and not folder.contents():
+        raise CheckpointError(
+            f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
+            f"--out {shlex.quote(str(folder.root))}`."
+        )
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)

@@ -20,6 +20,7 @@ from midam.data.batch import WholeBatch
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
+from midam.files import partial_path
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
@@ -72,7 +73,7 @@ def write_instance_scores(
     MidamError
         If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
     """
-    _h5py()
+    need_h5py()
     paths = [folder / f"{name}.h5" for name in file_names(bags)]
     known = {} if journal is None else journal.known(bags)
     taken = [path for i, path in enumerate(paths) if i not in known and path.exists()]
@@ -114,7 +115,7 @@ def write_bag(
     The first pass of `passed`, which streams the bag through `scorers`, is taken here. Then `beside` gives columns [n]
     that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
     """
-    h5py, size = _h5py(), int(bags.sizes[index])
+    h5py, size = need_h5py(), int(bags.sizes[index])
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
     width = places + 12 * (len(scorers) + (len(scorers) > 1)) + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
@@ -193,7 +194,7 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     """A file that takes its name once it is whole and on the disk; `room` is more than its size in bytes."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _reserve(temporary, room)
@@ -237,7 +238,8 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
         raise OSError(str(error)) from error
 
 
-def _h5py() -> Any:
+def need_h5py() -> Any:
+    """The package h5py; a `MidamError` where it is missing."""
     try:
         import h5py  # noqa: PLC0415
     except ImportError as error:

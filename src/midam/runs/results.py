@@ -1,7 +1,7 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -32,18 +32,19 @@ def write_results(
     scores: dict[str, NDArray[np.float64]],
     selected: str,
     origin: dict[str, Any],
-    seconds: float,
+    seconds: Callable[[], dict[str, float]],
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
-    data, `seconds` the duration of the training, of all sessions together, `notes` what reading the data warned of.
+    data; `notes` are what reading the data warned of. `seconds` gives the seconds of each part of the run, and is asked
+    last. The summary is written last: where it is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
-    calibrator, threshold = _fit_decision(labels[splits == "val"], chosen[splits == "val"])
+    calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
@@ -53,27 +54,31 @@ def write_results(
         "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
-        "data": {"name": data, "bags": len(bags), "instances": bags.num_instances, **known, "notes": list(notes)},
+        "data": {
+            "name": data,
+            "bags": len(bags),
+            "instances": bags.num_instances,
+            **known,
+            **_imputed(parts),
+            "notes": list(notes),
+        },
         "epochs": trainer.epoch,
-        "seconds": round(seconds, 3),
         "version": __version__,
         "environment": _environment(),
     }
     decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
     content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
     save_checkpoint(folder.model, {**content, **decision, **origin})
-    rows = prediction_rows(bags.ids, chosen, labels=labels, splits=splits, probabilities=probabilities)
-    for i, row in enumerate(rows):
-        row |= {"group": None if bags.groups is None else str(bags.groups[i]), "instances": int(bags.sizes[i])}
-    columns = ["bag", "label", "split", "score", "probability", *(["group"] if bags.groups is not None else [])]
-    write_text(folder.predictions, csv_text([*columns, "instances"], rows))
-    write_json(folder.summary, summary)
+    called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
+    write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
         inside, title = splits == drawn, f"{data}: {drawn} bags"
         held = {"labels": labels[inside], "scores": chosen[inside], "summary": summary[drawn]}
         plot_roc(folder.roc, **held, title=title, threshold=threshold)
+    summary["seconds"] = seconds()
+    write_json(folder.summary, summary)
     return summary
 
 
@@ -98,30 +103,42 @@ def summarize_parts(
     return found
 
 
-def prediction_rows(
-    ids: NDArray[np.str_],
+def predictions_text(
+    bags: Bags,
     scores: NDArray[np.float64],
     *,
-    labels: NDArray[np.int64] | None,
-    splits: NDArray[np.str_] | None,
+    splits: NDArray[np.str_] | None = None,
     probabilities: NDArray[np.float64] | None,
-) -> list[dict[str, Any]]:
-    """A row a bag: bag, label, split, score, probability (None where unknown)."""
-    return [
-        {
-            "bag": str(bag),
-            "label": None if labels is None else int(labels[i]),
-            "split": None if splits is None else str(splits[i]),
-            "score": float(scores[i]),
-            "probability": None if probabilities is None else float(probabilities[i]),
-        }
-        for i, bag in enumerate(ids)
-    ]
+    threshold: float | None,
+    classes: Sequence[Any] | None,
+) -> str:
+    """Predictions as CSV, a row a bag: bag, label, split, score, probability, class, instances, group.
+
+    The class is what the score is called at the threshold, by its name in `classes` (of label 0 and 1) where they have
+    names. Label, split and group have columns where they are known, instances where the splits are; what is not known
+    of a bag is empty.
+    """
+    names = (0, 1) if classes is None else classes
+    columns: dict[str, Sequence[Any] | None] = {
+        "bag": bags.ids.tolist(),
+        "label": None if bags.labels is None else bags.labels.tolist(),
+        "split": None if splits is None else splits.tolist(),
+        "score": scores.tolist(),
+        "probability": [None] * len(bags) if probabilities is None else probabilities.tolist(),
+        "class": [None if threshold is None else names[int(score >= threshold)] for score in scores],
+        "instances": None if splits is None else bags.sizes.tolist(),
+        "group": None if bags.groups is None else bags.groups.tolist(),
+    }
+    known = {name: values for name, values in columns.items() if values is not None}
+    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)))
 
 
-def _fit_decision(
-    labels: NDArray[np.int64], scores: NDArray[np.float64]
-) -> tuple[PlattCalibrator | None, float | None]:
+def _imputed(parts: SplitBags) -> dict[str, Any]:
+    """What the summary says of missing values that were filled."""
+    return {} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}
+
+
+def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
     return (PlattCalibrator().fit(scores, labels), operating_point(labels, scores)) if _both(labels) else (None, None)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.data.sources.table_columns import read_names_table
+from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError, nearest
 from midam.evaluate.subgroups import make_levels
 
@@ -40,7 +40,7 @@ class SubgroupTable:
         BagDataError
             If a column is missing, no row names a bag or group, or two rows of one differ.
         """
-        frame = read_names_table(self.path)
+        frame = read_names(self.path)
         for name in filter(None, (*self.columns, self.key)):
             if name not in frame.columns:
                 advice = nearest(name, frame.columns)

@@ -1,8 +1,9 @@
 """How images, slides and volumes are cut into instances."""
 
+import difflib
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from midam.errors import ConfigError
 from midam.settings.room import Room
@@ -12,6 +13,19 @@ VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "v
 
 Pixels = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
+
+
+_PLANES = ("sagittal", "coronal", "axial")
+
+
+def _by_number(axis: Any) -> Any:
+    if not isinstance(axis, str):
+        return axis
+    near = difflib.get_close_matches(axis.lower(), _PLANES, n=1)
+    raise ConfigError(
+        f"Expected `axis` as 0 (sagittal), 1 (coronal) or 2 (axial), got {axis!r}; "
+        f"{f'write {_PLANES.index(near[0])}' if near else 'choose one of them'}."
+    )
 
 
 def _ascending(window: tuple[float, float]) -> tuple[float, float]:
@@ -65,7 +79,7 @@ class CutSettings(Room):
     magnification: Scale | None = None
     tissue: Annotated[float, Field(ge=0, le=1)] | None = None
     series: str | None = None
-    axis: Annotated[int, Field(ge=0, le=2)] | None = None
+    axis: Annotated[int, Field(ge=0, le=2), BeforeValidator(_by_number)] | None = None
     spacing: Scale | None = None
     window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None
     drop_empty: bool = True

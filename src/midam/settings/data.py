@@ -16,21 +16,28 @@ class DataSettings(Room):
     bag_column
         Column of a table that names the bag; of a label table, the file: by default the column that does.
     label_column
-        Column of a table that holds the bag's label, 0 or 1, or text with `positive`.
+        Column of a table that holds the bag's label: 0 and 1, or two words.
     groups
-        Column of the group (patient), by which splits are disjoint; default: the patient or case of a label table.
+        Column of the group (patient), by which splits are disjoint; default: the column group, patient or case of a
+        label table.
     split
-        Column of a table that names the split: train, val or test.
+        Column of a table that names the split: train, val or test; default: the column split of a label table.
     coords
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
     labels
-        Label table (CSV or TSV) of a folder of feature files, or other labels for a store.
+        Label table (CSV, TSV or Excel) of a folder of feature files, or other labels for a store.
     slides
         Table of patients and their files, where the label table is one of patients.
     positive
-        Value of the label column that is label 1; all others are 0.
+        Value of the label column that is label 1, all others are 0; needed where neither the labels are 0 and 1 nor two
+        words plain, such as no and yes, benign and malignant. Of folders that are classes: the name of one.
+    sheet
+        Sheet of an Excel table; default: the first.
+    impute
+        Fill missing values of a table or npz file: with the "mean" or "median" of the feature in the training bags, or
+        "zero"; "none" refuses them.
     bag_by
         Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
     split_file
@@ -52,6 +59,8 @@ class DataSettings(Room):
     labels: str | None = None
     slides: str | None = None
     positive: str | None = None
+    sheet: str | None = None
+    impute: Literal["none", "mean", "median", "zero"] = "none"
     bag_by: Literal["slide", "patient"] = "slide"
     split_file: str | None = None
     fold: Annotated[int, Field(ge=0)] | None = None

@@ -154,7 +154,8 @@ def _choices(kind: Any) -> list[str]:
 
 def _range(field: FieldInfo) -> str:
     """Words for the bounds of a setting, such as " >= 1" or " in (0, 1]"."""
-    bounds = [(type(mark), astuple(mark)[0]) for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le)]
+    marks = (mark for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le))
+    bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # those of a tuple's parts are alike
     if len(bounds) < 2:
         return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
     (low, least), (high, most) = bounds[:2]

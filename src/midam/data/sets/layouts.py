@@ -19,7 +19,8 @@ from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.manifest import ManifestReader
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.reader import OnFile, Request
-from midam.data.sources.table_columns import read_names_table, require_columns
+from midam.data.sources.table_columns import require_columns
+from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError
 
@@ -82,7 +83,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     tables = sorted(path.glob("UCSF-PDGM-metadata*.csv"))
     if not tables:
         raise BagDataError(f"Expected a table UCSF-PDGM-metadata_v2.csv, got none (in {path}); put it there.")
-    frame, where = read_names_table(tables[-1]), str(tables[-1])
+    frame, where = read_names(tables[-1]), str(tables[-1])
     require_columns(frame, [("", "ID"), ("", _GRADE)], where)
     grades = {
         _patient(str(name)): _GRADES[str(grade)]

@@ -11,15 +11,16 @@ from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.reader import BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
+from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
 from midam.data.sources.split_table import read_splits
+from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest
 
 __all__ = ["read_bags"]
 
 # What a run cannot have brought along from other data.
-_GIVEN_HERE = ("labels", "slides", "split_file", "fold")
-_ANYWHERE = ("source", "images", "reads", "require_labels", "reader", "on_file")
+_GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
+_ANYWHERE = ("source", "images", "reads", "require_labels", "reader", "on_file", "classes", "features", "bad_labels")
 
 
 def read_bags(
@@ -38,6 +39,11 @@ def read_bags(
     split_file: str | Path | None = None,
     fold: int | None = None,
     missing: MissingName = "error",
+    sheet: str | None = None,
+    impute: bool = False,
+    classes: tuple[ClassName, ClassName] | None = None,
+    features: Sequence[str] | None = None,
+    bad_labels: BadLabels = "error",
     images: ImageOptions = DEFAULTS,
     reads: ReadsName = "auto",
     require_labels: bool = True,
@@ -50,20 +56,23 @@ def read_bags(
     ----------
     path_or_name : str or Path
         A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of
-        features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a CSV or TSV
-        with a column ``path`` (`midam.data.sources.manifest`); or an npz, CSV, TSV or Parquet file of instances.
+        features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a table with
+        a column ``path`` (`midam.data.sources.manifest`); or an npz, CSV, TSV, Excel or Parquet file of instances. CSV
+        may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
     bag_column, label_column : str
-        Columns of the bag and of its label, 0 or 1. A label table's column of files is found if none is given.
+        Columns of the bag and of its label. A label table's column of files is found if none is given.
     group_column, split_column : str, optional
-        Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: the patient or
-        case of a label table or manifest; a manifest's column ``split``.
+        Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: the column
+        ``group``, patient or case, and the column ``split``, of a label table or manifest.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
     labels, slides : str or Path, optional
-        Label table (CSV or TSV) of a folder, or other labels for a store; and the table of patients and their files,
-        where the label table names patients (STAMP).
+        Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
+        files, where the label table names patients (STAMP).
     positive : str, optional
-        Value of the label column that is label 1, all others are 0; default: the labels are 0 and 1.
+        Value of the label column (of ``y`` in an npz, of the folders where these are the classes) that is label 1, all
+        others are 0. Default: the labels are 0 and 1, or two words of which one is plainly the positive one, such as no
+        and yes (`midam.data.sources.label_values`).
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
     split_file, fold : str or Path, int, optional
@@ -71,6 +80,16 @@ def read_bags(
         name are left out, with a warning.
     missing : {"error", "skip"}
         What to do about rows of the tables whose file is missing.
+    sheet : str, optional
+        Sheet of an Excel table; default: the first.
+    impute : bool, default False
+        Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused.
+    classes : pair of str, optional
+        What the labels 0 and 1 are called, where that is known, as of a run.
+    features : sequence of str, optional
+        Columns of a table of instances that are its features, in this order; others are left out, with a note.
+    bad_labels : {"error", "ignore"}
+        What to do about labels that are in doubt or missing: "ignore" reads the bags without, with a note.
     images : ImageOptions
         How images, slides and volumes are cut into instances.
     reads : {"auto", "mmap", "pread"}
@@ -104,6 +123,7 @@ def read_bags(
             "`Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
         )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
+    asked["features"] = None if features is None else tuple(features)
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)
     if found is None:

@@ -12,6 +12,7 @@ from midam.data.bags import Bags
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.reader import OnFile
+from midam.data.validate import ClassName
 from midam.errors import BagDataError
 
 
@@ -20,6 +21,7 @@ def assemble(
     bags: ArrayLike,
     *,
     labels: NDArray[np.int64] | None = None,
+    classes: tuple[ClassName, ClassName] | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,
     options: ImageOptions = DEFAULTS,
@@ -58,6 +60,7 @@ def assemble(
         sizes=files.offsets[ends] - files.offsets[opens],
         ids=names[order][opens],
         labels=own_labels,
+        classes=classes,
         groups=own_groups,
         splits=own_splits,
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),

@@ -1,6 +1,9 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
 import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -8,15 +11,19 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.label_table import read_labels
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
 from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, check_options, file_suffix
 from midam.data.sources.scan_folders import scan_folders
+from midam.data.sources.table_columns import SPLIT_NAMES
 from midam.errors import BagDataError, ConfigError, given
 
 
 class FolderReader(BagReader):
     """A folder of files of one format, which are bags or, with `bag_by`, parts of a patient.
 
-    Files that the label table does not name are left out, with a warning. Without a table all of them are read.
+    Files that the label table does not name are left out, with a warning. Without a table all of them are read, and the
+    folders that they stand in are their classes where these are a plain pair, such as normal and tumor, or `positive`
+    names one of them.
     """
 
     what = "a folder of features"
@@ -29,20 +36,22 @@ class FolderReader(BagReader):
     def read(self, request: Request) -> Bags:
         """Read the table, and look into each file."""
         folder, by_patient = request.path, request.bag_by == "patient"
-        if request.labels is None and (request.require_labels or by_patient):
-            what = f"{given(bag_by='patient')}" if by_patient else "a folder of features"
-            table = "table of patients" if by_patient else "label table"
-            raise ConfigError(f"Expected `labels` with {what}, got none (in {folder}); name a {table}.")
+        if request.labels is None and by_patient:
+            raise _no_table(request)
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
         paths, names = scan_folders(paths, folder, request)
+        coded = _classes_of_folders(request, paths) if request.labels is None else None
+        if request.labels is None and request.require_labels and coded is None:
+            raise _no_table(request)
         check_options(request, paths)
         assembled = functools.partial(
             assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
         )
         if request.labels is None:
             warn_of_left_alone(folder, paths)
-            return assembled(paths, names)
+            known: dict[str, Any] = {} if coded is None else {"labels": coded.labels, "classes": coded.classes}
+            return assembled(paths, names, **known)
         said = read_labels(request, names, {file_suffix(path) for path in paths})
         paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
         bags, groups = np.array(names), said.groups
@@ -53,5 +62,32 @@ class FolderReader(BagReader):
                     f"`group_column`, or leave out {given(bag_by='patient')}."
                 )
             # A patient who is a bag is no group beside it.
-            bags, groups = said.patients, groups if request.group_column is not None else None
-        return assembled(paths, bags, labels=said.labels, groups=groups, splits=said.splits, by_name=True)
+            same = groups is not None and np.array_equal(groups, said.patients)
+            bags, groups = said.patients, None if same and request.group_column is None else groups
+        known = {} if said.labels is None else {"labels": said.labels.labels, "classes": said.labels.classes}
+        return assembled(paths, bags, **known, groups=groups, splits=said.splits, by_name=True)
+
+
+def _no_table(request: Request) -> ConfigError:
+    """Error of a folder whose bags have no labels, or no patients."""
+    if request.bag_by == "patient":
+        what, table, or_else = f"{given(bag_by='patient')}", "table of patients", ""
+    else:
+        what, table = "a folder of features", "label table"
+        or_else = ", or put the files into a folder for each class and say which is `positive`"
+    return ConfigError(f"Expected `labels` with {what}, got none (in {request.path}); name a {table}{or_else}.")
+
+
+def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
+    """Labels by the folders, directly in that of the request, that the files stand in; None if they are no classes."""
+    folders = [path.parent.name for path in paths]
+    known = {name.casefold() for name in folders}
+    if any(path.parent.parent != request.path for path in paths) or known & SPLIT_NAMES.keys():
+        return None
+    one = request.positive is not None and request.positive.casefold() in known
+    named = request.classes is not None and known <= {str(name).casefold() for name in request.classes}
+    if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
+        return None
+    return labels_or_none(
+        request, lambda: code_labels(folders, request, of="the folders of the files", where=str(request.path))
+    )

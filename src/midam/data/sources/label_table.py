@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources import table_columns as tables
+from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import Request
+from midam.data.sources.table_files import read_names, sheet_of
 from midam.errors import BagDataError, given
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ class Labeled:
     """What a table says of the files that it names; None where it says nothing."""
 
     index: NDArray[np.int64]  # of the files, ascending
-    labels: NDArray[np.int64] | None  # 0 or 1
+    labels: Coded | None
     patients: NDArray[np.str_] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
@@ -32,44 +35,56 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     """Read what the label table of a request says of files, by their names without suffix.
 
     Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
-    missing ones are skipped. Two names of one file, two values for one, and labels other than 0 and 1 are refused.
+    missing ones are skipped. Two names of one file, two values for one, and labels in doubt are refused. Groups are
+    those of a column named group, or of patients, where no other is named; splits those of a column named split.
     """
-    frame, where = tables.read_names_table(str(request.labels)), str(request.labels)
+    where = str(request.labels)
+    frame = read_names(where, sheet=sheet_of(request, where))
     if request.slides is not None:
         frame = _join(frame, request)
     files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     label, group, split = request.label_column, request.group_column, request.split_column
     if not request.require_labels:
         group, split, file_column = (name if name in frame.columns else None for name in (group, split, file_column))
+    if split is None and request.split_file is None and "split" in frame.columns and label != "split":
+        split = "split"
+    if request.bad_labels == "ignore":
+        split = None  # scores need none
     column = tables.find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
     labeled = tables.has_labels(frame, request)
+    named = [("label_column", label if labeled else None), ("group_column", group), ("split_column", split)]
+    tables.require_columns(frame, named, where)
     if labeled:
-        tables.require_columns(frame, [("label_column", label)], where)
         empty = frame[label].isna()
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, (label, group, split))
-    tables.require_columns(frame, [("group_column", group), ("split_column", split)], where)
+    frame = _matched(frame, files, column, request, (label if labeled else None, group, split))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
-    groups = group or (None if patient == column else patient)
+    groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
+    groups = None if groups == column else groups
     if patient is None or (group is not None and frame[patient].isna().any()):
-        patient = group
+        patient = groups
+    faults = Faults(where)
+    for name in dict.fromkeys(filter(None, (patient, groups, split))):
+        gaps = frame[column][frame[name].isna()].tolist()
+        if gaps:
+            told = (
+                f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); fill it in."
+            )
+            faults.add_error(BagDataError(told))
+    faults.refuse()
 
     def values(name: str | None) -> NDArray[np.str_] | None:
-        if name is None:
-            return None
-        gaps = frame[frame[name].isna()]
-        if len(gaps):
-            raise BagDataError(
-                f"Expected a {name} in each row, got none for {gaps[column].iloc[0]} (in {where}); fill it in."
-            )
-        return frame[name].to_numpy(dtype=np.str_)
+        return None if name is None else frame[name].to_numpy(dtype=np.str_)
+
+    def labels() -> Coded:
+        return code_labels(frame[label], request, of=f"column {label}", where=where)
 
     splits = values(split)
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
-        labels=tables.binary_labels(frame, label, request.positive, where=where) if labeled else None,
+        labels=labels_or_none(request, labels) if labeled else None,
         patients=values(patient),
         groups=values(groups),
         splits=None if splits is None else tables.split_names(splits, where),
@@ -78,7 +93,7 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
 
 def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """Add the files of a slide table to a table of patients; patients without files stay, without a name."""
-    slides = tables.read_names_table(str(request.slides))
+    slides = read_names(str(request.slides))
     keys = [tables.find_column(frame, tables.PATIENT_COLUMNS) for frame in (patients, slides)]
     for key, path in zip(keys, (request.labels, request.slides)):
         if key is None:

@@ -1,48 +1,54 @@
 """A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
 
 import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
+from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
+from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
 from midam.errors import BagDataError, DataNotFoundError, given
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class ManifestReader(BagReader):
     """A row is a file, by its path from the manifest's folder; a column of patients is the group if none is named."""
 
     what = "a manifest"
-    suffixes = (".csv", ".tsv")
-    parameters = (*COLUMNS, "positive", *SPLITS, "images")
+    suffixes = NAMES
+    parameters = (*COLUMNS, "positive", "sheet", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
         """Whether a table has a column path."""
         path = request.path
         if not super().takes(request) or "path" in request.ignore_columns or not path.is_file():
             return False
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            line = file.readline(2**20).strip("\r\n")
-        return "path" in [name.strip(' "') for name in line.split("\t" if path.suffix.lower() == ".tsv" else ",")]
+        return "path" in header_of(path, sheet=request.sheet)
 
     def read(self, request: Request) -> Bags:
         """Read the manifest, and look into each file."""
         path, where, bag = request.path, str(request.path), request.bag_column
-        frame = tables.read_names_table(path)
+        frame = read_names(path, sheet=sheet_of(request, path))
         label = request.label_column if tables.has_labels(frame, request) else None
         split = request.split_column or ("split" if "split" in frame.columns else None)
+        ignoring = request.bad_labels == "ignore"
         group = request.group_column
         if group is None:
-            patient = tables.find_column(frame, ("group", *tables.PATIENT_COLUMNS))
+            patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, request.label_column, split) else patient
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
         tables.require_columns(frame, wanted.items(), where)
-        for name in filter(None, wanted.values()):
-            for row in np.flatnonzero(frame[name].isna())[:1].tolist():
-                raise BagDataError(f"Expected a {name} in each row, got none (in {where}, line {row + 2}); fill it in.")
+        split = None if ignoring else split  # scores need none
+        _refuse_gaps(frame, (bag, "path", None if ignoring else label, group, split), where)
         found = np.array([(path.parent / name).exists() for name in frame["path"]])
         if not found.all():
             names = frame["path"][~found].tolist()
@@ -55,11 +61,13 @@ class ManifestReader(BagReader):
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
+        coded = None if label is None else labels_or_none(request, lambda: _labels(frame, request, where))
         check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
-            labels=None if label is None else tables.binary_labels(frame, label, request.positive, where=where),
+            labels=None if coded is None else coded.labels,
+            classes=None if coded is None else coded.classes,
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
             options=request.images,
@@ -67,3 +75,28 @@ class ManifestReader(BagReader):
             reader=request.reader,
             on_file=request.on_file,
         )
+
+
+def _labels(frame: "pd.DataFrame", request: Request, where: str) -> Coded:
+    """Labels of the rows, which are one for each bag."""
+    label, bag = request.label_column, request.bag_column
+    _refuse_gaps(frame, (label,), where)
+    found = code_labels(frame[label], request, of=f"column {label}", where=where)
+    bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
+    for row in np.flatnonzero(found.labels != found.labels[first[codes]])[:1].tolist():
+        values = f"{frame[label].iloc[first[codes[row]]]} and {frame[label].iloc[row]}"
+        raise BagDataError(
+            f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag "
+            f"{bags[codes[row]]}); correct the table."
+        )
+    return found
+
+
+def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], where: str) -> None:
+    """Refuse empty fields of these columns, all at once."""
+    faults = Faults(where)
+    for name in dict.fromkeys(filter(None, names)):
+        rows = (frame.index[frame[name].isna()] + 2).tolist()
+        if rows:
+            faults.add(f"a {name} in each row", "none", f"in {where}, line {rows[0]}", rows, advice="fill it in")
+    faults.refuse()

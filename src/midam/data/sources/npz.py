@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.formats.npy import read_archive, refuse_near
+from midam.data.sources.label_values import code_labels, labels_or_none
 from midam.data.sources.reader import SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
+from midam.data.validate import str_array
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 
@@ -26,18 +28,19 @@ class ArchiveReader(BagReader):
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
-    parameters = SPLITS
+    parameters = ("positive", "impute", *SPLITS)
 
     def read(self, request: Request) -> Bags:
         """Read the file."""
-        return read_npz(request.path, require_labels=request.require_labels)
+        return _read(request)
 
 
-def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
+def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | None = None) -> Bags:
     """Read bags from an npz file.
 
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels 0 or 1,
-    optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N] and ``coords`` [M, C].
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
+    others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N]
+    and ``coords`` [M, C]. Two words such as no and yes need no `positive`, see `midam.data.sources.label_values`.
 
     Examples
     --------
@@ -47,12 +50,16 @@ def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
     >>> read_npz(path).sizes
     array([2, 1])
     """
-    path = Path(path)
+    return _read(Request(path, require_labels=require_labels, positive=positive))
+
+
+def _read(request: Request) -> Bags:
+    path = request.path
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     arrays, others = read_archive(path, _KEYS)
     refuse_near(others, arrays, _KEYS, path, **_SAME)
-    required = ("X", "bag", "y") if require_labels else ("X", "bag")
+    required = ("X", "bag", "y") if request.require_labels else ("X", "bag")
     for key in required:
         if key not in arrays:
             raise BagDataError(
@@ -60,15 +67,21 @@ def read_npz(path: str | Path, *, require_labels: bool = True) -> Bags:
                 f"(in {path}); save the array under the key {key}."
             )
     _check_lengths(arrays, path)
+    labels = None
+    if "y" in arrays:
+        values = (str_array(arrays["y"]) if arrays["y"].dtype.kind == "S" else arrays["y"]).tolist()
+        labels = labels_or_none(request, lambda: code_labels(values, request, of="key y", where=str(path)))
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
-        arrays.get("y"),
+        None if labels is None else labels.labels,
+        classes=None if labels is None else labels.classes,
         ids=arrays.get("ids"),
         groups=arrays.get("group"),
         splits=arrays.get("split"),
         coords=arrays.get("coords"),
         source=str(path),
+        missing=request.impute,
     )
 
 
@@ -80,7 +93,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     arrays: dict[str, NDArray[Any] | None] = {
         "X": bags.gather(rows),
         "bag": np.repeat(np.arange(len(bags)), bags.sizes),
-        "y": bags.labels,
+        "y": bags.labels if bags.labels is None or bags.classes is None else str_array(bags.classes)[bags.labels],
         "ids": bags.ids,
         "group": bags.groups,
         "split": bags.splits,

@@ -16,7 +16,8 @@ from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.reader import OnFile, file_reader
 from midam.errors import BagDataError, DataNotFoundError, given
 
-_LISTED = 10  # files at fault that a message names
+_LISTED = 10  # files at fault that a message names in one line
+_LINES = 20  # and in a list
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -105,8 +106,8 @@ def probe_files(
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        listed = [str(error) for error in wrong[:_LISTED]]
-        more = [] if len(wrong) <= _LISTED else [f"and {len(wrong) - _LISTED} more"]
+        listed = [str(error) for error in wrong[:_LINES]]
+        more = [] if len(wrong) <= _LINES else [f"and {len(wrong) - _LINES} more"]
         count = f"{len(wrong)} of {len(paths)}"
         raise BagDataError("\n- ".join([f"Expected files that can be used, got {count} that cannot:", *listed, *more]))
     _refuse_mixed(paths, facts)

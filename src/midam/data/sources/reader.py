@@ -13,11 +13,14 @@ from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
+from midam.data.validate import ClassName
 from midam.errors import BagDataError
 from midam.registry import READERS
 
 BagBy = Literal["slide", "patient"]
 MissingName = Literal["error", "skip"]
+BadLabels = Literal["error", "ignore"]
+_PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
 
 
@@ -39,6 +42,11 @@ class Request:
     split_file: str | Path | None = None
     fold: int | None = None
     missing: MissingName = "error"
+    sheet: str | None = None
+    impute: bool = False
+    classes: tuple[ClassName, ClassName] | None = None
+    features: tuple[str, ...] | None = None
+    bad_labels: BadLabels = "error"
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"
     require_labels: bool = True
@@ -53,7 +61,7 @@ class Request:
 
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
-LABELS = ("labels", "slides", "positive")
+LABELS = ("labels", "slides", "positive", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 
 
@@ -74,7 +82,7 @@ class BagReader(Reader):
 
     def takes(self, request: Request) -> bool:
         """Whether the source is of this kind; by its suffix, unless a reader knows better."""
-        return request.path.suffix.lower() in self.suffixes and not request.path.is_dir()
+        return file_suffix(request.path) in self.suffixes and not request.path.is_dir()
 
     @abstractmethod
     def read(self, request: Request) -> Bags:
@@ -163,5 +171,6 @@ def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
 
 
 def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of compressed NIfTI both: ``.nii.gz``."""
-    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+    """Suffix of a file in lower case; of what is packed both: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""
+    name = path.name.lower()
+    return next((packed for packed in _PACKED if name.endswith(packed)), path.suffix.lower())

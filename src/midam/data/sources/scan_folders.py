@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex, bag_names
 from midam.data.sources.formats.dicom_series import dicom_folders, holds_dicom, is_dicom_folder, is_one_series
 from midam.data.sources.reader import Request
+from midam.data.sources.table_files import read_names, sheet_of
 
 
 def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:
@@ -40,7 +40,8 @@ def _index(way: tuple[list[Path], list[str]]) -> NameIndex:
 
 def _values(request: Request) -> set[str]:
     """All that the tables say, which may name a bag."""
-    frames = [tables.read_names_table(str(path)) for path in (request.labels, request.slides) if path is not None]
+    tables = [path for path in (request.labels, request.slides) if path is not None]
+    frames = [read_names(path, sheet=sheet_of(request, path)) for path in tables]
     return {str(value).strip() for frame in frames for name in frame.columns for value in frame[name].dropna()}
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
-from midam.data.sources.table_columns import find_file_column, read_names_table, split_names
+from midam.data.sources.table_columns import find_file_column, split_names
+from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
 
@@ -34,7 +35,7 @@ def read_splits(
     `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped.
     """
     path = _table_of(Path(path), fold)
-    frame, where = read_names_table(path), str(path)
+    frame, where = read_names(path), str(path)
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
     bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))

@@ -1,6 +1,7 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
@@ -26,7 +27,10 @@ class StoreReader(BagReader):
 
 
 class RelabeledStoreReader(StoreReader):
-    """A store with the labels of a table, and its groups and splits where it has any."""
+    """A store with the labels of a table, and its groups and splits where it has any.
+
+    The classes that the store knows, as of the `positive` of its import, are those of the table too.
+    """
 
     what = "a store"
     parameters = (*COLUMNS, *LABELS, *SPLITS)
@@ -38,10 +42,14 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = super().read(request)
-        said = read_labels(request, bags.ids.tolist())
-        known = {"groups": said.groups, "splits": said.splits}
+        # What its classes were called when it was made holds for a table that says the same.
+        known_as = request.classes or bags.classes
+        said = read_labels(replace(request, classes=known_as), bags.ids.tolist())
+        known: dict[str, Any] = {"groups": said.groups, "splits": said.splits}
         known = {name: value for name, value in known.items() if value is not None}
-        return bags.subset(said.index).replace(labels=said.labels, **known)
+        if said.labels is not None:
+            known |= {"classes": said.labels.classes or bags.classes}
+        return bags.subset(said.index).replace(labels=None if said.labels is None else said.labels.labels, **known)
 
 
 class CatalogReader(BagReader):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from midam.data.sources.formats.open_file import sound
+from midam.data.validate import ClassName
 from midam.errors import BagDataError
 
 FORMAT = "midam store"
@@ -58,7 +59,7 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says; `feature_names`, `source` and `cut` are those of `Bags`."""
+    """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`."""
 
     instances: RowFacts
     coords: RowFacts | None
@@ -66,6 +67,7 @@ class Description:
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
+    classes: tuple[ClassName, ClassName] | None = None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""

@@ -58,6 +58,7 @@ def plan_digest(bags: Bags) -> str:
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
         "feature_names": bags.feature_names,
         "cut": bags.cut,
+        "classes": bags.classes,
         "source": bags.source,
         "starts": bags.starts.tolist(),
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",

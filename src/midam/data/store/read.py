@@ -112,9 +112,8 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     with sound("the bag table of a store", path / facts.table.file, advice="import the data again"):
         if int(table["sizes"].sum()) != len(instances):
             raise ValueError(f"bags of other sizes than the {len(instances)} instances")
-        bags = Bags(
-            instances, coords=coords, feature_names=facts.feature_names, cut=facts.cut, source=str(path), **table
-        )
+        known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+        bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
 
 

@@ -116,7 +116,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
     table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
-    description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut)
+    description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut, bags.classes)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
 

@@ -7,7 +7,7 @@ import numpy as np
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
-from midam.data.sources.table_columns import first_line
+from midam.data.sources.table_files import first_line
 from midam.errors import BagDataError
 
 

@@ -1,0 +1,135 @@
+"""The fitted models of a comparison, kept as run folders that `midam.load_run` and `midam predict` take.
+
+A trial keeps numbers alone. Its model is trained again by itself, with the candidate and to the epoch that the trial
+has tested; trials are trained in lockstep, so the scores of the two agree to rounding.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import numpy as np
+
+from midam import __version__
+from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.folds import Fold, Parts
+from midam.compare.methods import ComparedMethod
+from midam.compare.tasks import Task, single_threaded
+from midam.compare.trials import OK
+from midam.data.bags import Bags
+from midam.errors import DivergedError
+from midam.files import write_text
+from midam.runs.data import SplitBags, fill
+from midam.runs.fit import describe_origin
+from midam.runs.folder import RunFolder
+from midam.runs.instance_files import file_name
+from midam.runs.results import fit_decision
+from midam.settings import ResolvedSettings, Settings, yaml_text
+from midam.train.checkpoint import save_checkpoint
+from midam.train.trainer import Trainer
+
+FOLDER = "models"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelTask:
+    """A model to train: the candidate that a trial has tested, and the epoch of its weights."""
+
+    folder: Path
+    config: Settings
+    fold: Fold
+    parts: Parts
+    epoch: int
+
+
+def model_folder(root: Path, method: str, fold: Fold) -> Path:
+    """Run folder of the model of a method in a fold."""
+    return root / FOLDER / file_name(method) / f"repeat-{fold.repeat}-fold-{fold.fold}"
+
+
+def keep_models(
+    bags: Bags,
+    root: Path,
+    groups: Sequence[Group[Task]],
+    store: TrialStore,
+    *,
+    how: str,
+    jobs: int,
+    backend: str,
+    on_progress: Callable[[float, int], None] | None = None,
+) -> None:
+    """Train and write the models of all trials that have tested one, unless they are there.
+
+    Missing values are filled as `how` says (see `midam.data.missing`), from the training bags of each fold.
+    """
+    tasks = [task for task in _tasks(root, groups, store) if not RunFolder(task.folder).model.exists()]
+
+    def write(group: Group[ModelTask], results: Sequence[dict[str, Any] | None]) -> None:
+        (task,), (content,) = group.tasks, results
+        if content is None:
+            warn(f"{task.folder}: trained by itself, the model diverged; it is not kept", UserWarning, stacklevel=4)
+            return
+        folder = RunFolder(task.folder)
+        write_text(folder.config, yaml_text({"data": bags.source, **content["config"]}))
+        save_checkpoint(folder.model, content)
+
+    report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
+    made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
+    compute(made, partial(fit_model, bags, how=how), keep=write, jobs=jobs, backend=backend, on_progress=report)
+
+
+def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, Any] | None:
+    """What the model file of a run holds; None where the training diverges."""
+    train, val = task.parts
+    bags, imputed = fill(bags, how, train=bags.subset(train))
+    names = np.full(len(bags), "", dtype="<U5")
+    for name, part in (("train", train), ("val", val), ("test", task.fold.test)):
+        names[part] = name
+    used = np.flatnonzero(names != "")
+    with single_threaded():
+        config: ResolvedSettings = task.config.resolve(bags.instance_shape)
+        trainer = Trainer(config.replace(seed=task.fold.repeat, select="last", patience=None), bags.subset(train))
+        try:
+            for _ in range(task.epoch):
+                trainer.train_epoch()
+        except DivergedError:
+            return None
+        calibrator = threshold = None
+        if len(val):
+            held = bags.subset(val)
+            scores = trainer.scores(held, trainer.reader(held))
+            calibrator, threshold = fit_decision(held.require_labels(), scores)
+    return {
+        "version": __version__,
+        "config": trainer.config.flat(),
+        "model": trainer.reported.state_dict(),
+        "calibrator": None if calibrator is None else calibrator.to_dict(),
+        "threshold": threshold,
+        **describe_origin(SplitBags(bags.subset(used), names[used], imputed)),
+    }
+
+
+def unkept(methods: Sequence[ComparedMethod]) -> list[str]:
+    """Sentences on the methods that have no model to keep."""
+    names = [method.name for method in methods if method.baseline is not None]
+    return [f"no models are kept of {', '.join(names)}: baselines train and score in one call"] if names else []
+
+
+def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iterator[ModelTask]:
+    for group in groups:
+        for i, row in enumerate(store.find(group.names)):
+            if row is None or row["status"] != OK or group.tasks[0].config is None:
+                continue
+            for task in group.tasks:
+                config, fold = task.config, task.folds[i]
+                # Of cross-entropy, which has no margin, a trial names none.
+                if config is not None and (config.training.lr, row["margin"] or config.method.margin) == (
+                    row["lr"],
+                    config.method.margin,
+                ):
+                    place = model_folder(root, task.method.name, fold)
+                    yield ModelTask(place, config, fold, task.parts[i], row["epoch"])
+                    break

@@ -1,0 +1,105 @@
+"""Missing values of features, filled with what the training bags say: their mean, their median, or zero."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, Note, given
+
+_SHOWN = 3
+
+
+def missing_counts(bags: Bags) -> NDArray[np.int64]:
+    """Number of missing values (NaN) of each feature, in the shape of an instance; bags on disk have none."""
+    counts = np.zeros(bags.instance_shape, dtype=np.int64)
+    for number in range(len(bags) if _may_miss(bags) else 0):
+        counts += np.isnan(bags[number]).sum(axis=0)
+    return counts
+
+
+def fill_values(train: Bags, how: str) -> NDArray[Any]:
+    """What stands for a missing value of each feature: its `how` over the instances of the training bags.
+
+    Parameters
+    ----------
+    train : Bags
+        The bags to train on, and no others.
+    how : {"mean", "median", "zero"}
+        A median or mean is of the values that are there, and of all instances alike.
+
+    Returns
+    -------
+    array
+        In the shape of an instance.
+
+    Raises
+    ------
+    BagDataError
+        If a feature has no value in any training bag.
+
+    Examples
+    --------
+    >>> train = Bags.from_arrays([[1.0, np.nan], [3.0, 5.0]], [0, 1], [0, 1], missing=True)
+    >>> fill_values(train, "mean")
+    array([2., 5.])
+    """
+    if how == "zero" or not _may_miss(train):
+        return np.zeros(train.instance_shape, dtype=train.instances.dtype)
+    rows = np.concatenate([train[number] for number in range(len(train))])
+    empty = np.isnan(rows).all(axis=0)
+    for at in np.argwhere(empty)[:1]:
+        name = _name(train, at)
+        raise BagDataError(
+            f"Expected a value of each feature in the training bags, got none of {name} (in {train.source}); leave it "
+            f"out with {given(ignore_columns=[name])}, or take {given(impute='zero')}."
+        )
+    of = np.nanmean if how == "mean" else np.nanmedian
+    found: NDArray[Any] = np.asarray(of(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
+    return found
+
+
+def impute(bags: Bags, values: NDArray[Any]) -> Bags:
+    """The same bags in memory with `values`, in the shape of an instance, in place of missing ones.
+
+    Examples
+    --------
+    >>> bags = Bags.from_arrays([[1.0, np.nan], [3.0, 5.0]], [0, 1], missing=True)
+    >>> impute(bags, np.array([0.0, 9.0]))[0]
+    array([[1., 9.]])
+    """
+    rows = bags.instances
+    if not isinstance(rows, np.ndarray) or not _may_miss(bags) or not np.isnan(rows).any():
+        return bags
+    filled = np.where(np.isnan(rows), np.asarray(values, dtype=rows.dtype), rows)
+    return bags.replace(instances=filled, digests=None)
+
+
+def tell(bags: Bags, how: str, counts: NDArray[np.int64], *, of: str = "the training bags") -> None:
+    """Say how many missing values are filled, with the mean or median of what, and in which features most."""
+    if not counts.any():
+        return
+    most = np.argsort(-counts, axis=None, kind="stable")[: min(_SHOWN, int((counts > 0).sum()))]
+    places = [np.unravel_index(at, counts.shape) for at in most]
+    named = ", ".join(f"{_name(bags, np.array(at))} {counts[at]}" for at in places)
+    rest = int((counts > 0).sum()) - len(places)
+    with_what = "0" if how == "zero" else f"the {how} of {of}"
+    warnings.warn(
+        f"{int(counts.sum())} missing values are filled with {with_what}: {named}"
+        f"{f' and {rest} more features' if rest else ''} (in {bags.source})",
+        Note,
+        stacklevel=4,
+    )
+
+
+def _may_miss(bags: Bags) -> bool:
+    return isinstance(bags.instances, np.ndarray) and bags.instances.dtype.kind == "f"
+
+
+def _name(bags: Bags, at: NDArray[np.int64]) -> str:
+    """Name of a feature, or its place in an instance."""
+    if bags.feature_names is not None and len(at) == 1:
+        return bags.feature_names[int(at[0])]
+    return ",".join(map(str, at.tolist()))

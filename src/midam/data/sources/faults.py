@@ -1,0 +1,41 @@
+"""All faults of a table in one message: of each kind the first in full, and the rows of up to ten."""
+
+from collections.abc import Sequence
+
+from midam.errors import BagDataError
+
+_SHOWN = 10
+
+
+class Faults:
+    """Faults of a table, by kind; `unit` is what its rows are called, "line" or "row"."""
+
+    def __init__(self, where: str, unit: str = "line") -> None:
+        self._where, self._unit = where, unit
+        self._told: list[str] = []
+
+    def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
+        """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
+        more = f"; {len(rows)} such {self._unit}s: {shown(rows)}" if len(rows) > 1 else ""
+        self._told.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
+
+    def add_error(self, error: BagDataError) -> None:
+        """Add a fault that was found by others."""
+        self._told.append(str(error))
+
+    def refuse(self) -> None:
+        """Raise a `BagDataError` that lists all faults, if there are some."""
+        if not self._told:
+            return
+        if len(self._told) == 1:
+            raise BagDataError(self._told[0])
+        head = f"Expected a sound table, got {len(self._told)} kinds of faults (in {self._where}); correct them:"
+        rest = len(self._told) - _SHOWN
+        more = [f"... and {rest} more kinds"] if rest > 0 else []
+        raise BagDataError("\n".join([head, *self._told[:_SHOWN], *more]))
+
+
+def shown(rows: Sequence[int]) -> str:
+    """The first ten numbers, and how many there are beside them."""
+    rest = len(rows) - _SHOWN
+    return ", ".join(map(str, rows[:_SHOWN])) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,131 @@
+"""Labels as tables write them, numbers or words, as 0 and 1: which of the two is the positive one.
+
+The rule, in this order:
+
+1. the value that `positive` names is 1, all others are 0;
+2. where the two classes are known already (of a run, of a store), so are the values;
+3. 0 and 1 are themselves;
+4. a plain pair: one of `NEGATIVE` is 0, one of `POSITIVE` is 1, said in a note; and -1 and 1;
+5. anything else is refused: `positive` has to say.
+
+Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.reader import Request
+from midam.data.validate import ClassName
+from midam.errors import BagDataError, Note, given
+
+T = TypeVar("T")
+NEGATIVE = (
+    *("no", "n", "negative", "neg", "false", "benign", "normal", "normal_tissue", "healthy", "control", "absent"),
+    *("wildtype", "wild type", "wild-type", "wt", "unaffected", "non-tumor", "nontumor", "no tumor"),
+)
+POSITIVE = (
+    *("yes", "y", "positive", "pos", "true", "malignant", "cancer", "tumor", "tumour", "tumor_tissue", "abnormal"),
+    *("diseased", "disease", "sick", "case", "present", "mutant", "mutated", "mut", "affected", "metastasis"),
+)
+_PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
+_SHOWN = 8
+
+
+class Coded(NamedTuple):
+    """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1."""
+
+    labels: NDArray[np.int64]
+    classes: tuple[ClassName, ClassName] | None
+
+
+def code_labels(values: Iterable[object], request: Request, *, of: str, where: str) -> Coded:
+    """Values of a column without gaps, or another list `of` labels, as 0 and 1, by the rule of this module."""
+    words = [word_of(value) for value in values]
+    keys = [word.casefold() for word in words]
+    names: dict[str, str] = {}
+    for key, word in zip(keys, words):
+        names.setdefault(key, word)
+    codes, classes = _rule(names, request, of, where)
+    return Coded(np.array([codes[key] for key in keys], dtype=np.int64), classes)
+
+
+def word_of(value: object) -> str:
+    """A value as text: a whole number without a point."""
+    text = str(value).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if math.isfinite(number) and number == int(number) else text
+
+
+def plain_pair(words: Iterable[str]) -> bool:
+    """Whether two words are a plain pair, one of a negative and one of a positive class."""
+    return {_PLAIN.get(word.casefold()) for word in words} == {0, 1}
+
+
+def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
+    """What `read` finds; where it fails and bad labels are to be ignored, None, and a warning."""
+    try:
+        return read()
+    except BagDataError as fault:
+        if request.bad_labels == "error":
+            raise
+        warnings.warn(f"the labels are ignored, scores need none: {fault}", Note, stacklevel=5)
+        return None
+
+
+def _rule(
+    names: dict[str, str], request: Request, of: str, where: str
+) -> tuple[dict[str, int], tuple[ClassName, ClassName] | None]:
+    """Code of each value, and the names of the classes."""
+    known = sorted(names)
+    shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    got = f"in {of}, got {shown} (in {where})"
+    positive = None if request.positive is None else word_of(request.positive)
+    classes = None if request.classes is None else (word_of(request.classes[0]), word_of(request.classes[1]))
+    if positive is None and classes is not None:
+        own = {name.casefold(): code for code, name in enumerate(classes)}
+        if set(known) <= own.keys():
+            return own, request.classes
+        if classes[0] == _rest(classes[1]) and classes[1].casefold() in known:
+            positive = classes[1]
+    if positive is not None:
+        key = positive.casefold()
+        if key not in names:
+            raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
+        others = [names[other] for other in known if other != key]
+        if set(known) <= {"0", "1"} and key == "1":
+            return {"0": 0, "1": 1}, None
+        other = others[0] if len(others) == 1 else _rest(names[key])
+        return {name: int(name == key) for name in known}, (other, names[key])
+    if set(known) <= {"0", "1"}:
+        return {"0": 0, "1": 1}, None
+    codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
+    pair = {code: names[key] for key, code in codes.items()}
+    if len(codes) < len(known) or len(pair) < len(known):
+        wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
+        such = given(positive=names[known[-1]])
+        raise BagDataError(
+            f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
+        )
+    if len(pair) == 1:
+        return codes, None
+    if set(known) != {"false", "true"}:
+        warnings.warn(
+            f"{pair[1]} is positive (1) and {pair[0]} negative (0) in {of} (in {where}); {given(positive=pair[0])} "
+            "turns it round",
+            Note,
+            stacklevel=6,
+        )
+    return codes, (pair[0], pair[1])
+
+
+def _rest(name: ClassName) -> str:
+    """What all classes but one are called together."""
+    return f"not {name}"

@@ -1,0 +1,225 @@
+"""Files of tables, of instances or of names, as data frames: CSV and TSV, packed or not, Excel and Parquet."""
+
+import csv
+import gzip
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.reader import Request, file_suffix
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+EXCEL = ".xlsx"
+NAMES = (*TEXTS, EXCEL)  # formats of tables of names
+_DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
+_EMPTY = ["", "NA", "N/A", "nan", "NaN"]
+
+
+def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None) -> "pd.DataFrame":
+    """Read a table of numbers, in which the columns `texts` stay text, so that the bag 007 keeps its zeros.
+
+    The index counts the rows of the file from 0. Columns without a name, or of one name, are refused. A number with a
+    decimal comma is read where the separator is another, with a note.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    suffix, as_text = file_suffix(path), dict.fromkeys(texts, str)
+    if suffix == ".parquet":
+        need("pyarrow", "Parquet", path, extra="parquet")
+        with sound("a Parquet file", path, advice="write the file anew"):
+            frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
+        _refuse_nested(frame, path)
+        return frame
+    if suffix == EXCEL:
+        return _read_excel(path, as_text, sheet).dropna(how="all")
+    separator = separator_of(path)
+    what = "a table with a header line and as many fields in each line"
+    # pandas only warns of rows that are longer than the header, and cuts them.
+    with (
+        sound(what, path, advice="correct the file"),
+        warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
+    ):
+        with open_text(path) as file:
+            _check_header(next(csv.reader(file, delimiter=separator), []), path)
+        # Blank lines keep the row number in step with the line number.
+        how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
+        frame = pd.read_csv(path, sep=separator, dtype=as_text, **how)
+    if frame.iloc[:, :1].isna().any(axis=None):
+        frame = frame.dropna(how="all")
+    return frame if separator == "," else _with_points(frame, as_text, path)
+
+
+def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
+    """Read a table of names as text, each value without blanks around it; an empty field is NaN.
+
+    The index counts the rows of the file from 0.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    path = Path(path)
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
+    suffix = file_suffix(path)
+    if suffix not in NAMES:
+        raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
+    if suffix == EXCEL:
+        frame = _read_excel(path, None, sheet)
+    else:
+        separator = separator_of(path)
+        with sound("a table with a header line", path, advice="correct the file"):
+            first_line(path, separator)
+            how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
+            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
+    frame.columns = frame.columns.str.strip()
+    for name in frame.columns:
+        words = frame[name].astype(object).str.strip()
+        frame[name] = words.where(words != "")
+    frame = frame.dropna(how="all")
+    if not len(frame):
+        raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
+    return frame
+
+
+def _refuse_nested(frame: "pd.DataFrame", path: Path) -> None:
+    """Refuse lists and the like in the fields of a table."""
+    for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
+        nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
+        for row in nested.to_numpy().nonzero()[0][:1].tolist():
+            got = type(frame[name].iloc[row]).__name__
+            raise BagDataError(
+                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a "
+                "column for each number."
+            )
+
+
+def sheet_of(request: Request, path: str | Path) -> str | None:
+    """Sheet that a request names of a table; refused of a table that has none."""
+    if request.sheet is not None and file_suffix(Path(path)) != EXCEL:
+        if request.require_labels:
+            raise ConfigError(
+                f"Expected no `sheet` with {Path(path).name}, got {request.sheet!r}; only {EXCEL} has sheets: leave it "
+                "out."
+            )
+        return None
+    return request.sheet
+
+
+def separator_of(path: Path) -> str:
+    """Separator of a text table: the tab of a TSV; of a CSV comma, semicolon or tab, of which its first line has most.
+
+    Of equals it is the comma; a quoted one does not count.
+    """
+    if ".tsv" in file_suffix(path):
+        return "\t"
+    with sound("a table of text", path, advice="correct the file"), open_text(path) as file:
+        line = re.sub(r'"[^"]*"', "", file.readline(2**20))
+    return max(",;\t", key=line.count)
+
+
+def open_text(path: Path) -> IO[str]:
+    """Open a text table, packed or not; a byte order mark is left out."""
+    if file_suffix(path).endswith(".gz"):
+        return cast(IO[str], gzip.open(path, "rt", newline="", encoding="utf-8-sig"))
+    return path.open(newline="", encoding="utf-8-sig")
+
+
+def first_line(path: Path, separator: str = ",") -> list[str]:
+    """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
+    with (
+        open_text(path) as file,
+        sound("lines of a table", path, advice="correct the file"),
+    ):
+        lines = csv.reader(file, delimiter=separator)
+        first, second = next(lines, []), next(lines, [])
+    if len(second) > len(first):
+        raise BagDataError(
+            f"Expected {len(first)} fields in each line as in the first, got {len(second)} in line 2 (in {path}); "
+            "correct the file."
+        )
+    return first
+
+
+def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
+    """Names of the columns, without blanks around them; none of a file that is no such table."""
+    try:
+        if file_suffix(path) == EXCEL:
+            found = list(_read_excel(path, None, sheet, rows=0).columns)
+        else:
+            with open_text(path) as file:
+                found = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
+    except Exception:  # whoever reads it says what is wrong
+        return []
+    return [str(name).strip() for name in found]
+
+
+def _read_excel(
+    path: Path, texts: dict[str, type[str]] | None, sheet: str | None, *, rows: int | None = None
+) -> "pd.DataFrame":
+    """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
+    import pandas as pd  # noqa: PLC0415
+
+    need("openpyxl", "Excel", path, extra="excel")
+    empty: dict[str, Any] = {"keep_default_na": False, "na_values": _EMPTY} if texts is None else {}
+    with (
+        sound("an Excel workbook (.xlsx)", path, advice="save it anew, or as CSV"),
+        warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
+        pd.ExcelFile(path, engine="openpyxl") as book,
+    ):
+        names = [str(name) for name in book.sheet_names]
+        if sheet is not None and sheet not in names:
+            raise BagDataError(
+                f"Expected the sheet {sheet!r} of `sheet`, got none (in {path}); {nearest(sheet, names, count=3)}"
+            )
+        chosen = names[0] if sheet is None else sheet
+        header = book.parse(chosen, header=None, nrows=1, dtype=str)
+        _check_header(["" if pd.isna(name) else str(name) for name in (header.iloc[0] if len(header) else [])], path)
+        frame = book.parse(chosen, nrows=rows, dtype=str if texts is None else texts, **empty)
+    if sheet is None and len(names) > 1 and rows is None:
+        others = given(sheet=names[1])
+        warnings.warn(
+            f"{names[0]!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another",
+            Note,
+            stacklevel=4,
+        )
+    return frame.rename(columns=str)
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    """Refuse nameless and repeated columns: pandas would rename them, and they would pass for features."""
+    counts = Counter(header)
+    for number, name in enumerate(header, start=1):
+        if not name.strip():
+            raise BagDataError(
+                f"Expected a name for each column, got none for column {number} (in {path}); name the column, or "
+                "write the table without its row numbers."
+            )
+        if counts[name] > 1:
+            raise BagDataError(
+                f"Expected unique column names, got {name!r} {counts[name]} times (in {path}); rename them."
+            )
+
+
+def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
+    """Columns whose values all are numbers, some with a decimal comma, as numbers."""
+    import pandas as pd  # noqa: PLC0415
+
+    found = []
+    for name in frame.columns.difference(list(texts), sort=False):
+        values = frame[name].dropna()
+        if not pd.api.types.is_numeric_dtype(values) and len(values):
+            words = values.astype(str)
+            if words.str.fullmatch(_DECIMAL).all():
+                found.append(name)
+                frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
+    if found:
+        of = f"column {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+        warnings.warn(f"commas in {of} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
+    return frame

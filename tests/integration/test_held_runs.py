@@ -1,0 +1,156 @@
+"""Two commands never write one run; one that was killed as it began is begun anew; nothing of a kill stays."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.commands import PATIENCE, finish, rows, start, table
+
+import midam
+from midam.cli import main
+from midam.files import partial_path
+from midam.runs.folder import RunFolder
+
+_FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run, and its data."""
+    folder = tmp_path_factory.mktemp("whole")
+    data = table(folder / "bags.csv")
+    assert main(["fit", str(data), *_FIT, "--out", str(folder / "run")]) == 0
+    return data, folder / "run"
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_is_trained_is_left_to_its_process(resumed, tmp_path, capsys):
+    data, run, log = table(tmp_path / "bags.csv"), tmp_path / "run", tmp_path / "log"
+    process = start("fit", str(data), "--epochs", "100000", "--out", str(run), log=log)
+    deadline = time.monotonic() + PATIENCE
+    while rows(run / "metrics.csv") < 1 and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    words = ["--resume", str(run)] if resumed else ["--out", str(run)]
+    assert main(["fit", str(data), *words]) == 2
+    error = capsys.readouterr().err
+    if resumed:
+        assert f"no other `midam fit` that writes to {run}, got one that is running; wait for its end" in error
+        assert f"It is process {process.pid} on " in error
+    else:
+        assert "which holds a run" in error
+    os.kill(process.pid, signal.SIGTERM)
+    assert finish(process) == 130
+    assert ".lock" not in files(run)
+
+
+def test_two_runs_at_once_into_one_folder(tmp_path, capsys):
+    data, folder = table(tmp_path / "bags.csv"), RunFolder(tmp_path / "new" / "run")
+    with folder.held():
+        assert main(["fit", str(data), *_FIT, "--out", str(folder.root)]) == 2
+        error = capsys.readouterr().err
+        assert "got one that is running; wait for its end, or choose another folder. It is process" in error
+        assert files(folder.root) == [".lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["bags.csv"], "an empty folder that was made is removed"
+
+
+@pytest.mark.parametrize("left", [[".lock"], [".lock", partial_path(Path("config.yaml")).name]])
+def test_killed_before_its_settings_were_written_the_command_is_given_again(left, whole, tmp_path, capsys):
+    data, done = whole
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in left:
+        (run / name).write_text("")
+    assert main(["fit", "--resume", str(run)]) == 2
+    advice = f"which holds nothing yet; start the run with `midam fit DATA --out {run}`"
+    assert advice in capsys.readouterr().err
+    assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 0
+    assert files(run) == files(done)
+
+
+@pytest.mark.parametrize("left", [[], [".lock"], [".lock", f"checkpoints/{partial_path(Path('last.pt')).name}"]])
+def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_path, capsys):
+    data, done = whole
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in left:
+        (run / name).write_text("")
+    (run / "config.yaml").write_bytes((done / "config.yaml").read_bytes())
+    assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "stopped before its first checkpoint" in error
+    assert f"start that run anew with `midam fit --resume {run}`" in error
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert f"warning: {run} was stopped before its first checkpoint: it starts anew" in capsys.readouterr().err
+    assert files(run) == files(done)
+    for name in ("predictions.csv", "metrics.csv", "config.yaml"):
+        assert (run / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_a_finished_run_without_its_checkpoints_is_kept(whole, tmp_path, capsys):
+    _, done = whole
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.yaml", "model.pt"):
+        (run / name).write_bytes((done / name).read_bytes())
+    assert main(["fit", "--resume", str(run)]) == 2
+    assert "Expected a checkpoint, got nothing" in capsys.readouterr().err
+    assert files(run) == ["config.yaml", "model.pt"]
+
+
+def test_a_comparison_that_was_killed_as_it_began_goes_on(tmp_path):
+    data, out = table(tmp_path / "bags.csv"), tmp_path / "out"
+    out.mkdir()
+    left = [out / "trials.jsonl.lock", partial_path(out / "config.yaml"), partial_path(out / "trials.csv")]
+    for path in left:
+        path.write_text("")
+    methods = "bag-statistics-logistic,instance-logistic-max"
+    command = ["compare", str(data), "--methods", methods, "--cv", "1x2", "--jobs", "1", "--out", str(out)]
+    assert main(command) == 0
+    assert not [path for path in left if path.exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["trials", "memory"])
+def test_the_workers_of_a_killed_comparison_end(at, tmp_path):
+    data, out = table(tmp_path / "bags.csv"), tmp_path / "out"
+    words = ["compare", str(data), "--methods", "midam-att,midam-smx", "--cv", "4x2", "--epochs", "300"]
+    command = [sys.executable, "-m", "midam.cli", *words, "--jobs", "2", "--out", str(out)]
+    path = os.pathsep.join([str(Path(midam.__file__).parents[1]), str(Path(__file__).parents[2])])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    null = subprocess.DEVNULL
+    parent = subprocess.Popen(command, env=environment, stdout=null, stderr=null, start_new_session=True)
+    wanted = "midam.compare.memory" if at == "memory" else "loky"
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and parent.poll() is None:
+        if sum(wanted in line for line in session(parent.pid).values()) >= 1 + (at == "trials"):
+            break
+        time.sleep(0.05)
+    assert parent.poll() is None
+    parent.kill()
+    parent.wait()
+    while time.monotonic() < deadline and session(parent.pid):
+        time.sleep(0.1)
+    assert session(parent.pid) == {}
+    assert {path.name for path in tmp_path.iterdir()} == {"bags.csv", "out"}
+
+
+def session(leader):
+    """Command lines of the processes of a session that are alive."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] not in "ZX":
+            found[int(stat.parent.name)] = line
+    return found

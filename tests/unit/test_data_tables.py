@@ -1,0 +1,333 @@
+"""Labels as words, formats of tables, all faults at once, columns that protect from leaks, missing values."""
+
+import gzip
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam import read_bags
+from midam.data import open_store, write_store
+from midam.data.bags import Bags
+from midam.data.missing import fill_values, impute, missing_counts
+from midam.data.sources.faults import Faults
+from midam.data.sources.npz import read_npz, write_npz
+from midam.errors import BagDataError, ConfigError, Note
+
+
+def frame(labels=("yes", "no", "yes"), **columns):
+    rows = {"bag": ["a", "a", "b", "c"], "label": [labels[0], labels[0], *labels[1:]], "x": [1.5, 2.5, 3.5, 4.5]}
+    return pd.DataFrame({**rows, **columns})
+
+
+def written(table, path):
+    if path.suffix == ".xlsx":
+        table.to_excel(path, index=False)
+    elif path.suffix == ".parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
+    return path
+
+
+FORMATS = ("t.csv", "t.tsv", "t.csv.gz", "t.tsv.gz", "t.xlsx", "t.parquet")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_words_are_labels_in_each_format(tmp_path, name):
+    path = written(frame(("mutated", "wildtype", "other")), tmp_path / name)
+    with pytest.raises(BagDataError, match=r"got mutated, other, wildtype .*positive='wildtype'.: all others are 0"):
+        read_bags(path)
+    bags = read_bags(path, positive="Mutated")
+    assert bags.labels.tolist() == [1, 0, 0]
+    assert bags.classes == ("not mutated", "mutated")
+    np.testing.assert_array_equal(bags.instances[:, 0], [1.5, 2.5, 3.5, 4.5])
+
+
+@pytest.mark.parametrize(
+    ("words", "classes"),
+    [
+        (("yes", "no", "Yes"), ("no", "yes")),
+        (("malignant", "benign", "benign"), ("benign", "malignant")),
+        (("tumor", "normal", "tumor"), ("normal", "tumor")),
+        (("positive", "negative", "positive"), ("negative", "positive")),
+        ((1, -1, -1), ("-1", "1")),
+    ],
+)
+def test_plain_pairs_are_taken_and_told(tmp_path, words, classes):
+    path = written(frame(words), tmp_path / "t.csv")
+    with pytest.warns(
+        Note, match=rf"{classes[1]} is positive .1. and {classes[0]} negative .0. in column label"
+    ) as said:
+        bags = read_bags(path)
+    assert len(said) == 1
+    assert bags.classes == classes
+    assert bags.labels.tolist() == [int(str(word).lower() == classes[1]) for word in words]
+    assert read_bags(path, positive=classes[0]).labels.tolist() == [1 - label for label in bags.labels]
+
+
+@pytest.mark.parametrize("words", [("A", "B", "A"), ("yes", "maybe", "yes"), ("benign", "normal", "benign"), (1, 2, 1)])
+def test_what_is_in_doubt_is_refused(tmp_path, words):
+    with pytest.raises(BagDataError, match="say which value is positive, such as `positive="):
+        read_bags(written(frame(words), tmp_path / "t.csv"))
+
+
+def test_truth_values_and_numbers_are_themselves(tmp_path):
+    assert read_bags(written(frame((True, False, True)), tmp_path / "t.csv")).labels.tolist() == [1, 0, 1]
+    assert read_bags(written(frame((True, False, True)), tmp_path / "t.parquet")).labels.tolist() == [1, 0, 1]
+    bags = read_bags(written(frame((1.0, 0.0, 1.0)), tmp_path / "t.csv"))
+    assert (bags.labels.tolist(), bags.classes) == ([1, 0, 1], None)
+    assert read_bags(written(frame((3, 5, 3)), tmp_path / "t.csv"), positive="3.0").classes == ("5", "3")
+
+
+def test_words_in_an_archive(tmp_path):
+    arrays = {"X": np.ones((3, 2)), "bag": [0, 1, 2]}
+    np.savez(tmp_path / "b.npz", **arrays, y=np.array(["hot", "cold", "hot"]))
+    assert read_bags(tmp_path / "b.npz", positive="hot").classes == ("cold", "hot")
+    bags = read_npz(tmp_path / "b.npz", positive="hot")
+    write_npz(bags, tmp_path / "c.npz")
+    assert read_npz(tmp_path / "c.npz", positive="hot").labels.tolist() == [1, 0, 1]
+    np.savez(tmp_path / "b.npz", **arrays, y=np.array([b"no", b"yes", b"no"]))
+    with pytest.warns(Note):
+        assert read_npz(tmp_path / "b.npz").labels.tolist() == [0, 1, 0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Feature files a to f."""
+    for number, name in enumerate("abcdef"):
+        np.save(tmp_path / f"{name}.npy", np.full((2, 3), float(number)))
+    return tmp_path
+
+
+def labeled(folder, name="labels.csv", **columns):
+    table = {"file": list("abcdef"), "label": ["mut", "wt", "mut", "wt", "mut", "wt"], **columns}
+    return written(pd.DataFrame(table), folder / name)
+
+
+@pytest.mark.parametrize("name", FORMATS[:-1])
+def test_label_tables_and_manifests_in_each_format(folder, name):
+    (folder / "tables").mkdir()
+    bags = read_bags(folder, labels=labeled(folder / "tables", name), positive="mut")
+    assert (bags.labels.tolist(), bags.classes) == ([1, 0, 1, 0, 1, 0], ("wt", "mut"))
+    manifest = {"bag": list("abcdef"), "path": [f"{n}.npy" for n in "abcdef"], "label": list("NYNYNY")}
+    path = written(pd.DataFrame(manifest), folder / f"manifest{name[1:]}")
+    with pytest.warns(Note, match="Y is positive"):
+        assert read_bags(path).classes == ("N", "Y")
+
+
+def test_folders_are_classes(folder, tmp_path):
+    for place, names in {"Tumor": "ace", "Normal": "bdf"}.items():
+        (folder / place).mkdir()
+        for name in names:
+            (folder / f"{name}.npy").rename(folder / place / f"{name}.npy")
+    with pytest.warns(Note, match=r"Tumor is positive .1. and Normal negative .0. in the folders of the files"):
+        bags = read_bags(folder)
+    assert dict(zip(bags.ids.tolist(), bags.labels.tolist())) == {n: int(n in "ace") for n in "abcdef"}
+    assert read_bags(folder, positive="normal").labels.sum() == 3
+    assert read_bags(folder, require_labels=False, classes=("tumor", "normal")).classes == ("tumor", "normal")
+    (folder / "Tumor").rename(folder / "B")
+    with pytest.raises(ConfigError, match="a folder for each class and say which is `positive`"):
+        read_bags(folder)
+    assert read_bags(folder, positive="B").classes == ("Normal", "B")
+
+
+def test_folders_of_splits_are_no_classes(folder):
+    (folder / "train").mkdir()
+    (folder / "test").mkdir()
+    for name in "abcdef":
+        (folder / f"{name}.npy").rename(folder / ("train" if name in "abc" else "test") / f"{name}.npy")
+    with pytest.raises(ConfigError, match="Expected `labels`"):
+        read_bags(folder, positive="test")
+
+
+def test_groups_and_splits_of_a_label_table_hold(folder):
+    splits = ["train", "train", "train", "val", "test", "test"]
+    table = labeled(folder, "t.csv", group=list("ppqqrr"), split=splits)
+    bags = read_bags(folder, labels=table, positive="mut")
+    assert bags.groups.tolist() == list("ppqqrr")
+    assert bags.splits.tolist() == splits
+    named = labeled(folder, "t.csv", group=list("ppqqrr"), patient=list("abcdef"))
+    assert read_bags(folder, labels=named, positive="mut", group_column="patient").groups.tolist() == list("abcdef")
+
+
+def test_a_numeric_column_group_of_instances_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="column group is read as a feature"):
+        read_bags(written(frame((1, 0, 1), group=[1, 1, 2, 3]), tmp_path / "t.csv"))
+
+
+def test_the_names_of_classes_stay_in_a_store(folder):
+    table = labeled(folder, "t.csv")
+    store = write_store(read_bags(folder, labels=table, positive="mut"), folder / "store")
+    assert open_store(store).classes == ("wt", "mut")
+    again = read_bags(store, labels=table)
+    assert (again.labels.tolist(), again.classes) == ([1, 0, 1, 0, 1, 0], ("wt", "mut"))
+    with pytest.raises(BagDataError, match="or wt and mut as in training"):
+        read_bags(store, labels=labeled(folder, "u.csv", label=list("ABABAB")))
+
+
+def test_bad_labels_can_be_ignored(tmp_path):
+    path = written(frame(("A", "B", "A")), tmp_path / "t.csv")
+    with pytest.warns(Note, match=r"the labels are ignored, scores need none: .*got A, B"):
+        assert read_bags(path, require_labels=False, bad_labels="ignore").labels is None
+    path = written(frame((1, None, 0)), tmp_path / "t.csv")
+    with pytest.warns(Note, match=r"the labels are ignored.*a label in each row"):
+        assert read_bags(path, require_labels=False, bad_labels="ignore").labels is None
+
+
+def test_bad_labels_of_a_manifest_can_be_ignored(folder):
+    text = "bag,path,label,split\na,a.npy,yes,?\na,b.npy,{},?\nc,c.npy,no,?\n"
+    for word, fault in (("", "a label in each row"), ("no", "one label in a bag, got yes and no .*line 3, bag a")):
+        (folder / "m.csv").write_text(text.format(word))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="yes is positive")
+            with pytest.raises(BagDataError, match=fault):
+                read_bags(folder / "m.csv")
+            with pytest.warns(Note, match=f"the labels are ignored.*{fault}"):
+                bags = read_bags(folder / "m.csv", require_labels=False, bad_labels="ignore")
+        assert (bags.labels, bags.splits, bags.sizes.tolist()) == (None, None, [4, 2])
+
+
+def test_known_features_are_found_by_name(tmp_path):
+    path = written(frame((1, 0, 1), y=[5.0, 6.0, 7.0, 8.0], site=list("ssst")), tmp_path / "t.csv")
+    with pytest.warns(Note, match="a column that training did not have, left out: site"):
+        bags = read_bags(path, features=["y", "x"])
+    assert bags.feature_names == ("y", "x")
+    np.testing.assert_array_equal(bags[0], [[5.0, 1.5], [6.0, 2.5]])
+    with pytest.raises(BagDataError, match="feature columns of training, got no column 'z'"):
+        read_bags(path, features=["x", "z"])
+
+
+# Formats.
+
+
+def test_semicolons_and_decimal_commas(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("bag;label;x;y\na;1;1,5;2\na;1;-,25;3\nb;0;2e-1;4\nc;1;;\n".replace(";;", ";3;5"))
+    with pytest.warns(Note, match=r"commas in column x are read as decimal points: 1,5 is 1\.5"):
+        bags = read_bags(path)
+    np.testing.assert_array_equal(bags.instances, [[1.5, 2], [-0.25, 3], [0.2, 4], [3, 5]])
+    path.write_text("bag;label;x\na;1;1.5\nb;0;2,5\n")
+    with pytest.raises(BagDataError, match=r"numbers in column x, got '2,5' .*line 3"):
+        read_bags(path)
+    path.write_text("bag\tlabel\tx\na\t1\t1.5\nb\t0\t2.5\n")
+    assert read_bags(path).instances.ravel().tolist() == [1.5, 2.5]
+    path.write_text('"bag;x",label\na,1\n')  # a semicolon in quotes separates nothing
+    with pytest.raises(BagDataError, match="the column 'bag'"):
+        read_bags(path)
+
+
+def test_sheets(tmp_path):
+    path = tmp_path / "t.xlsx"
+    with pd.ExcelWriter(path) as book:
+        frame((1, 0, 1)).to_excel(book, sheet_name="First", index=False)
+        frame((0, 0, 1), bag=["007", "007", "b", "c"]).to_excel(book, sheet_name="Second", index=False)
+    with pytest.warns(Note, match=r"'First' is read, the first of 2 sheets .*sheet='Second'"):
+        assert read_bags(path).labels.tolist() == [1, 0, 1]
+    bags = read_bags(path, sheet="Second")
+    assert (bags.ids.tolist(), bags.labels.tolist()) == (["007", "b", "c"], [0, 0, 1])
+    with pytest.raises(BagDataError, match=r"sheet 'Secnd' of `sheet`, got none .*did you mean 'Second'"):
+        read_bags(path, sheet="Secnd")
+    with pytest.raises(ConfigError, match=r"no `sheet` with t\.csv"):
+        read_bags(written(frame((1, 0, 1)), tmp_path / "t.csv"), sheet="Second")
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.csv.gz"])
+def test_damaged_tables_are_refused(tmp_path, name):
+    path = written(frame((1, 0, 1)), tmp_path / name)
+    whole = path.read_bytes()
+    at = len(whole) // 3
+    turned = bytes(255 - byte for byte in whole[at : at + 9])
+    for damaged in (whole[: len(whole) // 2], b"", b"bag,label,x", whole[:at] + turned + whole[at + 9 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(BagDataError, match=name):
+            read_bags(path)
+
+
+def test_the_index_of_a_packed_table_counts_its_lines(tmp_path):
+    with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
+        file.write("bag,label,x\na,1,2\n\nb,0,u\n")
+    with pytest.raises(BagDataError, match=r"got 'u' .*line 4"):
+        read_bags(tmp_path / "t.csv.gz")
+
+
+# All faults at once.
+
+
+def test_all_faults_of_a_table_are_listed(tmp_path):
+    rows = [f"b{n},{n % 2},{n},1" for n in range(40)]
+    rows[3], rows[5], rows[7] = "b3,,3,1", "b5,1,,1", "b7,1,7,seven"
+    for n in range(20, 33):
+        rows[n] = f"b{n},{n % 2},inf,1"
+    (tmp_path / "t.csv").write_text("bag,label,x,y\n" + "\n".join(rows) + "\n")
+    with pytest.raises(BagDataError) as refused:
+        read_bags(tmp_path / "t.csv")
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith("Expected a sound table, got 4 kinds of faults")
+    assert "a label in each row, got none" in lines[1]
+    assert "line 5" in lines[1]
+    assert "numbers in column y, got 'seven'" in lines[2]
+    assert "line 9" in lines[2]
+    assert "finite numbers, got nan" in lines[3]
+    assert "`impute='median'`" in lines[3]
+    assert "13 such lines: 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 and 3 more" in lines[4]
+
+
+def test_all_columns_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(BagDataError, match=r"columns 'case' of `bag_column` and 'grade' of `label_column`, got none"):
+        read_bags(written(frame((1, 0, 1)), tmp_path / "t.csv"), bag_column="case", label_column="grade")
+
+
+def test_faults_of_a_manifest_are_listed(tmp_path):
+    (tmp_path / "m.csv").write_text("bag,path,label,group\na,,1,g\n,b.npy,0,h\nc,c.npy,1,\n")
+    with pytest.raises(BagDataError, match="3 kinds of faults") as refused:
+        read_bags(tmp_path / "m.csv")
+    assert "a bag in each row, got none" in str(refused.value)
+    assert "line 4" in str(refused.value)
+
+
+def test_at_most_ten_kinds_are_shown():
+    faults = Faults("t.csv")
+    for number in range(14):
+        faults.add(f"sense in column {number}", "none", "in t.csv, line 2", [2], advice="add it")
+    with pytest.raises(BagDataError, match=r"got 14 kinds(.|\n)*column 9(.|\n)*and 4 more kinds$"):
+        faults.refuse()
+
+
+# Missing values.
+
+
+def gaps(tmp_path):
+    return written(frame((1, 0, 1), x=[1.0, None, 3.0, 8.0], y=[None, 1.0, 2.0, 4.0]), tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(("how", "filled"), [("median", [2.0, 1.5]), ("mean", [2.0, 1.5]), ("zero", [0.0, 0.0])])
+def test_missing_values_are_filled_from_the_training_bags(tmp_path, how, filled):
+    bags = read_bags(gaps(tmp_path), impute=True)
+    assert missing_counts(bags).tolist() == [1, 1]
+    values = fill_values(bags.subset([0, 1]), how)
+    np.testing.assert_array_equal(values, filled)
+    full = impute(bags, values)
+    np.testing.assert_array_equal(full[0], [[1.0, filled[1]], [filled[0], 1.0]])
+    assert not missing_counts(full).any()
+    assert full.fingerprint() != bags.fingerprint()
+    np.testing.assert_array_equal(full[2], [[8.0, 4.0]])
+
+
+def test_missing_values_are_refused_unless_asked_for(tmp_path):
+    with pytest.raises(BagDataError, match="finite numbers, got nan"):
+        read_bags(gaps(tmp_path))
+    bags = read_bags(gaps(tmp_path), impute=True).subset([0])
+    with pytest.raises(BagDataError, match="a value of each feature in the training bags, got none of y"):
+        fill_values(bags.replace(instances=np.array([[1.0, np.nan], [2.0, np.nan]])), "mean")
+    with pytest.raises(BagDataError, match=r"got inf"):
+        read_bags(written(frame((1, 0, 1), x=[1.0, None, np.inf, 8.0]), tmp_path / "t.csv"), impute=True)
+
+
+def test_archives_may_miss_values(tmp_path):
+    np.savez(tmp_path / "b.npz", X=[[1.0], [np.nan]], bag=[0, 1], y=[0, 1])
+    with pytest.raises(BagDataError, match="got nan"):
+        read_bags(tmp_path / "b.npz")
+    assert missing_counts(read_bags(tmp_path / "b.npz", impute=True)).tolist() == [1]
+    assert missing_counts(Bags.from_list([[[1]]])).tolist() == [0]
