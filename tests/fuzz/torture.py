@@ -1,8 +1,6 @@
 """Commands killed at random moments, continued, and compared with undisturbed ones."""
 
-import hashlib
 import itertools
-import json
 import multiprocessing
 import os
 import shutil
@@ -13,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,9 +21,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-import yaml
+from tests.fuzz.outputs import contents, unlike
 from tests.integration.commands import table
 
 from midam.cli import main as midam
@@ -151,9 +148,9 @@ class Torture:
             if _finish(_start(job.words, place, count=counted, fresh=job.fresh)):
                 raise RuntimeError((place / "LOG").read_text())
             seconds = time.monotonic() - begun
-            found.append(_contents(place))
+            found.append(contents(place))
         if found[0] != found[1]:
-            raise RuntimeError(f"{job.name} gives other files each time: {_unlike(*found)}")
+            raise RuntimeError(f"{job.name} gives other files each time: {unlike(*found)}")
         return Undisturbed(found[0], seconds, int(counted.read_text()))
 
     def chain(self, job: Job, tally: Tally, *, most: int) -> int:
@@ -169,7 +166,7 @@ class Torture:
                 break
         if code != 0:
             self._end(job, place, tally, kills)
-        found = _contents(place)
+        found = contents(place)
         for name in sorted(set(found) - set(usual.files)):
             tally.fault("leftovers", f"{name} of {job.name}")
         for name in sorted(usual.files):
@@ -189,7 +186,7 @@ class Torture:
             code = _finish(_start(words, place, fresh=job.fresh))
             if code == 0:
                 return
-        done = kills and set(_contents(place)) >= set(self.undisturbed[job.name].files)
+        done = kills and set(contents(place)) >= set(self.undisturbed[job.name].files)
         if not done:
             log = (place / "LOG").read_text(errors="replace").strip().splitlines()
             tally.fault("unresumable", f"{job.name}: {log[-1] if log else code}")
@@ -332,56 +329,6 @@ def _of_session(session: int) -> Iterator[tuple[int, str]]:
             continue
         if int(fields[3]) == session and fields[0] not in "ZX":
             yield int(stat.parent.name), words.strip()[:200]
-
-
-def _contents(place: Path) -> dict[str, str]:
-    """Digest of each file in a folder, without what tells the time."""
-    files = sorted(path for path in place.rglob("*") if path.name != "LOG" and not path.is_dir())
-    return {str(path.relative_to(place)): hashlib.sha256(_timeless(path)).hexdigest() for path in files}
-
-
-def _timeless(path: Path) -> bytes:
-    """Bytes of a file, without the seconds and bytes that were measured."""
-    if path.name == "last.pt":
-        return _tree({key: value for key, value in torch.load(path, weights_only=True).items() if key != "seconds"})
-    if path.name == "summary.json":
-        return json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "seconds"}).encode()
-    if path.parent.name == "compare":
-        return _COMPARED.get(path.name, Path.read_bytes)(path)
-    return path.read_bytes()
-
-
-def _tree(value: Any) -> bytes:
-    if isinstance(value, torch.Tensor):
-        return value.numpy().tobytes() + str((value.dtype, value.shape)).encode()
-    if isinstance(value, dict):
-        return b"".join(str(key).encode() + _tree(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return b"".join(map(_tree, value))
-    return repr(value).encode()
-
-
-_MEASURED = ["seconds", "peak_mib"]
-
-
-def _trials(path: Path) -> bytes:
-    frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_json(path, lines=True)
-    keys = [key for key in ("method", "repeat", "fold") if key in frame]
-    frame = frame.drop(columns=[key for key in _MEASURED if key in frame]).sort_values(keys)
-    return frame.to_csv(index=False).encode()
-
-
-_COMPARED: dict[str, Callable[[Path], bytes]] = {
-    "trials.csv": _trials,
-    "trials.jsonl": _trials,
-    "summary.csv": _trials,
-    "summary.md": lambda path: b"",  # the table of summary.csv
-    "config.yaml": lambda path: json.dumps(yaml.safe_load(path.read_text()), sort_keys=True).encode(),
-}
-
-
-def _unlike(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
 
 
 def torture(kills: int, *, seed: int, jobs: int, names: list[str] | None = None) -> dict[str, Tally]:
