@@ -1,6 +1,7 @@
 """Sound inputs of every format that midam reads, small and real: written by the libraries that users have."""
 
 import contextlib
+import gzip
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,6 +118,16 @@ def _frame() -> pd.DataFrame:
 
 def _parquet(folder: Path, **how: Any) -> None:
     _frame().to_parquet(folder / "bags.parquet", **how)
+
+
+def _packed(folder: Path) -> None:
+    plain = table(folder / "bags.csv")
+    (folder / "bags.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+
+def _excel(folder: Path) -> None:
+    _frame().to_excel(folder / "bags.xlsx", index=False)
 
 
 def _manifest(folder: Path) -> None:
@@ -250,6 +261,8 @@ def samples() -> dict[str, Sample]:
             {"do": "bags", "path": "bags.csv"},
             text=("*.csv",),
         ),
+        Sample("csv.gz", _packed, ("bags.csv.gz",), {"do": "bags", "path": "bags.csv.gz"}, summed=(everything,)),
+        Sample("xlsx", _excel, ("bags.xlsx",), {**_TABLE, "path": "bags.xlsx"}, summed=(everything,)),
         Sample("parquet", _parquet, ("bags.parquet",), {**_TABLE, "path": "bags.parquet"}),
         Sample(
             "parquet summed",
