@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,17 @@ def _trials(path: Path) -> bytes:
     return frame.to_csv(index=False).encode()
 
 
+def _words(path: Path) -> bytes:
+    """A report without its numbers and drawings, among which are the times of the trials."""
+    return re.sub(rb"data:[^\"']*|[0-9.]+", b"#", path.read_bytes())
+
+
 _COMPARED: dict[str, Callable[[Path], bytes]] = {
     "trials.csv": _trials,
     "trials.jsonl": _trials,
     "summary.csv": _trials,
     "summary.md": lambda path: b"",  # the table of summary.csv
+    "report.html": _words,
     "config.yaml": lambda path: json.dumps(yaml.safe_load(path.read_text()), sort_keys=True).encode(),
 }
 
