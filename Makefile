@@ -16,7 +16,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study test test-data fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study test test-data test-wheel test-exports test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -72,6 +72,31 @@ fuzz: $(VENV)/.dev  ## damage inputs of every format: make fuzz MINUTES=30
 
 torture: $(VENV)/.dev  ## kill commands at random moments: make torture KILLS=200
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz kills --count $(KILLS) --seed $(SEED)
+
+# What these need stands in environments of their own below .venv, made anew each time.
+FRESH = rm -rf $(VENV)/$(1) && $(PYTHON) -m venv $(VENV)/$(1) && $(VENV)/$(1)/bin/python -m pip --disable-pip-version-check --quiet install
+
+test-wheel: $(VENV)/.dev  ## build wheel and sdist, and use the package in an empty environment
+	rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist .
+	$(call FRESH,wheel) -c constraints.txt "$$(grep '^torch==' constraints.txt)" dist/*.whl
+	sh tests/outside/wheel.sh "$(CURDIR)/$(VENV)/wheel/bin" "$$(ls $(CURDIR)/dist/*.whl)"
+
+test-exports: $(VENV)/.dev  ## score exports with torch alone and with onnxruntime alone
+	$(call FRESH,torch) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)/torch/bin/python -m pip --quiet uninstall --yes numpy 2>/dev/null || true
+	$(call FRESH,onnx) -c constraints.txt onnxruntime numpy
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.outside.exports $(VENV)/torch/bin/python $(VENV)/onnx/bin/python
+
+# Warnings of old packages about each other are no failures here.
+test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits
+	$(call FRESH,lowest) -c constraints-lowest.txt '.[parquet,excel,hdf5,zarr,images,medical,wsi,track,export]' pytest hypothesis
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)/lowest/bin/python -m pytest tests/unit -q -m "not data and not slow" -o filterwarnings=
+
+lowest: $(VENV)/.dev  ## write constraints-lowest.txt anew, after a bound has changed
+	@echo "# The lowest versions that pyproject.toml admits, written by \`make lowest\`; \`make test-lowest\` installs them." > $@.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-annotate --resolution lowest-direct --python-version 3.11 pyproject.toml \
+		$(foreach extra,parquet excel hdf5 zarr images medical wsi track export,--extra $(extra)) \
+		| grep -vE '^(nvidia-|triton)' >> $@.txt && mv $@.txt constraints-lowest.txt
 
 lint: $(VENV)/.dev  ## check style and format with ruff
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from midam.errors import ConfigError as ConfigError
     from midam.errors import DataNotFoundError as DataNotFoundError
     from midam.errors import DivergedError as DivergedError
+    from midam.errors import ExportError as ExportError
     from midam.errors import LeakageError as LeakageError
     from midam.errors import MidamError as MidamError
     from midam.errors import OneClassError as OneClassError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.predict import predict as predict
     from midam.evaluate.ranking import auroc as auroc
+    from midam.export import export_run as export_run
     from midam.nn import MLP as MLP
     from midam.nn import AttentionPooling as AttentionPooling
     from midam.nn import BagOutput as BagOutput
@@ -74,5 +76,5 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = "cli compare data errors evaluate explain functional nn registry report runs sklearn train"
+_MODULES = "cli compare data errors evaluate explain export functional nn registry report runs sklearn train"
 __all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

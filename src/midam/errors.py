@@ -52,6 +52,10 @@ class RunExistsError(MidamError, FileExistsError):
     """The run folder already holds a run."""
 
 
+class ExportError(MidamError, ValueError):
+    """A run that an export format cannot hold."""
+
+
 class DivergedError(MidamError):
     """The loss or the weights are no longer finite."""
 
@@ -80,6 +84,19 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
         return f"did you mean {' or '.join(repr(found) for found in near)}?"
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"known are {shown}." if shown else "there are none."
+
+
+def install(extra: str) -> str:
+    """What a message says of a package that is missing: a line that adds the packages of an extra to this midam.
+
+    It works wherever midam came from: pip takes the midam that is installed, and asks no index for it.
+
+    Examples
+    --------
+    >>> install("hdf5")
+    'run `python -m pip install "midam[hdf5]"`'
+    """
+    return f'run `python -m pip install "midam[{extra}]"`'
 
 
 def given(**parameters: object) -> str:

@@ -239,6 +239,14 @@ BASELINES = Registry(
     },
     base="midam.compare.baselines.Baseline",
 )
+LOGGERS = Registry(
+    "logger",
+    {
+        "tensorboard": "midam.runs.loggers.tensorboard",
+        "mlflow": "midam.runs.loggers.MLflowLogger",
+        "wandb": "midam.runs.loggers.WandbLogger",
+    },
+)
 METRICS = Registry(
     "metric",
     {

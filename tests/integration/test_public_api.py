@@ -12,7 +12,8 @@ import pytest
 
 import midam
 
-LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in ("evaluate", "explain", "report", "runs"))]
+PACKAGES = ("evaluate", "explain", "export", "report", "runs")
+LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
 
 
 def seen_by_type_checkers(package: ModuleType) -> dict[str, str]:

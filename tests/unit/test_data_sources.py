@@ -60,7 +60,7 @@ def test_parquet_without_pyarrow_says_what_to_install(table, tmp_path, monkeypat
     pd.read_csv(table()).to_parquet(path)
     for package in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    with pytest.raises(MidamError, match=r"install midam\[parquet\]"):
+    with pytest.raises(MidamError, match=r"run `python -m pip install \"midam\[parquet\]\"`"):
         read_bags(path)
 
 

@@ -8,6 +8,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 
 # What Python has on Linux alone, or on POSIX alone.
 BARE = """
+import asyncio  # Python's own, which asks for sysconf where there is POSIX
 import mmap, os, signal, sys
 for module in ("fcntl", "resource", "grp", "pwd", "termios", "posix_ipc"):
     sys.modules[module] = None

@@ -546,6 +546,7 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
 
 # torch itself still uses what it calls deprecated.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # on Python 3.13.0 alone
 @pytest.mark.slow
 def test_a_compiled_step_agrees_and_compiles_once() -> None:
     import torch._dynamo

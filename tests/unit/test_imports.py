@@ -30,10 +30,11 @@ ALLOWED = {
     "report": BELOW_TRAIN | {"train"},
     "runs": BELOW_RUNS,
     "explain": TOP,
+    "export": TOP,
     "compare": TOP,
     "sklearn": TOP | {"explain"},
-    "cli": TOP | {"compare", "explain", "sklearn"},
-    "__init__": TOP | {"sklearn"},
+    "cli": TOP | {"compare", "explain", "export", "sklearn"},
+    "__init__": TOP | {"sklearn", "export"},
 }
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 

@@ -302,5 +302,5 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     assert "2 repeats of 3 folds" in " ".join(page.text)
     scores = pd.read_csv(tmp_path / "out/predictions.csv")
     assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()
-    assert list(scores.columns) == ["method", "repeat", "fold", "bag", "label", "score"]
+    assert list(scores.columns) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
     assert Path(tmp_path / "out/report.html").stat().st_size < 300_000

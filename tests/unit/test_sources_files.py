@@ -256,7 +256,7 @@ def test_files_that_differ_are_both_named(tmp_path, change, message):
 def test_a_missing_package_is_named(tmp_path, monkeypatch, suffix, package, extra):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     (tmp_path / f"a.{suffix}").touch()
-    with pytest.raises(MidamError, match=rf"install midam\[{extra}\]"):
+    with pytest.raises(MidamError, match=rf"run `python -m pip install \"midam\[{extra}\]\"`"):
         probe(tmp_path / f"a.{suffix}")
 
 

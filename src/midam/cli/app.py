@@ -28,7 +28,9 @@ COMMANDS = {
     "explain": "show which instances decided",
     "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
+    "export": "write a run as ONNX, safetensors and a Python file, with a model card",
     "data": "describe data, import it into a store, verify a store",
+    "completion": "print a script that completes these commands in bash, zsh or tcsh",
 }
 
 

@@ -29,7 +29,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     fit.add_text("--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml")
-    fit.add_argument("--trust", action="store_true", help=TRUST)
+    fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
     return fit

@@ -35,7 +35,7 @@ def parser() -> ArgumentParser:
     add_inputs(predict)
     text = "where to write bag, score, probability, class; a device or pipe, such as /dev/stdout, is written to"
     predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
-    text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs midam[hdf5]"
+    text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
     return predict
 

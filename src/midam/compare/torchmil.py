@@ -13,7 +13,7 @@ import torch
 
 from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.errors import ConfigError, install
 from midam.train.lockstep import Trial
 
 _EPOCHS, _WIDTH, _BATCH = 100, 512, 16
@@ -57,6 +57,6 @@ def load_torchmil() -> tuple[ModuleType, ModuleType]:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Expected torchmil and what it needs for torchmil-abmil, got no package {error.name}; install "
-            "midam[peers], or the missing package alone."
+            f"Expected torchmil and what it needs for torchmil-abmil, got no package {error.name}; "
+            f"{install('peers')}, or install the missing package alone."
         ) from None

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from lightning_fabric import Fabric
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam import __version__
 from midam.data.digests import bag_digests
@@ -20,6 +18,7 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, noting, read_data, split_data
 from midam.runs.folder import RunFolder, csv_text, read_run_config
+from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.report import write_run_report
 from midam.runs.results import write_results
 from midam.runs.trust import check_code, remember
@@ -162,7 +161,9 @@ class _Training:
             parts = split_data(read_data(data, settings), settings)
         settings = settings.resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
-        trainer = Trainer(settings, parts.part("train"), val, fabric=_fabric(settings, folder))
+        loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
+        fabric = make_fabric(settings, loggers=loggers)
+        trainer = Trainer(settings, parts.part("train"), val, fabric=fabric)
         return cls(data, folder, parts, trainer, describe_origin(parts), notes)
 
     def begin(self) -> None:
@@ -183,6 +184,23 @@ class _Training:
 
         `opened` is when the reading of the data began, `seconds` what earlier sessions have trained.
         """
+        with Tracking(self.trainer.fabric) as tracking:
+            tracking.start(self.trainer.config)
+            how: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags, "seconds": seconds}
+            summary = self._run(opened, tracking, **how)
+            tracking.summarize(summary, step=self.trainer.epoch)
+        return summary
+
+    def _run(
+        self,
+        opened: float,
+        tracking: Tracking,
+        *,
+        on_epoch: OnEpoch | None,
+        on_stage: OnStage | None,
+        on_bags: OnBags | None,
+        seconds: float,
+    ) -> dict[str, Any]:
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
         started = begun - seconds
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
@@ -190,8 +208,7 @@ class _Training:
             self.write_metrics()
             while not trainer.finished:
                 row = trainer.train_epoch()
-                logged = {key: value for key, value in row.items() if key != "epoch" and value is not None}
-                trainer.fabric.log_dict(logged, step=row["epoch"])
+                tracking.log(row, step=row["epoch"])
                 # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
                 if trainer.best_epoch == trainer.epoch:
                     save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
@@ -255,18 +272,6 @@ class _Training:
         summary = write_results(self.folder, **what, scores=scores, **how)
         write_run_report(self.folder.root)
         return summary
-
-
-def _fabric(settings: Settings, folder: RunFolder) -> Fabric:
-    if settings.run.logger != "tensorboard":
-        return make_fabric(settings)
-    try:
-        logger = TensorBoardLogger(root_dir=folder.root, name="", version="tensorboard")
-    except ModuleNotFoundError:
-        raise MidamError(
-            "Expected the package tensorboard for logger 'tensorboard', got none; install midam[track]."
-        ) from None
-    return make_fabric(settings, loggers=logger)
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.errors import MidamError, RunExistsError
+from midam.errors import MidamError, RunExistsError, install
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import partial_path
@@ -71,7 +71,7 @@ def write_instance_scores(
     RunExistsError
         If a file of a bag that the journal does not know is there already; nothing has then been written.
     MidamError
-        If a file cannot be written, or h5py is missing (extra ``midam[hdf5]``).
+        If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
     need_h5py()
     paths = [folder / f"{name}.h5" for name in file_names(bags)]
@@ -243,5 +243,5 @@ def need_h5py() -> Any:
     try:
         import h5py  # noqa: PLC0415
     except ImportError as error:
-        raise MidamError("Expected the package h5py to write HDF5, got none; install midam[hdf5].") from error
+        raise MidamError(f"Expected the package h5py to write HDF5, got none; {install('hdf5')}.") from error
     return h5py

@@ -1,13 +1,14 @@
 """What a run does with the machine: splits, seed, device, precision, threads, reading, logging."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from midam.errors import ConfigError
-from midam.settings.room import Room
+from midam.registry import LOGGERS
+from midam.settings.room import Named, Room
 
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19
@@ -54,7 +55,10 @@ class RunSettings(Room):
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
     logger
-        Beside metrics.csv, which is always written: "none" or "tensorboard" (extra midam[track]).
+        Where the training is tracked beside metrics.csv, which is always written: "none", "tensorboard" (extra track),
+        "mlflow" or "wandb" (extras of these names).
+    logger_args
+        Further arguments of the logger, such as ``project`` of wandb or ``tracking_uri`` of mlflow.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -70,7 +74,8 @@ class RunSettings(Room):
     workers: Annotated[int, Field(ge=0)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
-    logger: Literal["none", "tensorboard"] = "none"
+    logger: Annotated[str, Named(LOGGERS, also=("none",))] = "none"
+    logger_args: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _leave_training_bags(self) -> Self:

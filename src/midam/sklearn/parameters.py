@@ -7,7 +7,7 @@ from typing import Any
 from midam.errors import nearest
 from midam.settings import Settings
 
-_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "reads")
+_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "logger_args", "reads")
 
 
 def setting_defaults() -> dict[str, Any]:

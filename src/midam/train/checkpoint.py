@@ -89,7 +89,8 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     # torch hides the reason of a failed write, such as a full disk, behind an error of its own.
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
-    write_bytes(path, buffer.getbuffer())
+    with buffer.getbuffer() as view:  # let go of at once: Python 3.13 complains of a buffer that outlives it
+        write_bytes(path, view)
 
 
 def load_checkpoint(path: Path, form: type[_Form] = _Form) -> dict[str, Any]:

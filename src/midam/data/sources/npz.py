@@ -102,7 +102,8 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     present = {key: value for key, value in arrays.items() if value is not None}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **present)
-    write_bytes(path, buffer.getbuffer())
+    with buffer.getbuffer() as content:
+        write_bytes(path, content)
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError, nearest
+from midam.errors import ConfigError, MidamError, install, nearest
 from midam.registry import ENCODERS, build
 
 _SHOWN = 5
@@ -220,9 +220,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         reader = importlib.import_module("safetensors.torch")
         broken = importlib.import_module("safetensors").SafetensorError
     except ModuleNotFoundError:
-        raise MidamError(
-            f"Expected the package safetensors for {path}, got none; run `pip install safetensors`."
-        ) from None
+        raise MidamError(f"Expected the package safetensors for {path}, got none; {install('export')}.") from None
     try:
         found: dict[str, Tensor] = reader.load_file(path)
     except broken as error:

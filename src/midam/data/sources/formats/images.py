@@ -142,7 +142,7 @@ def _open(path: Path) -> Any:
         except image.DecompressionBombError as error:
             raise BagDataError(
                 f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, "
-                "which is read as a slide (midam[wsi])."
+                "which is read as a slide."
             ) from error
 
 

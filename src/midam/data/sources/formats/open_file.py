@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import BagDataError, MidamError
+from midam.errors import BagDataError, MidamError, install
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -
         return importlib.import_module(module)
     except ImportError as error:
         raise MidamError(
-            f"Expected the package {package or module} to read {what}, got none (in {path}); install midam[{extra}]."
+            f"Expected the package {package or module} to read {what}, got none (in {path}); {install(extra)}."
         ) from error
 
 

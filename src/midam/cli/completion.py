@@ -1,0 +1,93 @@
+"""`midam completion`: a script with which the shell completes commands, options, names and files."""
+
+import argparse
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin
+
+import shtab
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from midam import __version__
+from midam.cli.app import COMMANDS
+from midam.cli.parser import Parser
+from midam.data.sets import catalog
+from midam.settings.describe import describe_settings
+
+_TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
+such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh:
+any file that ~/.tcshrc sources."""
+_DATA = ("data", "name", "source")  # a set of the catalog, or a file
+_DATA_FILES = {"bash": "_midam_data", "zsh": "_files", "tcsh": "f"}
+_SHELLS = ["bash", "zsh", "tcsh"]
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    completion = Parser("completion", _TEXT)
+    completion.add_argument("shell", type=Literal["bash", "zsh", "tcsh"], help="bash, zsh or tcsh")
+    return completion
+
+
+def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
+    """Print the script; returns the exit code."""
+    from midam.report.terminal import stdout_console
+
+    # Written as it is: a console would wrap lines, and read brackets.
+    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble()) + "\n")
+    return 0
+
+
+def _preamble() -> Any:
+    """What a shell calls to complete a set of the catalog or a file."""
+    words = " ".join(catalog.names())
+    return {"bash": f'_midam_data() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'}
+
+
+def _tree() -> argparse.ArgumentParser:
+    """All commands as plain argparse, which shtab reads, their options written with hyphens."""
+    top = argparse.ArgumentParser(prog="midam", add_help=False)
+    top.add_argument("-h", "--help", action="store_true", help="show help")
+    top.add_argument("--version", action="version", version=__version__, help="print version")
+    commands = top.add_subparsers()
+    for name, text in COMMANDS.items():
+        _copy(import_module(f"midam.cli.{name}").parser(), commands.add_parser(name, help=text))
+    return top
+
+
+def _copy(source: argparse.ArgumentParser, to: argparse.ArgumentParser) -> None:
+    choices = {setting.name: _choices(setting.kind, setting.known) for setting in describe_settings()}
+    for action in source._actions:
+        if action.dest in ("help", argparse.SUPPRESS):
+            continue
+        if action.choices and not action.option_strings:  # the actions of `midam data`
+            inside = to.add_subparsers()
+            for name, parser in dict(action.choices).items():
+                _copy(parser, inside.add_parser(name, help=parser.description))
+            continue
+        flags = [flag.replace("_", "-") for flag in action.option_strings]
+        known = choices.get(action.dest, []) if flags else _SHELLS if action.dest == "shell" else []
+        if flags and action.nargs == 0:
+            to.add_argument(*flags, action="store_true", help=_first(action.help))
+            continue
+        copy = to.add_argument(*(flags or [action.dest]), help=_first(action.help))
+        if known:
+            copy.choices = known
+        else:
+            copy.complete = _DATA_FILES if action.dest in _DATA else shtab.FILE  # type: ignore[attr-defined]
+
+
+def _choices(kind: Any, known: tuple[str, ...]) -> list[str]:
+    """Values that are worth a completion."""
+    if known:
+        return list(known)
+    if kind is bool:
+        return ["true", "false"]
+    return [str(value) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for value in get_args(part)]
+
+
+def _first(text: str | None) -> str:
+    """First sentence of a help text, without what a shell would read."""
+    hidden = text is None or text == argparse.SUPPRESS  # of settings that the short help leaves out
+    short = ("" if hidden else text or "").split(". ")[0].split("; ")[0]
+    return "".join(" " if letter in "`\"'%$[]\\" else letter for letter in short)

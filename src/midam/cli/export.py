@@ -1,0 +1,32 @@
+"""`midam export`: a run as a folder that others score bags with, without midam."""
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.markup import escape
+
+from midam.cli.parser import Parser
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    text = "Write a run as a folder for others: weights, a model card, ONNX, and a Python file that needs torch alone."
+    export = Parser("export", text)
+    export.add_argument("run", type=str, help="run folder")
+    export.add_argument("--out", type=str, required=True, metavar="FOLDER", help="new folder for the export")
+    known = "safetensors, python, onnx, separated by commas; default: all that this run can have"
+    export.add_argument("--format", type=str, default="", metavar="A,B,...", help=known)
+    text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
+    export.add_text("--license", metavar="ID", help=text)
+    return export
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Export a run; returns the exit code."""
+    from midam.export import export_run
+    from midam.report.terminal import stdout_console
+
+    console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
+    formats = [name.strip() for name in options.format.split(",") if name.strip()]
+    done = export_run(options.run, options.out, formats=formats, license=options.license)
+    stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
+    return 0

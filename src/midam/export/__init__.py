@@ -1,0 +1,10 @@
+"""Ways out of midam: a run as a folder that others score bags with, without midam."""
+
+from typing import TYPE_CHECKING
+
+from midam.exports import exports
+
+if TYPE_CHECKING:
+    from midam.export.run import export_run as export_run
+
+__all__, __getattr__, __dir__ = exports(__name__)

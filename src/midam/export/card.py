@@ -1,0 +1,226 @@
+"""The model card of an export: README.md with a YAML head as the Hugging Face hub reads it."""
+
+import math
+import platform
+from typing import Any
+
+import torch
+
+from midam.runs.apply import LoadedRun
+from midam.runs.results import SPLITS
+from midam.settings import yaml_text
+
+_FEW = 20  # bags of a class, below which an interval is wide and a figure moves with a bag
+_NAMES = {"test": "test", "val": "validation", "train": "training"}
+_REFERENCE = (
+    "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "
+    "Multi-instance Deep AUC Maximization with Stochastic Pooling*. ICML 2023."
+)
+
+
+def card_text(
+    run: LoadedRun, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
+) -> str:
+    """Text of the card: what the model is for, how to use it, how good it is on which data, and what is not known.
+
+    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json.
+    """
+    name = f"midam-{config['data']['name']}-{summary['method']['pooling']}"
+    parts = [
+        f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
+        f"# {name}",
+        _purpose(run, config, summary),
+        *_usage(config, formats),
+        *_results(run, summary),
+        *_data(config, summary),
+        *_training(run, summary),
+        *_limits(run, summary),
+        f"## Method\n\n{_REFERENCE} Trained with midam {summary['version']}.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front(
+    name: str, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
+) -> dict[str, Any]:
+    shape = config["architecture"]["instance_shape"]
+    front: dict[str, Any] = {} if license is None else {"license": license}
+    kind = "tabular-classification" if len(shape) == 1 else "image-classification"
+    front |= {"library_name": "midam", "pipeline_tag": kind}
+    front["tags"] = ["midam", "multiple-instance-learning", "auc-maximization", *formats]
+    measured = _measured(summary)
+    if measured is not None:
+        split, found = measured
+        front["metrics"] = ["roc_auc"]
+        values = [("roc_auc", "AUROC", found["auroc"]), ("average_precision", "AUPRC", found.get("auprc"))]
+        values += [("brier_score", "Brier score", found.get("brier"))]
+        metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
+        data = config["data"]["name"]
+        dataset = {"name": data, "type": data, "split": _NAMES[split]}
+        result = {"task": {"type": kind, "name": "classification of bags"}, "dataset": dataset, "metrics": metrics}
+        front["model-index"] = [{"name": name, "results": [result]}]
+    return front
+
+
+def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Split whose figures measure generalization best, and the figures."""
+    found = [(name, summary[name]) for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None]
+    return found[0] if found else None
+
+
+def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
+    data = _plain(config["data"]["name"])
+    method, members = run.settings.method, summary["members"]
+    several = f"The score is the mean of {members} scorers. " if members > 1 else ""
+    calibrated = (
+        "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
+        if run.calibrator is not None
+        else "The run had no validation bags of both classes: the score is not calibrated and has no threshold."
+    )
+    return (
+        f"A classifier of bags (multiple-instance learning): it takes all instances of a bag and gives one score in "
+        f"[0, 1] that ranks bags, positive ones above negative ones. The instances are pooled by {method.pooling}. "
+        f"{several}{calibrated}\n\n"
+        "## Intended use\n\n"
+        f"Ranking bags that were made like those of the data set `{data}`: instances from the same kind of source, the "
+        "same features or pixels, cut and encoded by the same steps. Before other use, such as at another site, test "
+        "it there on labeled bags and read the interval.\n\n"
+        "## Out-of-scope use\n\n"
+        "- Decisions about a person without a human who decides, and any use as a medical device: none was cleared.\n"
+        "- Bags of another kind than those of the training, or with features that were computed otherwise.\n"
+        "- Statements about one instance: only bags had labels. Where the model looked is not where the cause is.\n"
+        "- The score taken for a probability."
+    )
+
+
+def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
+    shape = config["architecture"]["instance_shape"]
+    of = f"A bag holds n instances of shape {shape}; n can be any number from 1 on, in the memory of one chunk."
+    parts = ["## How to use it", of]
+    if "python" in formats:
+        table = (
+            " Of a table, each row an instance, or a file (.pt, .npy) a bag:\n\n"
+            f"```sh\npython score_bags.py {'bags.csv' if len(shape) == 1 else 'bag.npy'} > scores.csv\n```\n\n"
+        )
+        parts.append(
+            f"**With torch alone**, by `score_bags.py`.{table}```python\nfrom score_bags import Model\n\n"
+            "print(Model().score(bag))  # a tensor [n, ...], or an iterable of parts of it\n```"
+        )
+    if "onnx" in formats:
+        parts.append(
+            "**With onnxruntime**, by `score_onnx.py` and the three files in `onnx`: `chunk.onnx` makes the statistic "
+            f"(n, l, r) of some instances ({config['onnx']['dtype']}), `merge.onnx` joins two of them, `score.onnx` "
+            "makes the score.\n\n```python\nfrom score_onnx import Model\n\n"
+            "print(Model().score(bag))  # an array [n, ...], or an iterable of parts of it\n```"
+        )
+    if "safetensors" in formats:
+        parts.append("`model.safetensors` holds the weights, `config.json` the architecture, calibration and settings.")
+    return parts
+
+
+def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
+    lines = ["| bags | n (positive) | AUROC (95% CI) | AUPRC | sensitivity (95% CI) | specificity (95% CI) | Brier |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for split in SPLITS:
+        found = summary.get(split)
+        if found is None:
+            continue
+        at = found.get("at_threshold") or {}
+        cells = [
+            _NAMES[split],
+            f"{found['bags']} ({found['positives']})",
+            _with_interval(found, "auroc"),
+            _number(found.get("auprc")),
+            _with_interval(at, "sensitivity"),
+            _with_interval(at, "specificity"),
+            _number(found.get("brier")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    threshold = "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on validation bags."
+    text = (
+        "Sensitivity and specificity belong to one threshold; the interval of the AUROC is by "
+        f"{next((summary[name].get('auroc_method') for name in SPLITS if name in summary), None) or 'no method'}."
+        f"{threshold} Training bags say nothing about new ones."
+    )
+    return ["## Results", "\n".join(lines), text]
+
+
+def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    data, found = config["data"], summary["data"]
+    lines = [
+        f"- name: `{_plain(data['name'])}`",
+        f"- {found['bags']} bags, {found['instances']} instances of shape {config['architecture']['instance_shape']}",
+        f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
+    ]
+    if data["classes"]:
+        lines.append(
+            f"- label 1, the positive class, is `{_plain(data['classes'][1])}`, label 0 `{_plain(data['classes'][0])}`"
+        )
+    if data["feature_names"]:
+        names = [f"`{_plain(name)}`" for name in data["feature_names"]]
+        more = f" and {len(names) - 20} more, see config.json" if len(names) > 20 else ""
+        lines.append(f"- features: {', '.join(names[:20])}{more}")
+    if data["cut"]:
+        lines.append(
+            "- cut: " + ", ".join(f"{name} {value}" for name, value in data["cut"].items() if value is not None)
+        )
+    return ["## Data", "\n".join(lines)]
+
+
+def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
+    s = run.settings
+    chosen = summary["selected"]
+    lines = [
+        f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
+        f"- encoder {s.model.encoder}; scorers {summary['members']}; weights of the {chosen['weights']} epoch "
+        f"({chosen['epoch']} of {summary['epochs']})",
+        f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
+        f"{s.training.weight_decay:g}",
+        f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
+        f"{s.training.num_instances} instances of a bag where the estimator draws any",
+        f"- seed {s.run.seed}; {summary['seconds']['total']:.0f} seconds; all settings are in config.json",
+        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
+        f"and threshold `{run.digest()}`",
+    ]
+    return ["## Training", "\n".join(lines)]
+
+
+def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
+    lines, measured = [], _measured(summary)
+    if measured is None:
+        lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")
+    else:
+        split, found = measured
+        if split != "test":
+            lines.append("There was no test set: the validation figures are those of bags that helped to choose.")
+        least = min(found["positives"], found["bags"] - found["positives"])
+        if least < _FEW:
+            lines.append(f"The figures rest on {least} {_NAMES[split]} bags of the rarer class: they are uncertain.")
+        lines += [f"Of the {_NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
+    if not run.groups:
+        lines.append(
+            "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "
+            "figures are too good."
+        )
+    if run.data.get("imputed"):
+        lines.append("Missing values were filled in for the training; what is exported takes complete features alone.")
+    lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
+    if run.settings.method.pooling.endswith("attention"):
+        lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")
+    lines.append("Differences between subgroups (age, sex, site) were not looked at by this export.")
+    return ["## Limitations", "\n".join(f"- {line}" for line in lines)]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def _with_interval(found: dict[str, Any], name: str) -> str:
+    interval = found.get(f"{name}_ci95")
+    between = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+    return f"{_number(found.get(name))}{between}"
+
+
+def _plain(text: object) -> str:
+    """A name without what Markdown would read: it comes from data."""
+    return str(text).replace("`", "'").replace("\n", " ").replace("|", "/")

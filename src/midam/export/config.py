@@ -1,0 +1,92 @@
+"""What an export says of its model beside the weights: config.json, without paths of a machine and names of bags."""
+
+from pathlib import Path
+from typing import Any
+
+from midam import __version__
+from midam.errors import ExportError
+from midam.nn.encoders import MLP, Encoder, ResNet20
+from midam.nn.ensemble import scorers_of
+from midam.nn.pooling import Pooling
+from midam.nn.scorer import BagScorer
+from midam.runs.apply import LoadedRun
+
+# Settings that may hold a path of the machine of the training: of a path the last part is kept.
+_PATHS = ("labels", "slides", "split_file", "encoder_weights")
+_NUMBERS = ("squash", "temperature", "exponent")
+_ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
+
+
+def describe(run: LoadedRun) -> dict[str, Any]:
+    """Content of config.json: architecture, calibration, data and settings of a run."""
+    settings, data = run.settings.flat(), run.data
+    settings |= {name: Path(settings[name]).name for name in _PATHS if settings[name] is not None}
+    shape = list(data["instance_shape"])
+    return {
+        "model_type": "midam",
+        "midam_version": __version__,
+        "digest": run.digest(),
+        "architecture": _architecture(scorers_of(run.model), shape),
+        "chunk_size": run.settings.run.chunk_size,
+        "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
+        "threshold": run.threshold,
+        # Tables are read in float64; what images hold is exact in float32.
+        "onnx": {"dtype": "float64" if len(shape) == 1 else "float32"},
+        "data": {
+            "name": Path(data["source"]).name,
+            "fingerprint": data["fingerprint"],
+            "feature_names": data["feature_names"],
+            "classes": data.get("classes"),
+            "bag_column": run.settings.data.bag_column,
+            "cut": data.get("cut"),
+        },
+        "settings": settings,
+    }
+
+
+def require_plain(run: LoadedRun) -> None:
+    """Refuse a run whose encoder or pooling score_bags.py does not know, by an `ExportError`."""
+    scorer = scorers_of(run.model)[0]
+    if "." in _name(_inner(scorer)):
+        what, ours = f"the encoder {run.settings.model.encoder!r}", "an encoder of midam"
+    elif "." in _name(scorer.pooling):
+        what, ours = f"the pooling {run.settings.method.pooling!r}", "a pooling of midam"
+    else:
+        return
+    raise ExportError(
+        f"Expected {ours} for score_bags.py, which holds no other code than its own, got {what}; export ONNX, or load "
+        "model.safetensors into that code."
+    )
+
+
+def _architecture(scorers: list[BagScorer], shape: list[int]) -> dict[str, Any]:
+    scorer = scorers[0]
+    pooling, standardizer = scorer.pooling, scorer.standardizer
+    clip = getattr(standardizer, "clip", float("inf"))
+    return {
+        "instance_shape": shape,
+        "members": len(scorers),
+        "scaling": getattr(standardizer, "scaling", "linear"),
+        "clip": clip if clip < float("inf") else None,
+        "encoder": {
+            "name": _name(_inner(scorer)),
+            "prefix": "encoder.module." if isinstance(scorer.encoder, Encoder) else "encoder.",
+        },
+        "pooling": {
+            "name": _name(pooling),
+            **{name: getattr(pooling, name) for name in _NUMBERS if hasattr(pooling, name)},
+        },
+    }
+
+
+def _inner(scorer: BagScorer) -> object:
+    """The encoder, out of what freezes parts of it."""
+    return scorer.encoder.module if isinstance(scorer.encoder, Encoder) else scorer.encoder
+
+
+def _name(part: object) -> str:
+    """Our own name of an encoder or pooling of ours, else its class path."""
+    kind = type(part)
+    if isinstance(part, Pooling) and kind.__module__.startswith("midam.nn.pooling."):
+        return part.name
+    return _ENCODERS.get(kind, f"{kind.__module__}.{kind.__qualname__}")

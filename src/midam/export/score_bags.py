@@ -1,0 +1,362 @@
+"""Score bags with an exported midam model: this file, config.json, model.safetensors and torch, nothing else.
+
+From a shell, where a row of a table is an instance, and any other file a bag:
+
+    python score_bags.py bags.csv > scores.csv
+    python score_bags.py slide1.pt slide2.npy --out scores.csv
+
+and from Python, where a bag is a tensor [n, ...] of instances or, if it is too large for that, an iterable of parts:
+
+    from score_bags import Model
+    model = Model()
+    model.score(bag).probability
+
+Any number of instances takes the memory of one chunk. Files are read as data: no code of a file is run.
+"""
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_TYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
+_TYPES |= {"BOOL": torch.bool}
+_SAME = 1e-5  # two values of a feature that are this near are one
+_MAX_NORMAL_SCORE = 3.0
+
+Statistic = tuple[float, Tensor, Tensor]  # instances n, log-mean weight l [], weighted mean value r [V]; in float64
+
+
+class Score(NamedTuple):
+    """What is known of a bag: a score that ranks bags, and the decision where the model was calibrated."""
+
+    score: float  # in [0, 1]; ranks bags, and is not a probability
+    probability: float | None  # of the positive class
+    positive: bool | None  # whether the score reaches the threshold
+
+
+class Model:
+    """The exported model; `folder` holds config.json and model.safetensors (default: where this file lies)."""
+
+    def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
+        folder = Path(__file__).parent if folder is None else Path(folder)
+        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.shape = tuple(self.config["architecture"]["instance_shape"])
+        self.device = torch.device(device)
+        weights = read_safetensors(folder / "model.safetensors")
+        count = self.config["architecture"]["members"]
+        parts = [_below(weights, f"members.{number}.") for number in range(count)]
+        self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
+
+    def score(self, bag: Tensor | Iterable[Tensor], *, chunk_size: int | None = None) -> Score:
+        """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
+        total, size = Total(self), chunk_size or self.config["chunk_size"]
+        for part in [bag] if isinstance(bag, Tensor) else bag:
+            for low in range(0, len(part), size):
+                total.add(part[low : low + size])
+        return total.score()
+
+    def check(self, rows: Tensor) -> Tensor:
+        """Refuse instances of another shape, or with values that are no finite numbers."""
+        if tuple(rows.shape[1:]) != self.shape:
+            raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(rows.shape[1:])}.")
+        if rows.is_floating_point() and not torch.isfinite(rows).all():
+            raise ValueError("Expected finite numbers, got NaN or infinity; clean the features.")
+        return rows.to(self.device)
+
+
+class Total:
+    """A bag that comes in parts."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._merged: list[Statistic] = []
+
+    @torch.no_grad()
+    def add(self, rows: Tensor) -> None:
+        """Take further instances [m, ...] of the bag, m >= 1."""
+        x = self._model.check(rows)
+        found = [member.statistic(x) for member in self._model.members]
+        pairs = zip(self._model.members, self._merged, found)
+        self._merged = [member.merge(old, new) for member, old, new in pairs] if self._merged else found
+
+    @torch.no_grad()
+    def score(self) -> Score:
+        """Score what was added."""
+        if not self._merged:
+            raise ValueError("Expected at least one instance, got an empty bag.")
+        pairs = zip(self._model.members, self._merged)
+        score = float(torch.stack([member.outer(merged) for member, merged in pairs]).double().mean())
+        line, threshold = self._model.config["calibration"], self._model.config["threshold"]
+        probability = None
+        if line is not None:
+            logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
+            probability = 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+        return Score(score, probability, None if threshold is None else score >= threshold)
+
+
+class _Member:
+    """One of the scorers whose scores are averaged."""
+
+    def __init__(self, architecture: dict[str, Any], weights: dict[str, Tensor], device: torch.device) -> None:
+        self.w = {name: value.to(device) for name, value in weights.items()}
+        self.scaling, self.clip = architecture["scaling"], architecture["clip"]
+        self.encoder, self.pooling = architecture["encoder"], architecture["pooling"]
+        self.kind: str = self.pooling["name"]
+
+    def statistic(self, x: Tensor) -> Statistic:
+        """Statistic of instances x [m, ...]: with logits z and values v, l = log mean exp z and r = softmax(z) . v."""
+        z, v = self.instances(x)
+        z, v = z.double(), v.double()
+        if self.kind == "max":
+            return float(len(z)), z.max(), v.new_zeros(0)
+        return float(len(z)), torch.logsumexp(z, dim=0) - math.log(len(z)), torch.softmax(z, dim=0) @ v
+
+    def merge(self, first: Statistic, second: Statistic) -> Statistic:
+        """Statistic of two parts of a bag together."""
+        n = first[0] + second[0]
+        if self.kind == "max":
+            return n, torch.maximum(first[1], second[1]), first[2]
+        a, b = first[1] + math.log(first[0] / n), second[1] + math.log(second[0] / n)
+        level = torch.logaddexp(a, b)
+        return n, level, torch.exp(a - level) * first[2] + torch.exp(b - level) * second[2]
+
+    def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [m] and values v [m, V] of instances."""
+        e, kind = self._encode(self._standardize(x)), self.kind
+        none = e.new_empty(len(e), 0)
+        if kind.endswith("attention"):
+            hidden = torch.tanh(self._linear("pooling.hidden", e))
+            if "pooling.gate.weight" in self.w:
+                hidden = hidden * torch.sigmoid(self._linear("pooling.gate", e))
+            z = self._linear("pooling.attention", hidden).squeeze(-1)
+            return z, e if kind == "embedding-attention" else self._linear("pooling.scorer", e)
+        raw = self._linear("pooling.scorer", e).squeeze(-1)
+        if kind == "generalized-mean":
+            return self._number("exponent", "log_p") * functional.logsigmoid(raw), none
+        if kind == "noisy-or":
+            return torch.zeros_like(raw), functional.logsigmoid(-raw).unsqueeze(-1)
+        phi = torch.sigmoid(raw) if self.pooling["squash"] else raw
+        if kind == "max":
+            return phi, none
+        if kind == "smoothed-max":
+            return phi / self._number("temperature", "log_tau"), none
+        return torch.zeros_like(phi), phi.unsqueeze(-1)  # mean, noisy-and
+
+    def outer(self, statistic: Statistic) -> Tensor:  # noqa: PLR0911 - a line a pooling
+        """Score [] of a bag from its statistic."""
+        n, l, r = statistic[0], statistic[1].float(), statistic[2].float()  # noqa: E741
+        kind, w = self.kind, self.w
+        if kind == "embedding-attention":
+            if "pooling.head.weight" in w:
+                return torch.sigmoid(self._linear("pooling.head", r)).squeeze()
+            hidden = torch.relu(self._linear("pooling.head.0", r))
+            return torch.sigmoid(self._linear("pooling.head.2", hidden)).squeeze()
+        if kind.endswith("attention"):
+            return torch.sigmoid(r).squeeze()
+        if kind == "generalized-mean":
+            return torch.exp(l / self._number("exponent", "log_p"))
+        if kind == "noisy-or":
+            return -torch.expm1((n * r).clamp(max=-1e-30)).squeeze()
+        if kind == "noisy-and":
+            a, b = w["pooling.a"], torch.sigmoid(w["pooling.b_logit"])
+            low = torch.sigmoid(-a * b)
+            return ((torch.sigmoid(a * (r - b)) - low) / (torch.sigmoid(a * (1 - b)) - low)).squeeze()
+        pooled = l if kind == "max" else r.squeeze()
+        if kind == "smoothed-max":
+            pooled = l * self._number("temperature", "log_tau")
+        return pooled if self.pooling["squash"] else torch.sigmoid(pooled)
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return functional.linear(x, self.w[f"{name}.weight"], self.w.get(f"{name}.bias"))
+
+    def _number(self, name: str, learned: str) -> Tensor | float:
+        """A number of the pooling, as it was set or as it was learned."""
+        value: Tensor | float = self.pooling[name]
+        return self.w[f"pooling.{learned}"].exp() if f"pooling.{learned}" in self.w else value
+
+    def _standardize(self, x: Tensor) -> Tensor:
+        """Instances in deviations from the training mean, cut off at `clip`; where asked for, half by their rank."""
+        center, scale = self.w["standardizer.center"], self.w["standardizer.scale"]
+        clip = math.inf if self.clip is None else self.clip
+        if x.dtype == torch.float64:
+            x = x - center.double() - self.w["standardizer.center_low"].double()
+            u = (x / scale).clamp(-clip, clip).float()
+        else:
+            u = ((x.float() - center) / scale).clamp(-clip, clip)
+        if self.scaling == "linear":
+            return u
+        return torch.where(self.w["standardizer.blended"], 0.5 * (u + self._normal_scores(u)), u)
+
+    def _normal_scores(self, u: Tensor) -> Tensor:
+        """Standard normal quantile, within +-3, of the rank of each feature among the training instances."""
+        knots, columns = self.w["standardizer.knots"], u.T.contiguous()
+        last = knots.shape[1] - 1
+        low, high = torch.searchsorted(knots, columns - _SAME), torch.searchsorted(knots, columns + _SAME, right=True)
+        upper = high.clamp(1, last)
+        left, right = knots.gather(1, upper - 1), knots.gather(1, upper)
+        share = (columns - left) / (right - left).clamp(min=torch.finfo(u.dtype).tiny)
+        rank = torch.where(high > low, 0.5 * (low + high - 1).to(u.dtype), upper - 1 + share.clamp(0, 1))
+        first, end = knots[:, :1], knots[:, -1:]
+        rank = torch.where(columns >= end - _SAME, torch.full_like(rank, last), rank)
+        rank = torch.where(columns <= first + _SAME, torch.zeros_like(rank), rank)
+        score = torch.special.ndtri((rank / last).double()).clamp(-_MAX_NORMAL_SCORE, _MAX_NORMAL_SCORE)
+        return torch.where(first == end, torch.zeros_like(rank), score.to(u.dtype)).T
+
+    def _encode(self, x: Tensor) -> Tensor:
+        """Encodings [m, D] of standardized instances."""
+        prefix = self.encoder["prefix"]
+        if self.encoder["name"] == "mlp":
+            x, suffix = x.flatten(1), ".weight"
+            names = [name for name in self.w if name.startswith(f"{prefix}layers.") and name.endswith(suffix)]
+            layers = sorted(int(name.removesuffix(suffix).rpartition(".")[2]) for name in names)
+            for layer in layers:
+                x = self._linear(f"{prefix}layers.{layer}", x)
+                x = torch.tanh(x) if layer == 0 else torch.relu(x)
+            return x
+        x = torch.relu(self._normalize(f"{prefix}stem.1", self._convolve(f"{prefix}stem.0", x)))
+        for number in range(9):
+            block = f"{prefix}blocks.{number}"
+            stride = 2 if number in (3, 6) else 1
+            y = self._convolve(f"{block}.conv1", x, stride=stride)
+            y = torch.relu(self._normalize(f"{block}.norm1", y))
+            y = self._normalize(f"{block}.norm2", self._convolve(f"{block}.conv2", y))
+            if stride > 1:
+                axes, half = x.ndim - 2, (y.shape[1] - x.shape[1]) // 2
+                x = x[(slice(None), slice(None), *[slice(None, None, 2)] * axes)]
+                x = functional.pad(x, (*[0] * (2 * axes), half, half))
+            x = torch.relu(y + x)
+        return x.flatten(2).mean(dim=2)
+
+    def _convolve(self, name: str, x: Tensor, *, stride: int = 1) -> Tensor:
+        weight = self.w[f"{name}.weight"]
+        convolve = functional.conv3d if weight.ndim == 5 else functional.conv2d
+        return convolve(x, weight, stride=stride, padding=1)
+
+    def _normalize(self, name: str, x: Tensor) -> Tensor:
+        weight, bias = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
+        if f"{name}.running_mean" not in self.w:
+            return functional.group_norm(x, 8, weight, bias)
+        return functional.batch_norm(x, self.w[f"{name}.running_mean"], self.w[f"{name}.running_var"], weight, bias)
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors."""
+    content = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    header, found = json.loads(content[8:start]), {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            low, high = (start + offset for offset in entry["data_offsets"])
+            kind, shape = _TYPES[entry["dtype"]], entry["shape"]
+            flat = (
+                torch.frombuffer(bytearray(content[low:high]), dtype=kind) if high > low else torch.empty(0, dtype=kind)
+            )
+            found[name] = flat.reshape(shape)
+    return found
+
+
+def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score]]:
+    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere."""
+    totals: dict[str, Total] = {}
+    waiting: dict[str, list[list[float]]] = {}
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        columns = list(rows.fieldnames or [])
+        features = model.config["data"]["feature_names"] or [name for name in columns if name != bag_column]
+        missing = [name for name in (bag_column, *features) if name not in columns]
+        if missing:
+            raise ValueError(f"Expected the columns {', '.join(missing)}, got {', '.join(columns)} (in {path}).")
+        if len(features) != math.prod(model.shape):
+            raise ValueError(f"Expected {math.prod(model.shape)} feature columns, got {len(features)} (in {path}).")
+        for count, row in enumerate(rows, start=1):
+            try:
+                numbers = [float(row[name]) for name in features]
+            except (TypeError, ValueError):
+                raise ValueError(f"Expected numbers as features, got others (in {path}, row {count + 1}).") from None
+            bag = row[bag_column]
+            waiting.setdefault(bag, []).append(numbers)
+            if count % chunk_size == 0:
+                _flush(model, totals, waiting)
+    _flush(model, totals, waiting)
+    for bag, total in totals.items():
+        yield bag, total.score()
+
+
+def _flush(model: Model, totals: dict[str, Total], waiting: dict[str, list[list[float]]]) -> None:
+    for bag, numbers in waiting.items():
+        rows = torch.tensor(numbers, dtype=torch.float64)
+        totals.setdefault(bag, Total(model)).add(rows.reshape(len(rows), *model.shape))
+    waiting.clear()
+
+
+def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
+    """The bag of a file: a tensor of torch.save, or an array of numpy.save, which is read part by part."""
+    if path.suffix in (".pt", ".pth"):
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(found, Tensor):
+            raise ValueError(f"Expected one tensor, got {type(found).__name__} (in {path}).")
+        return found
+    if path.suffix == ".npy":
+        import numpy as np  # noqa: PLC0415 - for this format alone
+
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        starts = range(0, len(array), chunk_size)
+        return (torch.from_numpy(np.array(array[low : low + chunk_size])) for low in starts)
+    raise ValueError(f"Expected .csv, .tsv, .pt or .npy, got {path}.")
+
+
+def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def _write(scored: Iterable[tuple[str, Score]], file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["bag", "score", "probability", "positive"])
+    for bag, (score, probability, positive) in scored:
+        chance = "" if probability is None else f"{probability:.9g}"
+        writer.writerow([bag, f"{score:.9g}", chance, "" if positive is None else int(positive)])
+
+
+def main() -> None:
+    """Score the files that the command line names."""
+    parser = argparse.ArgumentParser(description="Score bags with an exported midam model.")
+    text = "a table (.csv, .tsv) of instances, or a bag each (.pt, .npy)"
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=text)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.csv", help="where to write the scores; default: standard output"
+    )
+    parser.add_argument("--bag-column", help="column of a table that names the bag; default: as in training")
+    parser.add_argument("--chunk-size", type=int, help="instances encoded at a time; default: as in training")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    options = parser.parse_args()
+    model = Model(device=options.device)
+    column = options.bag_column or model.config["data"]["bag_column"]
+    chunk = options.chunk_size or model.config["chunk_size"]
+    try:
+        scored: list[tuple[str, Score]] = []
+        for path in options.files:
+            if path.suffix in (".csv", ".tsv"):
+                scored += read_table(path, model, bag_column=column, chunk_size=chunk)
+            else:
+                scored.append((path.stem, model.score(read_bag(path, chunk_size=chunk), chunk_size=chunk)))
+    except (ValueError, OSError) as error:
+        sys.exit(f"score_bags: error: {error}")
+    if options.out is None:
+        _write(scored, sys.stdout)
+    else:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
+            _write(scored, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Score bags with an exported midam model in onnxruntime: this file, the three .onnx files beside it, and config.json.
+
+    from score_onnx import Model
+    model = Model("the/export")
+    model.score(bag).probability
+
+A bag is an array [n, ...] of instances or, if it is too large for that, an iterable of parts of it. It takes the memory
+of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.onnx joins two, score.onnx scores a bag.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Score(NamedTuple):
+    """What is known of a bag: a score that ranks bags, and the decision where the model was calibrated."""
+
+    score: float  # in [0, 1]; ranks bags, and is not a probability
+    probability: float | None  # of the positive class
+    positive: bool | None  # whether the score reaches the threshold
+
+
+class Model:
+    """The exported model.
+
+    `folder` is that of the export, or of its .onnx files (default: where this file lies), `providers` those of
+    onnxruntime.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        *,
+        providers: tuple[str, ...] = ("CPUExecutionProvider",),
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        import onnxruntime  # noqa: PLC0415 - so that the file can be imported without
+
+        at = Path(__file__).parent if folder is None else Path(folder)
+        at = at if (at / "chunk.onnx").exists() else at / "onnx"
+        self.config: dict[str, Any] = config or json.loads((at.parent / "config.json").read_text(encoding="utf-8"))
+        self._parts = {
+            name: onnxruntime.InferenceSession(str(at / f"{name}.onnx"), providers=list(providers))
+            for name in ("chunk", "merge", "score")
+        }
+        self._dtype = np.dtype(self.config["onnx"]["dtype"])
+
+    def score(self, bag: NDArray[Any] | Iterable[NDArray[Any]], *, chunk_size: int | None = None) -> Score:
+        """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
+        size, merged = chunk_size or self.config["chunk_size"], None
+        for part in [bag] if isinstance(bag, np.ndarray) else bag:
+            for low in range(0, len(part), size):
+                x = np.ascontiguousarray(part[low : low + size], dtype=self._dtype)
+                found = self._parts["chunk"].run(["n", "l", "r"], {"x": x})
+                merged = found if merged is None else self._merge(merged, found)
+        if merged is None:
+            raise ValueError("Expected at least one instance, got an empty bag.")
+        found = self._parts["score"].run(None, dict(zip("nlr", merged)))
+        threshold = self.config["threshold"]
+        score = float(found[0])
+        return Score(
+            score, float(found[2]) if len(found) > 2 else None, None if threshold is None else score >= threshold
+        )
+
+    def _merge(self, first: list[Any], second: list[Any]) -> list[Any]:
+        names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
+        merged: list[Any] = self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
+        return merged

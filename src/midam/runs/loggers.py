@@ -1,0 +1,234 @@
+"""Where the course of a training is written beside metrics.csv: TensorBoard, MLflow or W&B, as loggers of Fabric.
+
+A logger is a function or class that returns a `lightning_fabric.loggers.Logger`. It gets `root`, the run folder, and
+`title`, what the run is called, where it has parameters of these names, and the setting `logger_args`.
+"""
+
+import importlib
+import json
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+from midam.errors import MidamError, install
+from midam.files import write_json
+from midam.registry import LOGGERS, build
+from midam.settings import Settings
+
+NONE = "none"
+
+
+def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
+    """The loggers that the settings name; a `MidamError` where a package is missing. Nothing is written yet."""
+    name = settings.run.logger
+    if name == NONE:
+        return []
+    arguments, offered = settings.run.logger_args, {"root": root, "title": title}
+    return [build(LOGGERS.find(name), what=f"the logger {name!r} in logger_args", offered=offered, arguments=arguments)]
+
+
+class Tracking:
+    """What a run tells the loggers of its Fabric; when one of them fails in the middle, the training goes on."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric, self._failed = fabric, False
+
+    def start(self, settings: Settings) -> None:
+        """Say the settings; a `MidamError` where a logger cannot be reached."""
+        for logger in self._fabric.loggers:
+            try:
+                logger.log_hyperparams(settings.flat())
+            except Exception as error:  # a server of anybody's raises what it likes
+                raise MidamError(
+                    f"Expected the logger {settings.run.logger!r} to take the run, got {_told(error)}; log in, correct "
+                    "`logger_args`, or leave `logger` out."
+                ) from error
+
+    def log(self, row: Mapping[str, Any], *, step: int) -> None:
+        """Say numbers, those that are known."""
+        found = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
+        self._guarded(partial(self._fabric.log_dict, found, step=step))
+
+    def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
+        """Say the figures of the finished run: AUROC, AUPRC and Brier score of each split, as ``test_auroc``."""
+        splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
+        found = {
+            f"final_{split}_{name}": part.get(name)
+            for split, part in splits.items()
+            for name in ("auroc", "auprc", "brier")
+        }
+        self.log(found, step=step)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for logger in self._fabric.loggers:
+            self._guarded(partial(logger.finalize, "success" if kind is None else "failed"))
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            call()
+        except Exception as error:  # a server of anybody's raises what it likes
+            self._failed = True
+            warnings.warn(f"the logger failed, and gets no more of this run: {_told(error)}", UserWarning, stacklevel=3)
+
+
+def tensorboard(root: Path, **arguments: Any) -> TensorBoardLogger:
+    """Event files in the folder `tensorboard` of the run; `arguments` are those of Fabric's TensorBoardLogger."""
+    _need("tensorboard", "track")
+    usual = {"root_dir": root, "name": "", "version": "tensorboard", "default_hp_metric": False}
+    return TensorBoardLogger(**{**usual, **arguments})
+
+
+class MLflowLogger(Logger):
+    """A run of MLflow, under the same id when the training is resumed.
+
+    Parameters
+    ----------
+    root, title : Path, str
+        Run folder, which remembers the id, and name of the run.
+    experiment : str
+        Made if there is none of that name.
+    tracking_uri : str, optional
+        Default: ``MLFLOW_TRACKING_URI``, or where MLflow writes without it.
+    tags : dict, optional
+        Tags of the run.
+    """
+
+    name = "mlflow"
+
+    def __init__(
+        self,
+        root: Path,
+        title: str,
+        *,
+        experiment: str = "midam",
+        tracking_uri: str | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> None:
+        self._mlflow = _need("mlflow", "mlflow")
+        self._root, self._title, self._experiment = root, title, experiment
+        self._uri, self._tags = tracking_uri, tags
+        self._client: Any = None
+        self._id = _remembered(root, self.name)
+
+    @property
+    def version(self) -> str | None:
+        """Id of the run."""
+        return self._id
+
+    @property
+    def client(self) -> Any:
+        """The client; its first use makes the run, or takes up the one that the run folder remembers."""
+        if self._client is None:
+            self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
+            if self._id is None:
+                found = self._client.get_experiment_by_name(self._experiment)
+                group = found.experiment_id if found else self._client.create_experiment(self._experiment)
+                self._id = self._client.create_run(group, run_name=self._title, tags=self._tags).info.run_id
+                _remember(self._root, self.name, self._id)
+            else:
+                self._client.update_run(self._id, status="RUNNING")
+        return self._client
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Log settings; those of a run that goes on are known."""
+        client, entities = self.client, self._mlflow.entities
+        known = client.get_run(self._id).data.params
+        texts = [entities.Param(key, str(value)) for key, value in params.items() if key not in known]
+        for low in range(0, len(texts), 100):  # as many as a server takes at a time
+            client.log_batch(self._id, params=texts[low : low + 100])
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log numbers."""
+        for key, value in metrics.items():
+            self.client.log_metric(self._id, key, value, step=step)
+
+    def finalize(self, status: str) -> None:
+        """End the run."""
+        if self._client is not None:
+            self._client.set_terminated(self._id, status="FINISHED" if status == "success" else "FAILED")
+
+
+class WandbLogger(Logger):
+    """A run of W&B, under the same id when the training is resumed.
+
+    Parameters
+    ----------
+    root, title : Path, str
+        Run folder, in which W&B keeps its files and which remembers the id, and name of the run.
+    project : str
+        Made if there is none of that name.
+    **arguments
+        Further ones of ``wandb.init``, such as ``mode="offline"``, entity, group or tags.
+    """
+
+    name = "wandb"
+
+    def __init__(self, root: Path, title: str, *, project: str = "midam", **arguments: Any) -> None:
+        self._wandb = _need("wandb", "wandb")
+        self._root = root
+        self._id = _remembered(root, self.name) or uuid.uuid4().hex[:12]
+        self._how = {"project": project, "name": title, "dir": root, "id": self._id, "resume": "allow", **arguments}
+        self._run: Any = None
+
+    @property
+    def version(self) -> str:
+        """Id of the run."""
+        return self._id
+
+    @property
+    def experiment(self) -> Any:
+        """The run; its first use starts it."""
+        if self._run is None:
+            # W&B would print among our output, and take what is printed for its own.
+            quiet = self._wandb.Settings(silent=True, console="off")
+            self._run = self._wandb.init(settings=quiet, **self._how)
+            _remember(self._root, self.name, self._id)
+        return self._run
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Log settings."""
+        self.experiment.config.update(dict(params), allow_val_change=True)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log numbers."""
+        self.experiment.log(dict(metrics), step=step)
+
+    def finalize(self, status: str) -> None:
+        """End the run."""
+        if self._run is not None:
+            self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+def _need(package: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise MidamError(f"Expected the package {package} for the logger, got none; {install(extra)}.") from None
+
+
+def _remembered(root: Path, name: str) -> str | None:
+    """Id under which a logger knows this run."""
+    path = root / "loggers.json"
+    found: str | None = json.loads(path.read_text(encoding="utf-8")).get(name) if path.exists() else None
+    return found
+
+
+def _remember(root: Path, name: str, of: str) -> None:
+    write_json(root / "loggers.json", {name: of})
+
+
+def _told(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,0 +1,137 @@
+"""A training is tracked by name: TensorBoard, MLflow and W&B, where they are installed, or a logger of anybody's."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from lightning_fabric.loggers.logger import Logger
+
+from midam import MidamError, Settings
+from midam.errors import RunStoppedError
+from midam.registry import LOGGERS
+from midam.runs.fit import fit_run, resume_run
+from midam.runs.folder import RunFolder
+
+EPOCHS = 3
+pytestmark = pytest.mark.filterwarnings("ignore:.*bags:UserWarning", "ignore::DeprecationWarning")
+
+
+class Noted(Logger):
+    """A logger that keeps what it is told."""
+
+    name, version = "noted", "0"
+    told: list = []  # noqa: RUF012 - shared on purpose, Fabric holds the instance
+
+    def __init__(self, root, title, *, fails=None):
+        self.fails, Noted.told = fails, [("title", title, root.name)]
+
+    def _note(self, what, *values):
+        if self.fails == what:
+            raise ConnectionError("no route to host")
+        Noted.told.append((what, *values))
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        self._note("settings", params["pooling"])
+
+    def log_metrics(self, metrics, step=None):
+        self._note("metrics", dict(metrics), step)
+
+    def finalize(self, status):
+        self._note("end", status)
+
+
+def fit(tmp_path, *, stop=None, **settings):
+    rng = np.random.default_rng(0)
+    rows = [f"b{i},{i % 2},{x:.3f},{y:.3f}" for i in range(40) for x, y in rng.normal(i % 2, 1, size=(3, 2))]
+    (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x,y", *rows]) + "\n")
+
+    def on_epoch(row, trainer):
+        if row["epoch"] == stop:
+            raise KeyboardInterrupt
+
+    chosen = Settings(epochs=EPOCHS, members=1, **settings)
+    folder = RunFolder(tmp_path / "run")
+    return fit_run(str(tmp_path / "bags.csv"), chosen, folder, on_epoch=on_epoch), folder
+
+
+@pytest.fixture
+def noted():
+    LOGGERS.add("noted", Noted)
+    yield Noted
+    LOGGERS.remove("noted")
+
+
+def test_a_logger_hears_settings_epochs_results_and_the_end(tmp_path, noted):
+    summary, _ = fit(tmp_path, logger="noted")
+    (_, title, root), settings, *epochs, results, end = noted.told
+    assert (title, root, settings) == ("run", "run", ("settings", "attention"))
+    assert [step for _, _, step in epochs] == [1, 2, 3]
+    assert {"loss", "lr", "train_auroc", "val_auroc"} <= set(epochs[0][1])
+    assert results[1]["final_test_auroc"] == summary["test"]["auroc"]
+    assert end == ("end", "success")
+
+
+def test_a_stopped_run_is_said_to_have_failed(tmp_path, noted):
+    with pytest.raises(RunStoppedError):
+        fit(tmp_path, logger="noted", stop=2)
+    assert noted.told[-1] == ("end", "failed")
+
+
+def test_a_server_that_goes_away_does_not_stop_the_training(tmp_path, noted):
+    with pytest.warns(UserWarning, match="the logger failed, and gets no more of this run: ConnectionError: no route"):
+        summary, _ = fit(tmp_path, logger="noted", logger_args={"fails": "metrics"})
+    assert summary["epochs"] == EPOCHS
+
+
+def test_a_server_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, noted):
+    with pytest.raises(MidamError, match=r"Expected the logger 'noted' to take the run, got ConnectionError: no route"):
+        fit(tmp_path, logger="noted", logger_args={"fails": "settings"})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("name", "extra"), [("tensorboard", "track"), ("mlflow", "mlflow"), ("wandb", "wandb")])
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name, extra):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MidamError, match=rf'package {name} for the logger, got none; run .*"midam\[{extra}\]"'):
+        fit(tmp_path, logger=name)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_logger_is_refused(tmp_path):
+    with pytest.raises(MidamError, match="did you mean 'tensorboard'"):
+        Settings(logger="tensorbord")
+
+
+def test_tensorboard(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    _, folder = fit(tmp_path, logger="tensorboard")
+    events = accumulator.EventAccumulator(str(folder.root / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
+    assert len(events.Scalars("final_test_auroc")) == 1
+
+
+def test_mlflow_keeps_one_run_when_it_is_resumed(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="needs MLflow (extra mlflow)")
+    pytest.importorskip("sqlalchemy", reason="mlflow-skinny writes to a server alone")
+    arguments = {"tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "experiment": "digits", "tags": {"site": "here"}}
+    with pytest.raises(RunStoppedError):
+        fit(tmp_path, logger="mlflow", logger_args=arguments, stop=2)
+    summary = resume_run(None, RunFolder(tmp_path / "run"))
+    client = mlflow.MlflowClient(tracking_uri=arguments["tracking_uri"])
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    assert (run.info.status, run.info.run_name, run.data.tags["site"]) == ("FINISHED", "run", "here")
+    assert run.data.params["pooling"] == "attention"
+    assert run.data.metrics["final_test_auroc"] == summary["test"]["auroc"]
+    assert {entry.step for entry in client.get_metric_history(run.info.run_id, "loss")} == {1, 2, 3}
+
+
+def test_wandb_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs W&B (extra wandb)")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    summary, folder = fit(tmp_path, logger="wandb", logger_args={"mode": "offline", "project": "digits"})
+    (file,) = (folder.root / "wandb").glob("offline-run-*/run-*.wandb")
+    assert json.loads((folder.root / "loggers.json").read_text())["wandb"] in file.name
+    assert b"final_test_auroc" in file.read_bytes()
+    assert summary["epochs"] == EPOCHS
