@@ -251,6 +251,15 @@ def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
         assert (tmp_path / "j").read_text() == good
 
 
+def test_an_import_that_was_killed_after_its_last_step_leaves_nothing(tmp_path):
+    write_store(full(), tmp_path / "out")
+    for name in (".out.journal", ".out.journal.lock"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(StoreError, match="which exists"):
+        require_free(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_journal_without_a_plan_is_of_another(tmp_path):
     (tmp_path / "j").write_bytes(b"\0\0\n")
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:

@@ -63,7 +63,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
     place = Path(out).resolve()  # a link stays a link: what it leads to is written
-    part, journal_path = place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
+    part, journal_path = _beside(place)
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -88,11 +88,21 @@ def _is_taken(place: str | Path) -> bool:
 
 
 def require_free(place: str | Path) -> None:
-    """Refuse a place that is taken with a `StoreError`."""
-    if _is_taken(place):
-        raise StoreError(
-            f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
-        )
+    """Refuse a place that is taken with a `StoreError`; the journal of an import that ended there is removed."""
+    if not _is_taken(place):
+        return
+    taken = StoreError(
+        f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
+    )
+    part, journal = _beside(Path(place).resolve())
+    if journal.exists() and not part.exists():  # it was killed after its last step
+        Journal(journal, busy=taken).remove()
+    raise taken
+
+
+def _beside(place: Path) -> tuple[Path, Path]:
+    """The hidden folder that becomes the store, and the journal of what is in it."""
+    return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
 
 def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: ImportProgress) -> None:
