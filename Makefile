@@ -10,10 +10,13 @@ INPUTS := pyproject.toml constraints.txt
 # One thread a worker: two pytest workers with a thread pool each would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 WORKERS ?= 2
+MINUTES ?= 30
+KILLS ?= 200
+SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study test test-data test-wheel test-exports test-lowest lowest lint types docs doctest check libauc clean
+.PHONY: help setup demo study test test-data test-wheel test-exports test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -63,6 +66,12 @@ test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA;
 		echo "Expected a folder 'tabular' in MIDAM_DATA, got none in $$MIDAM_DATA;" \
 			"put musk1.npz and the others there (see docs/data.md)." >&2; exit 1; fi
 	$(PYTEST) -n $(WORKERS) -m "data and not gpu" --require-data
+
+fuzz: $(VENV)/.dev  ## damage inputs of every format: make fuzz MINUTES=30
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz inputs --minutes $(MINUTES) --seed $(SEED)
+
+torture: $(VENV)/.dev  ## kill commands at random moments: make torture KILLS=200
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz kills --count $(KILLS) --seed $(SEED)
 
 # What these need stands in environments of their own below .venv, made anew each time.
 FRESH = rm -rf $(VENV)/$(1) && $(PYTHON) -m venv $(VENV)/$(1) && $(VENV)/$(1)/bin/python -m pip --disable-pip-version-check --quiet install

@@ -1,6 +1,7 @@
 """What all tests share: the real data, the skips that say why, and a count of them at the end."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ torch.set_num_threads(1)
 # The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
 settings.register_profile("midam", deadline=None, derandomize=True)
 settings.load_profile("midam")
+
+# What a test trusts is not what the user trusts, who may run the tests.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="midam-tests-")
 
 
 def _data_root() -> tuple[Path | None, str]:

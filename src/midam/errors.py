@@ -4,7 +4,8 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class MidamError(Exception):
@@ -37,6 +38,14 @@ class CheckpointError(MidamError, ValueError):
 
 class StoreError(MidamError, OSError):
     """A store that cannot be written: its place is taken, or the disk is full."""
+
+
+class UntrustedError(MidamError):
+    """Code of somebody else that the `settings` of a file name, and that nobody has trusted yet."""
+
+    def __init__(self, message: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.settings = dict(settings)
 
 
 class RunExistsError(MidamError, FileExistsError):

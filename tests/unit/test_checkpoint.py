@@ -9,7 +9,7 @@ import torch
 
 from midam.errors import CheckpointError
 from midam.files import partial_path
-from midam.train.checkpoint import FORMAT, load_checkpoint, save_checkpoint
+from midam.train.checkpoint import FORMAT, TrainerContent, load_checkpoint, save_checkpoint
 
 CONTENT = {"weights": torch.arange(2000, dtype=torch.float32), "epoch": 3, "name": "run", "rows": [{"a": None}]}
 
@@ -32,7 +32,7 @@ def path(tmp_path):
 
 
 def test_what_is_saved_is_loaded(path):
-    loaded = load_checkpoint(path, required=("weights", "epoch"))
+    loaded = load_checkpoint(path)
     assert torch.equal(loaded["weights"], CONTENT["weights"])
     assert loaded["rows"] == [{"a": None}]
     assert loaded["format"] == FORMAT
@@ -107,7 +107,7 @@ def test_foreign_and_incomplete_files_are_told_apart(tmp_path):
         load_checkpoint(path)
     save_checkpoint(path, {"model": {}})
     with pytest.raises(CheckpointError, match="of midam"):
-        load_checkpoint(path, required=("trainer",))
+        load_checkpoint(path, TrainerContent)
 
 
 def test_a_failed_write_keeps_the_old_file_and_names_it(path):

@@ -230,10 +230,10 @@ def test_a_cut_npz_is_refused(tmp_path):
     data = bytearray(path.read_bytes())
     data[300:340] = bytes(40)
     path.write_bytes(data)
-    with pytest.raises(BagDataError, match="damage"):
+    with pytest.raises(BagDataError, match="Bad CRC"):
         read_bags(path)
     path.write_bytes(data[:2000])
-    with pytest.raises(BagDataError, match="another format"):
+    with pytest.raises(BagDataError, match="not a zip file"):
         read_bags(path)
 
 

@@ -235,26 +235,35 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
 
 
 def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
-    (tmp_path / "j").write_text('"plan"\n[3, "ab", null]\n[4, "c')
+    (tmp_path / "j").write_text(f'"plan"\n[3, "{"ab" * 32}", null]\n[4, "c')
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan") == [WrittenBag(3, "ab", None)]
-        assert (tmp_path / "j").read_text() == '"plan"\n[3, "ab", null]\n'
-        assert written_bags(journal, "another") is None
+        assert written_bags(journal, "plan", 7) == [WrittenBag(3, "ab" * 32, None)]
+        assert (tmp_path / "j").read_text() == f'"plan"\n[3, "{"ab" * 32}", null]\n'
+        assert written_bags(journal, "another", 7) is None
 
 
 @pytest.mark.parametrize("line", ['[4, "c[5, "ab", null]', "[4]", "7", "\0\0", "\xff"])
 def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
-    good = '"plan"\n[3, "ab", null]\n'
-    (tmp_path / "j").write_text(f'{good}{line}\n[6, "ab", null]\n', encoding="latin-1")
+    good = f'"plan"\n[3, "{"ab" * 32}", null]\n'
+    (tmp_path / "j").write_text(f'{good}{line}\n[6, "{"ab" * 32}", null]\n', encoding="latin-1")
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan") == [WrittenBag(3, "ab", None)]
+        assert written_bags(journal, "plan", 7) == [WrittenBag(3, "ab" * 32, None)]
         assert (tmp_path / "j").read_text() == good
+
+
+def test_an_import_that_was_killed_after_its_last_step_leaves_nothing(tmp_path):
+    write_store(full(), tmp_path / "out")
+    for name in (".out.journal", ".out.journal.lock"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(StoreError, match="which exists"):
+        require_free(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_journal_without_a_plan_is_of_another(tmp_path):
     (tmp_path / "j").write_bytes(b"\0\0\n")
     with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan") is None
+        assert written_bags(journal, "plan", 7) is None
 
 
 def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):

@@ -336,3 +336,32 @@ def test_settings_import_no_torch():
 def test_the_encoders_of_the_shapes_are_known():
     for shape in [(3,), (1, 8, 8), (1, 8, 8, 8)]:
         assert Settings().resolve(shape).model.encoder in ENCODERS.names()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr: 2024-02-03\n", "'2024-02-03'"),
+        ("2024-02-03: 1\n", "2024-02-03"),
+        ("epochs: 3\nepochs: 5\n", "'epochs' twice"),
+        ("encoder_args: " + "[" * 3000 + "]" * 3000, "YAML"),
+        ("encoder_args: " + "{a: " * 40 + "1" + "}" * 40, "inside each other"),
+        ("hidden: &a [*a]\n", "inside each other"),
+        (
+            "a: &a [x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi")),
+            "in all",
+        ),
+        ("encoder_args: {a: !!binary aGVsbG8=}\n", "bytes"),
+        ("epochs: " + "9" * 5000, "YAML"),
+        ("!!python/object/apply:os.system [touch made]\n", "YAML"),
+        ("lr: x\n", "as a number"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_yaml_that_is_no_settings_is_refused_by_its_file(tmp_path, text, words):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        Settings.from_flat(read_yaml(path), source=str(path))
+    assert "c.yaml" in str(caught.value)

@@ -313,7 +313,7 @@ def test_tags_that_speak_for_missing_slices_are_warned_of_once(tmp_path, case):
     for name in ("a", "b"):
         save_series(tmp_path / name, body((6, 4, 5)), **tags)
     save_series(tmp_path / "c", body((6, 4, 5)))
-    with pytest.warns(UserWarning, match=f"2 of 3 scans are doubtful, the first .*a: slices may be.*{words}") as caught:
+    with pytest.warns(UserWarning, match=f"2 of 3 files are doubtful, the first .*a: slices may be.*{words}") as caught:
         assert read_bags(tmp_path, require_labels=False).sizes.tolist() == [6, 6, 6]
     assert len(caught) == 1
 
@@ -341,7 +341,7 @@ def test_a_nifti_without_a_place_is_warned_of_once(tmp_path):
         assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (0, 0)
         nibabel.save(image, tmp_path / f"{name}.nii.gz")
     save_nifti(tmp_path / "c.nii.gz", body())
-    with pytest.warns(UserWarning, match=r"2 of 3 scans are doubtful, the first .*a\.nii\.gz: neither sform") as caught:
+    with pytest.warns(UserWarning, match=r"2 of 3 files are doubtful, the first .*a\.nii\.gz: neither sform") as caught:
         bags = read_bags(tmp_path, require_labels=False)
     assert len(caught) == 1
     assert "neither sform" in bags.described(0)["a.nii.gz"]["file"]["doubt"]

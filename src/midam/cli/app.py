@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from midam import __version__
-from midam.errors import ConfigError, MidamError, RunStoppedError, nearest
+from midam.errors import ConfigError, MidamError, RunStoppedError, UntrustedError, nearest
 from midam.report.program import program
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
+    from rich.console import Console
 
 COMMANDS = {
     "fit": "train a bag classifier and test it",
@@ -36,10 +37,14 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     with program(_said) as console:
+        words = list(sys.argv[1:] if argv is None else argv)
         try:
-            options = parse(list(sys.argv[1:] if argv is None else argv))
-            code: int = _module(options.command).run(options[options.command], console)
-            return code
+            try:
+                return _run(words, console)
+            except UntrustedError as error:
+                if not _agreed(error, console):
+                    raise
+                return _run(words, console)
         except (RunStoppedError, KeyboardInterrupt) as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             return 130
@@ -51,6 +56,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
             console.print(f"[red]midam: error:[/] {escape(text)}; check path, access and free space, and repeat.")
             return 2
+
+
+def _run(argv: Sequence[str], console: "Console") -> int:
+    options = parse(argv)
+    code: int = _module(options.command).run(options[options.command], console)
+    return code
+
+
+def _agreed(error: UntrustedError, console: "Console") -> bool:
+    """Ask, where somebody can answer, whether code of a file may run from now on."""
+    if not (sys.stdin.isatty() and console.is_terminal):
+        return False
+    from midam.runs.trust import remember
+
+    console.print(escape(_said(error)))
+    if console.input("Run that code, now and later? \\[y/N] ").strip().lower() not in ("y", "yes"):
+        return False
+    remember(error.settings)
+    return True
 
 
 def parse(argv: Sequence[str]) -> "Namespace":
@@ -69,8 +93,12 @@ def parse(argv: Sequence[str]) -> "Namespace":
         parser = command.parser(*words[:1])
     else:
         parser = command.parser()
-    options = Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
-    return options
+    try:
+        return Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
+    except ConfigError as error:
+        # What a settings file says is taken for defaults, of which the parser knows no source.
+        file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
+        raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
 
 
 def _command(argv: Sequence[str]) -> str:
@@ -108,4 +136,4 @@ def _said(message: object) -> str:
         return text
     from midam.cli.parser import SETTINGS, as_flags
 
-    return as_flags(text, SETTINGS)
+    return as_flags(text, [*SETTINGS, "trust"])

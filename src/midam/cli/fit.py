@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError
 from midam.settings import Settings, read_yaml, unknown_setting
 
@@ -29,6 +29,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     fit.add_text("--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml")
+    fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
     return fit
@@ -59,6 +60,10 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     for key in values:
         if key not in (*SETTINGS, "data"):
             raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
+    if any("." in str(value) for value in values.values()):
+        from midam.runs.trust import check_code
+
+        check_code(values, path, trust="--trust" in argv)
     return rest[:at] + rest[at + 2 :], values
 
 
@@ -70,7 +75,7 @@ def run(options: Namespace, console: Console) -> int:
 
     if options.resume is not None:
         folder = RunFolder(Path(options.resume))
-        settings, _ = read_run_config(folder)
+        settings, _ = read_run_config(folder, trust=options.trust)
         with FitProgress(settings.training.epochs, console=console) as bar:
             summary = resume_run(options.data, folder, **_calls(bar))
     else:

@@ -24,6 +24,7 @@ DATA = (
     "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
     ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
+TRUST = "run code of other packages that the run or the settings file names, now and later"
 SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]

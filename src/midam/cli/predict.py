@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_sources
-from midam.cli.parser import DATA, Parser
+from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import RunStoppedError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def add_inputs(parser: ArgumentParser) -> None:
     """Add the run, the data, and the options of `add_tables`."""
     parser.add_argument("run", type=str, help="run folder")
     parser.add_argument("data", type=str, help=DATA)
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     add_tables(parser)
 
 
@@ -58,7 +59,7 @@ def read_inputs(options: Namespace, *, labeled: bool = False) -> "tuple[LoadedRu
     """Run and bags that the options of `add_inputs` name; `labeled` bags need labels."""
     from midam.runs.apply import load_run, read_for
 
-    run = load_run(options.run)
+    run = load_run(options.run, trust=options.trust)
     return run, read_for(run, options.data, labeled=labeled, **{name: options[name] for name in TABLES})
 
 

@@ -6,6 +6,7 @@ measured in one trial a method, the memory of a training above libraries and dat
 and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ NO_VALIDATION = "no-validation"
 STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
 
 _MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
+_COUNTS = ("repeat", "fold", "test_bags", "test_positives", "seed")
 COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
 _KEPT = [*COLUMNS, "scores"]
 
@@ -47,15 +49,7 @@ def open_trials(path: Path) -> TrialStore:
     """Trials in a journal; a line that is none raises a `CheckpointError`."""
     store = TrialStore(path)
     for number, row in enumerate(store.rows, start=1):
-        area, status = row.get("auroc"), row.get("status")
-        scores = row.get("scores")
-        sound = status != OK or (
-            isinstance(area, float)
-            and 0 <= area <= 1
-            and isinstance(scores, list)
-            and len(scores) == row.get("test_bags")
-        )
-        if list(row) != _KEPT or status not in STATUSES or not sound:
+        if list(row) != _KEPT or not _is_trial(row):
             store.close()
             raise CheckpointError(
                 f"Expected a trial with {', '.join(_KEPT)}, where its status is ok an AUROC in [0, 1] and as many "
@@ -63,6 +57,19 @@ def open_trials(path: Path) -> TrialStore:
                 "trial again."
             )
     return store
+
+
+def _is_trial(row: Row) -> bool:
+    numbers = [row[name] for name in _MEASURED if row[name] is not None]
+    sound = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    sound = sound and all(type(row[name]) is int for name in _COUNTS) and isinstance(row["method"], str)
+    if not sound or not isinstance(row["status"], str) or row["status"] not in STATUSES:
+        return False
+    scores = row["scores"]
+    scored = isinstance(scores, list) and all(isinstance(score, float) and math.isfinite(score) for score in scores)
+    if row["status"] != OK:
+        return scores is None or scored
+    return row["auroc"] is not None and 0 <= row["auroc"] <= 1 and scored and len(scores) == row["test_bags"]
 
 
 def write_trials(path: Path, rows: Iterable[Row]) -> None:

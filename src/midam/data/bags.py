@@ -108,7 +108,7 @@ class Bags:
     ) -> None:
         sizes = validate.int_array(sizes, "sizes", source)
         starts = np.cumsum(sizes) - sizes if starts is None else starts
-        ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids)
+        ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids, source)
         names = None if classes is None else validate.class_names(classes, source)
         vars(self).update(
             instances=instances,
@@ -118,7 +118,7 @@ class Bags:
             labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
             classes=names,
             groups=None if groups is None else validate.group_array(groups, ids, source),
-            splits=None if splits is None else validate.str_array(splits),
+            splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
             digests=None if digests is None else validate.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
@@ -163,7 +163,7 @@ class Bags:
                 f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
                 f"(in {source}); give both the same length."
             )
-        names = None if ids is None else validate.str_array(ids)
+        names = None if ids is None else validate.str_array(ids, source)
         expected = 0 if y is None else len(np.atleast_1d(np.asarray(y)))
         sizes = validate.count_instances(numbers, expected, names, source)
         coords = None if coords is None else np.asanyarray(coords)
@@ -196,7 +196,7 @@ class Bags:
         array([1, 2])
         """
         parts = [np.asarray(a) for a in arrays]
-        names = validate.str_array(np.arange(len(parts)) if ids is None else ids)
+        names = validate.str_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
         places = None

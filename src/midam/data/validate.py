@@ -12,6 +12,7 @@ from midam.errors import BagDataError, given
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
+_MOST = float(np.finfo(np.float32).max)
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
 
@@ -41,13 +42,16 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
                 f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
                 "shares no group gets a name of its own."
             )
-    return str_array(values)
+    return str_array(values, source)
 
 
-def str_array(values: ArrayLike) -> NDArray[np.str_]:
+def str_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n]."""
     array = np.asarray(values)
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_)
+    try:
+        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_)
+    except UnicodeDecodeError as error:
+        raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
 
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
@@ -170,6 +174,16 @@ def check_layout(
             f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag {names[counts.argmax()]}); "
             "rename or merge them."
         )
+    plain = np.char.strip(names)
+    if (plain == "").any():
+        raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
+    found, counts = np.unique(plain, return_counts=True)
+    if counts.max() > 1:
+        same = names[plain == found[counts.argmax()]]
+        raise BagDataError(
+            f"Expected bag ids that differ by more than blanks, got {str(same[0])!r} and {str(same[1])!r} (in "
+            f"{source}); remove the blanks, or rename one."
+        )
     if sizes.min() < 1:
         raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
     outside = np.flatnonzero((starts < 0) | (starts + sizes > rows))
@@ -200,13 +214,13 @@ def check_finite(
     *,
     missing: bool = False,
 ) -> None:
-    """Read the bags by chunks and refuse infinity and, unless some may be `missing`, NaN."""
+    """Read the bags by chunks and refuse what is beyond float32, infinity and, unless some may be `missing`, NaN."""
     order = np.argsort(starts, kind="stable")
     for first, last in row_chunks(instances, starts[order], sizes[order]):
         chunk = instances[first:last]
         if missing:
             chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        good = np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
+        good = usable(chunk.reshape(len(chunk), -1)).all(axis=1)
         if not good.all():
             row = int(np.argmin(good))
             bag = order[np.searchsorted(starts[order], first + row, side="right") - 1]
@@ -214,17 +228,31 @@ def check_finite(
 
 
 def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:
-    """Refuse NaN and infinity in instances of a bag, from its instance `first` on."""
+    """Refuse numbers that are not `usable` in instances of a bag, from its instance `first` on."""
     if chunk.dtype.kind != "f":
         return
     flat = chunk.reshape(len(chunk), -1)
-    good = np.isfinite(flat)
+    good = usable(flat)
     if not good.all():
         row, column = np.argwhere(~good)[0]
+        got = flat[row, column]
         raise BagDataError(
-            f"Expected finite numbers, got {flat[row, column]} at instance {first + row}, column {column} (in "
-            f"{source}, bag {bag}); drop it, or train with {given(impute='median')}, of a table or npz file."
+            f"Expected {wanted(got)}, got {got} at instance {first + row}, column {column} (in {source}, bag {bag}); "
+            f"drop it, or train with {given(impute='median')}, of a table or npz file."
         )
+
+
+def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each number is finite also in float32, in which networks compute."""
+    if numbers.dtype.kind != "f":
+        return np.ones(numbers.shape, dtype=np.bool_)
+    good: NDArray[np.bool_] = np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
+    return good
+
+
+def wanted(value: float) -> str:
+    """What a message expects in place of a number that is not usable."""
+    return "numbers of at most 3.4e38, the largest of float32" if np.isfinite(value) else "finite numbers"
 
 
 def row_chunks(

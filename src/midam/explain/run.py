@@ -22,7 +22,7 @@ from midam.explain.picture import draw_explanation, map_of
 from midam.files import sweep, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, predict_run
 from midam.runs.folder import csv_text, free_folder
-from midam.runs.instance_files import file_name
+from midam.runs.instance_files import file_names
 from midam.runs.journal import CallJournal
 
 PAGE = "index.html"
@@ -145,7 +145,8 @@ def explain_bags(
         On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
     images = images_of(options, bags, index)
-    names = [file_name(str(bags.ids[i])) for i in index]
+    of_all = file_names(bags)
+    names = [of_all[i] for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:

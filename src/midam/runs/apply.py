@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import impute, missing_counts, tell
-from midam.errors import BagDataError, CheckpointError
+from midam.errors import BagDataError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
@@ -25,13 +25,13 @@ from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.runs.results import SPLITS, summarize_parts
+from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.train.average import reported_weights
 from midam.train.build import build_ensemble
-from midam.train.checkpoint import load_checkpoint
+from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
 
 _SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
-_SHARED = ("config", "data", "splits", "contents", "groups")
 
 
 @dataclass(frozen=True)
@@ -74,39 +74,47 @@ class LoadedRun:
         return found.hexdigest()
 
 
-def load_run(path: str | Path) -> LoadedRun:
+def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     """Load a run from its folder; one that was interrupted as of its last whole epoch, uncalibrated, with a warning.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    trust : bool, default False
+        Import code of other packages that the run names, such as its encoder, now and later; what was trained here is
+        trusted already.
 
     Raises
     ------
     CheckpointError
         If there is no run, or its file is damaged.
+    UntrustedError
+        If it names code of another package that nobody has trusted yet; none of it has then run.
     """
     folder = RunFolder(Path(path))
-    if not folder.model.exists() and folder.last.exists():
+    # The summary is written after the model: with it alone, a finished run has lost its model.
+    if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"
         message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
         warnings.warn(message, UserWarning, stacklevel=2)
         file = folder.last
-        content = load_checkpoint(file, required=("trainer", *_SHARED))
+        content = load_checkpoint(file, TrainerContent)
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
     else:
         path = file = folder.model
-        content = load_checkpoint(file, required=("model", "calibrator", "threshold", *_SHARED))
-    shape = tuple(content["data"]["instance_shape"])
+        content = load_checkpoint(file, ModelContent)
+    check_code(content["config"], file, trust=trust)
+    shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
-    model = build_ensemble(settings, instance_shape=shape)
-    try:
+    with fitting(file):
+        model = build_ensemble(settings, instance_shape=shape)
         model.load_state_dict(content["model"])
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"Expected the weights of the run's own model, got others (in {file}): {error}; restore the run folder."
-        ) from None
-    saved = content["calibrator"]
+        calibrator = None if saved is None else PlattCalibrator.from_dict(saved)
     return LoadedRun(
         model=model.eval(),
         settings=settings,
-        calibrator=None if saved is None else PlattCalibrator.from_dict(saved),
+        calibrator=calibrator,
         threshold=content["threshold"],
         splits=content["splits"],
         contents=content["contents"],

@@ -21,8 +21,9 @@ from midam.runs.folder import RunFolder, csv_text, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.report import write_run_report
 from midam.runs.results import write_results
+from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
-from midam.train.checkpoint import load_checkpoint, save_checkpoint
+from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
@@ -72,6 +73,7 @@ def fit_run(
         training = _Training.of(data, settings, folder)
         try:
             training.begin()
+            remember(training.trainer.config.flat())  # who trains with code of others trusts it
             if on_start is not None:
                 on_start()
             return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
@@ -121,7 +123,8 @@ def resume_run(
             training = _Training.of(data, settings, folder)
             training.begin()
             return training.run(started, **calls)
-        checkpoint = load_checkpoint(folder.last, required=("config", "trainer", "data", "seconds"))
+        checkpoint = load_checkpoint(folder.last, TrainerContent)
+        check_code(checkpoint["config"], folder.last)
         saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
         changed = [name for name, value in settings.flat().items() if saved[name] != value]
         if changed:
@@ -135,7 +138,8 @@ def resume_run(
                 f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
                 "resume with the same data, or start a new run."
             )
-        training.trainer.load_state_dict(checkpoint["trainer"])
+        with fitting(folder.last):
+            training.trainer.load_state_dict(checkpoint["trainer"])
         return training.run(started, **calls, seconds=checkpoint["seconds"])
 
 
@@ -250,7 +254,9 @@ class _Training:
         scores = {"last": predict(model, bags, chunk_size=chunk, on_bags=on_bags)}
         if self.trainer.best_epoch is not None:
             on_stage("scoring (best weights)", len(bags))
-            model.load_state_dict(load_checkpoint(self.folder.best, required=("model",))["model"])
+            best = load_checkpoint(self.folder.best, BestContent)
+            with fitting(self.folder.best):
+                model.load_state_dict(best["model"])
             scores["best"] = predict(model, bags, chunk_size=chunk, on_bags=on_bags)
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":

@@ -10,6 +10,7 @@ from typing import Any
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.files import held, is_left, sweep
+from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
 
@@ -95,8 +96,8 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
-def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
-    """Settings of a run and the data it was trained on."""
+def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
+    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
     if folder.root.is_dir() and not folder.contents():
         raise CheckpointError(
             f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
@@ -106,6 +107,7 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str]:
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
+    check_code(values, folder.config, trust=trust)
     return Settings.from_flat(values, source=str(folder.config)), data
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,6 +27,8 @@ from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
+# Windows keeps these names, whatever suffix they bear.
+_RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 _HEAD = 1 << 14  # more than the bytes of a file beside its numbers
 
 
@@ -71,7 +74,7 @@ def write_instance_scores(
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
     need_h5py()
-    paths = [folder / f"{file_name(str(bag))}.h5" for bag in bags.ids]
+    paths = [folder / f"{name}.h5" for name in file_names(bags)]
     known = {} if journal is None else journal.known(bags)
     taken = [path for i, path in enumerate(paths) if i not in known and path.exists()]
     if taken:
@@ -128,20 +131,29 @@ def write_bag(
     return float(scores.mean())
 
 
+def file_names(bags: Bags) -> list[str]:
+    """Names of bags that any file system takes; those that differ in case alone get a digest."""
+    names = [file_name(str(bag)) for bag in bags.ids]
+    counts = Counter(name.lower() for name in names)
+    return [f"{name}-{_digest(str(bag))}" if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
+
+
 def file_name(bag: str) -> str:
-    """Name of a bag that any file system takes, and no other bag has.
+    """Name of a bag that any file system takes, and no other bag has but for its case.
 
     Examples
     --------
-    >>> file_name("slide 7.svs"), file_name("../a/b"), file_name(".hidden")
-    ('slide 7.svs', '%2E.%2Fa%2Fb', '%2Ehidden')
+    >>> file_name("slide 7.svs"), file_name("../a/b"), file_name(".hidden"), file_name("con.svs")
+    ('slide 7.svs', '%2E.%2Fa%2Fb', '%2Ehidden', '%63on.svs')
     """
     name = quote(bag, safe=" ()+,;=@&!#$'[]{}^~")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if len(name) > _MAX_NAME:
-        name = f"{name[:_MAX_NAME]}-{hashlib.sha256(bag.encode()).hexdigest()[:16]}"
-    return name
+    if name.startswith(".") or name.partition(".")[0].strip().lower() in _RESERVED:
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    return f"{name[:_MAX_NAME]}-{_digest(bag)}" if len(name) > _MAX_NAME else name
+
+
+def _digest(bag: str) -> str:
+    return hashlib.sha256(bag.encode()).hexdigest()[:16]
 
 
 def _write_passes(file: Any, passed: InstancePass, *, size: int, members: int, chunk_size: int) -> None:

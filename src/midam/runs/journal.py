@@ -1,5 +1,7 @@
 """What a call has done so far, on disk while it does the rest, so that the same call can go on after it was stopped."""
 
+import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +19,7 @@ class CallJournal:
     """A line that says of which call, then one for each thing that is done (`rows`); one process at a time writes it.
 
     `call` is what the results depend on beside the bags, as JSON; `busy` is raised if another process holds the file,
-    `other` if the file holds something else than this call.
+    `other` if the file holds something else than this call, or a line is not as it was written: each has a checksum.
     """
 
     def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
@@ -29,14 +31,18 @@ class CallJournal:
             except OSError:
                 self._journal.remove()
                 raise
-        elif self._journal.damaged is not None or self._journal.rows[0] != call:
+        elif self._journal.damaged is not None or self._journal.rows[0] != call or not self._sound():
             self._journal.close()
             raise other
-        self.rows: list[Any] = self._journal.rows[1:]
+        self.rows: list[Any] = [row for _, row in self._journal.rows[1:]]
+
+    def _sound(self) -> bool:
+        lines = self._journal.rows[1:]
+        return all(isinstance(line, list) and len(line) == 2 and line[0] == _checksum(line[1]) for line in lines)
 
     def add_rows(self, rows: Sequence[Any]) -> None:
         """Append rows; they are on the disk when this returns."""
-        self._journal.add(rows)
+        self._journal.add([_checksum(row), row] for row in rows)
         self.rows += rows
 
     def remove(self) -> None:
@@ -52,6 +58,10 @@ class CallJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checksum(row: Any) -> str:
+    return f"{zlib.crc32(json.dumps(row).encode()):08x}"
 
 
 class ScoreJournal(CallJournal):

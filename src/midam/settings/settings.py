@@ -18,6 +18,8 @@ from midam.settings.room import Room
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
 
+_SETTINGS = "the settings"
+
 
 class Settings(Room):
     """Settings of a run, in six rooms.
@@ -66,12 +68,17 @@ class Settings(Room):
         return [name for name, home in _homes(cls).items() if not rooms or home in rooms]
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, Any], *, source: str = "the settings") -> Self:
+    def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
         """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`."""
         for name in values:
             if name not in _homes(cls):
                 raise ConfigError(unknown_setting(name, _homes(cls), source=source))
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            if source == _SETTINGS:
+                raise
+            raise ConfigError(str(error).replace("; ", f" (in {source}); ", 1)) from None
 
     def flat(self) -> dict[str, Any]:
         """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
@@ -120,7 +127,7 @@ class ResolvedSettings(Settings):
         return self
 
 
-def unknown_setting(name: object, known: Iterable[str], *, source: str = "the settings") -> str:
+def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS) -> str:
     """Message for an unknown setting that names the nearest known one."""
     return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, known)}"
 

@@ -169,15 +169,17 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         save_checkpoint(folder.model, content)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, trust: bool = False) -> Self:
         """A fitted classifier from a run folder, of `save` or of `midam fit`; `history_` is empty.
+
+        `trust` as in `midam.load_run`.
 
         Raises
         ------
         CheckpointError
             If there is no run, or its file is damaged.
         """
-        run = load_run(path)
+        run = load_run(path, trust=trust)
         values = run.settings.flat()
         found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
         found.set_params(**{name: values[name] for name in setting_defaults()})

@@ -1,18 +1,87 @@
-"""Checkpoints: one file that holds everything, written atomically, read without running code."""
+"""Checkpoints: one file that holds everything, written atomically, read without running code, and checked by form."""
 
 import io
 import pickle
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from torch import Tensor
 
-from midam.errors import CheckpointError
+from midam.errors import CheckpointError, MidamError
 from midam.files import write_bytes
 
 FORMAT = 3
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise ValueError("NaN or infinity among its numbers")
+    return tensor
+
+
+class _Form(BaseModel):
+    """What a checkpoint holds, by name and type; entries beyond these are left alone."""
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+
+_Weights = dict[str, Annotated[Tensor, AfterValidator(_finite)]]
+_Splits = dict[str, Literal["train", "val", "test"]]
+
+
+class _Data(_Form):
+    source: str
+    place: str
+    fingerprint: str
+    instance_shape: Annotated[list[Annotated[int, Field(ge=1, lt=2**31)]], Field(min_length=1)]
+    feature_names: list[str] | None
+    cut: dict[str, Any] | None
+    classes: list[str | bool | int | float] | None = None
+
+
+class _Trainer(_Form):
+    model: _Weights
+    average: dict[str, Tensor] | None
+    members: list[dict[str, Any]]
+    bag_ids: list[str]
+    epoch: Annotated[int, Field(ge=0)]
+    history: list[dict[str, float | None]]
+    best_epoch: int | None
+
+
+class _Origin(_Form):
+    config: dict[str, Any]
+    data: _Data
+    splits: _Splits
+    contents: _Splits
+    groups: list[str]
+
+
+class ModelContent(_Origin):
+    """What ``model.pt`` holds."""
+
+    model: _Weights
+    calibrator: dict[str, FiniteFloat] | None
+    threshold: FiniteFloat | None
+
+
+class TrainerContent(_Origin):
+    """What ``last.pt`` holds."""
+
+    trainer: _Trainer
+    seconds: Annotated[FiniteFloat, Field(ge=0)]
+
+
+class BestContent(_Form):
+    """What ``best.pt`` holds."""
+
+    model: _Weights
+    epoch: int
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -24,8 +93,8 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
         write_bytes(path, view)
 
 
-def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a checkpoint, which must hold the `required` entries, onto the CPU; else `CheckpointError`."""
+def load_checkpoint(path: Path, form: type[_Form] = _Form) -> dict[str, Any]:
+    """Read a checkpoint, which must have a `form` (`ModelContent`, ...), onto the CPU; else `CheckpointError`."""
     try:
         # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
         with zipfile.ZipFile(path) as archive:
@@ -35,15 +104,44 @@ def load_checkpoint(path: Path, *, required: Sequence[str] = ()) -> dict[str, An
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; check the run folder.") from None
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except pickle.UnpicklingError:
+        # torch's own text advises to unpickle it all the same, which would run code of the file.
+        raise CheckpointError(
+            f"Expected a checkpoint, got other Python objects or damage, which were not loaded (in {path}); restore a "
+            "copy, or start a new run."
+        ) from None
+    except Exception as error:  # zipfile and torch raise what they like of a damaged file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
             f"Expected a checkpoint, got a damaged file (in {path}): {reason}; restore a copy, or start a new run."
         ) from None
-    if not isinstance(content, dict) or any(key not in content for key in ("format", *required)):
+    if not isinstance(content, dict) or "format" not in content:
         raise CheckpointError(f"Expected a checkpoint of midam, got something else (in {path}); check the path.")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
+    try:
+        form.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CheckpointError(
+            f"Expected a checkpoint of midam, got {where}: {first['msg']} (in {path}); restore a copy, or start a new "
+            "run."
+        ) from None
     return content
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Turn what parts raise of a state that does not fit them into a `CheckpointError` that names its file."""
+    try:
+        yield
+    except MidamError:
+        raise
+    except Exception as error:  # torch and numpy raise what they like of a state of another form
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(
+            f"Expected the state of the run's own parts, got another (in {path}): {reason}; restore the run folder."
+        ) from error

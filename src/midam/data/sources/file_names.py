@@ -6,14 +6,15 @@ from pathlib import Path, PurePosixPath
 from midam.data.sources.reader import file_suffix, known_suffixes
 from midam.errors import BagDataError
 
-_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".czi", ".dcm")  # beside those of the readers
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # beside those of the readers
 FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
 
 
 def file_name(path: Path) -> str:
-    """Name of a file without suffix, or of a folder; scan.1 of scan.1.nii.gz."""
+    """Name of a file without suffix, or of a folder; scan.1 of scan.1.nii.gz, and slide of slide.ome.tif."""
     whole = path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
-    return path.name if whole else path.name[: -len(file_suffix(path))]
+    suffix = next((both for both in _OTHER_SUFFIXES if path.name.lower().endswith(both)), file_suffix(path))
+    return path.name if whole else path.name[: -len(suffix)]
 
 
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:

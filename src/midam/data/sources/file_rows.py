@@ -17,6 +17,7 @@ from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, open_file, probe_files
 from midam.data.sources.reader import OnFile
+from midam.data.validate import usable, wanted
 from midam.errors import BagDataError
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
@@ -69,7 +70,7 @@ class FileSet(Parts):
         doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
         if doubts:
             first, doubt = doubts[0]
-            warnings.warn(f"{len(doubts)} of {len(paths)} scans are doubtful, the first {first}: {doubt}", stacklevel=4)
+            warnings.warn(f"{len(doubts)} of {len(paths)} files are doubtful, the first {first}: {doubt}", stacklevel=4)
         return cls(paths, facts, options, reader)
 
     @property
@@ -80,7 +81,7 @@ class FileSet(Parts):
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
         self._leave_inherited()
-        with sound(f"readable {column}", self.paths[number], OSError, RuntimeError, ValueError):
+        with sound(f"readable {column}", self.paths[number]):
             with self._lock:
                 opened = self._opened(number)
                 if opened.serial:
@@ -175,10 +176,13 @@ class FileRows(Rows):
             raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, begin anew.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
-        good = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+        flat = part.reshape(len(part), -1)
+        good = usable(flat)
         if not good.all():
-            row = int(np.argmin(good)) + index.start if isinstance(index, slice) else int(index[np.argmin(good)])
+            at, column = np.argwhere(~good)[0].tolist()
+            row = at + index.start if isinstance(index, slice) else int(index[at])
+            got = flat[at, column]
             raise BagDataError(
-                f"Expected finite numbers, got NaN or infinity in row {row} (in {name}); extract the file anew, or "
-                "leave it out."
+                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it anew, "
+                "or leave it out."
             )

@@ -101,7 +101,7 @@ def _by_family(
 ) -> list[tuple[FileReader, list[Path]]]:
     """Files of each format, or family of formats, in these folders, the preferred one first."""
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
-    inside = [path for path in inside if not path.name.startswith(".") and path.resolve() not in leave]
+    inside = [path for path in inside if not path.name.startswith(".") and Path(os.path.realpath(path)) not in leave]
     families: dict[str, tuple[FileReader, list[Path]]] = {}
     for reader in readers:
         families.setdefault(reader.family or type(reader).__name__, (reader, []))

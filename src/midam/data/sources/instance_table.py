@@ -14,7 +14,8 @@ from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import GROUP_COLUMNS, SPLIT_NAMES, has_labels, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
-from midam.data.validate import str_array
+from midam.data.validate import str_array, usable
+from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, DataNotFoundError, Note, given
 
 if TYPE_CHECKING:
@@ -223,15 +224,16 @@ class _Table:
             other = f"name it with {given(group_column=column)}" if named else "correct it"
             leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
             self._add(self.faults, wrong if wrong.any() else ~gaps, column, f"numbers in column {column}", leave)
-        narrow = all(str(self.frame[column].dtype) in ("float32", "float16") for column in sound)
+        narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
-        for found, kind in ((np.isnan(array) & (not missing), "nan"), (np.isinf(array), "infinity")):
+        gap = np.isnan(array)
+        for found, kind in ((gap & (not missing), "nan"), (~gap & ~usable(array), "infinity")):
             at = np.argwhere(found)
             if len(at):
                 row, column = int(at[0, 0]), sound[at[0, 1]]
                 got = "nan" if kind == "nan" else array[row, at[0, 1]]
                 advice = self._gaps if kind == "nan" else "drop or correct it"
-                self._add(self.faults, found.any(axis=1), column, "finite numbers", advice, got=got)
+                self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
 
     def warn_of_patients(self, features: Sequence[str]) -> None:
@@ -248,8 +250,8 @@ class _Table:
 
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
-        bag = self.ids[self.codes[row]]
-        return f"in {self.where}, {self._unit} {self._number(row)}, column {column}, bag {bag}"
+        bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
+        return f"in {self.where}, {self._unit} {self._number(row)}, column {column}{bag}"
 
     def _number(self, row: int) -> int:
         return int(self.frame.index[row]) + self._first

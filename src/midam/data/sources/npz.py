@@ -1,8 +1,6 @@
 """Bags in a NumPy archive: ``X`` [instances, ...], ``bag`` [instances], ``y`` [bags]; never unpickled."""
 
 import io
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.label_values import code_labels, labels_or_none
 from midam.data.sources.reader import SPLITS, BagReader, Request
+from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import str_array
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 
 _KEYS = ("X", "bag", "y", "ids", "group", "split", "coords")
+_SAME = {
+    **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
+    **{"id": "ids", "coord": "coords"},
+}
 
 
 class ArchiveReader(BagReader):
@@ -53,7 +57,8 @@ def _read(request: Request) -> Bags:
     path = request.path
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-    arrays = _load(path)
+    arrays, others = read_archive(path, _KEYS)
+    refuse_near(others, arrays, _KEYS, path, **_SAME)
     required = ("X", "bag", "y") if request.require_labels else ("X", "bag")
     for key in required:
         if key not in arrays:
@@ -99,28 +104,6 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     np.savez_compressed(buffer, allow_pickle=False, **present)
     with buffer.getbuffer() as content:
         write_bytes(path, content)
-
-
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the known arrays of the file."""
-    if not zipfile.is_zipfile(path):
-        raise BagDataError(f"Expected an npz archive, got another format (in {path}); write it with numpy.savez.")
-    place, arrays = "the archive", {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for key in [key for key in archive.files if key in _KEYS]:
-                place = f"key {key}"
-                arrays[key] = archive[key]
-            return arrays
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if "allow_pickle" in str(error):
-            raise BagDataError(
-                f"Expected plain arrays, got Python objects (in {path}, {place}); save bags as one flat array X and "
-                "the bag number of each instance."
-            ) from error
-        raise BagDataError(
-            f"Expected a sound npz archive, got damage: {error} (in {path}, {place}); write it anew with numpy.savez."
-        ) from error
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:

@@ -48,6 +48,7 @@ def open_file(
 def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
     """Open a file and say what it holds; images and volumes are read, so that damage is found now."""
     opened = open_file(path, options, reader=reader)
+    file_reader(path, reader).verify(path)
     try:
         return facts_of(opened, where=str(path))
     finally:

@@ -110,6 +110,9 @@ class FileReader(Reader):
         `places` [n, C] are those that an earlier opening found, so that tissue is not looked for again.
         """
 
+    def verify(self, path: Path) -> None:
+        """Read a file once to compare checksums that `open` passes over; asked before a file is used."""
+
     @property
     def title(self) -> str:
         """What a message calls its files: the first suffix."""

@@ -4,10 +4,8 @@ import csv
 import gzip
 import re
 import warnings
-import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -22,7 +20,6 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
-_DAMAGE = (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile, KeyError, TypeError, SyntaxError)
 _EMPTY = ["", "NA", "N/A", "nan", "NaN"]
 
 
@@ -37,15 +34,17 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     suffix, as_text = file_suffix(path), dict.fromkeys(texts, str)
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")
-        with sound("a Parquet file", path, ValueError, OSError, advice="write the file anew"):
-            return pd.read_parquet(path).reset_index(drop=True)
+        with sound("a Parquet file", path, advice="write the file anew"):
+            frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
+        _refuse_nested(frame, path)
+        return frame
     if suffix == EXCEL:
         return _read_excel(path, as_text, sheet).dropna(how="all")
     separator = separator_of(path)
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
     with (
-        sound(what, path, *_DAMAGE, pd.errors.ParserWarning, advice="correct the file"),
+        sound(what, path, advice="correct the file"),
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
     ):
         with open_text(path) as file:
@@ -53,7 +52,8 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
         frame = pd.read_csv(path, sep=separator, dtype=as_text, **how)
-    frame = frame.dropna(how="all")
+    if frame.iloc[:, :1].isna().any(axis=None):
+        frame = frame.dropna(how="all")
     return frame if separator == "," else _with_points(frame, as_text, path)
 
 
@@ -74,7 +74,7 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
         frame = _read_excel(path, None, sheet)
     else:
         separator = separator_of(path)
-        with sound("a table with a header line", path, *_DAMAGE, advice="correct the file"):
+        with sound("a table with a header line", path, advice="correct the file"):
             first_line(path, separator)
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
             frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
@@ -86,6 +86,18 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
     if not len(frame):
         raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
     return frame
+
+
+def _refuse_nested(frame: "pd.DataFrame", path: Path) -> None:
+    """Refuse lists and the like in the fields of a table."""
+    for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
+        nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
+        for row in nested.to_numpy().nonzero()[0][:1].tolist():
+            got = type(frame[name].iloc[row]).__name__
+            raise BagDataError(
+                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a "
+                "column for each number."
+            )
 
 
 def sheet_of(request: Request, path: str | Path) -> str | None:
@@ -107,7 +119,7 @@ def separator_of(path: Path) -> str:
     """
     if ".tsv" in file_suffix(path):
         return "\t"
-    with sound("a table of text", path, *_DAMAGE, advice="correct the file"), open_text(path) as file:
+    with sound("a table of text", path, advice="correct the file"), open_text(path) as file:
         line = re.sub(r'"[^"]*"', "", file.readline(2**20))
     return max(",;\t", key=line.count)
 
@@ -123,7 +135,7 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
     """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
     with (
         open_text(path) as file,
-        sound("lines of a table", path, csv.Error, advice="correct the file"),
+        sound("lines of a table", path, advice="correct the file"),
     ):
         lines = csv.reader(file, delimiter=separator)
         first, second = next(lines, []), next(lines, [])
@@ -143,8 +155,8 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
         else:
             with open_text(path) as file:
                 found = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
-    except (BagDataError, csv.Error, *_DAMAGE):
-        return []  # whoever reads it says what is wrong
+    except Exception:  # whoever reads it says what is wrong
+        return []
     return [str(name).strip() for name in found]
 
 
@@ -157,7 +169,7 @@ def _read_excel(
     need("openpyxl", "Excel", path, extra="excel")
     empty: dict[str, Any] = {"keep_default_na": False, "na_values": _EMPTY} if texts is None else {}
     with (
-        sound("an Excel workbook (.xlsx)", path, *_DAMAGE, advice="save it anew, or as CSV"),
+        sound("an Excel workbook (.xlsx)", path, advice="save it anew, or as CSV"),
         warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
         pd.ExcelFile(path, engine="openpyxl") as book,
     ):

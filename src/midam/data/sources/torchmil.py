@@ -12,6 +12,7 @@ from midam.data.bags import Bags
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
+from midam.data.validate import usable
 from midam.errors import BagDataError
 
 
@@ -96,8 +97,8 @@ class ItemSet(Parts):
         label = arrays.get("Y")
         if label is not None and label.size != 1:
             raise BagDataError(f"Expected one label, got {label.size} (in {name}); choose one of them.")
-        if not np.isfinite(arrays["X"]).all():
-            raise BagDataError(f"Expected finite numbers, got NaN or infinity (in {name}); drop or impute them.")
+        if not usable(arrays["X"]).all():
+            raise BagDataError(f"Expected finite numbers of float32, got others (in {name}); drop or impute them.")
         self.labels.append(None if label is None else float(label.reshape(())))
         return facts_of(OpenFile(arrays["X"], arrays.get("coords")), where=name)
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from midam.data.sources.formats.open_file import sound
 from midam.data.validate import ClassName
 from midam.errors import BagDataError
 
@@ -24,6 +27,7 @@ INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 LONG_TEXTS = ("sources", "attributes")
 DIGESTS = ("digests", "coords_digests")
+_COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
 
 
@@ -44,12 +48,22 @@ class RowFacts:
 
 
 @dataclass(frozen=True)
+class TableFacts:
+    """The file of the bag table."""
+
+    file: str
+    count: int  # bags
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Description:
     """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`."""
 
     instances: RowFacts
     coords: RowFacts | None
-    table: dict[str, Any]  # file, count (bags), bytes and sha256 of the bag table
+    table: TableFacts
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
@@ -78,22 +92,21 @@ def read_description(folder: Path) -> Description:
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
         raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); import the data again.")
-    return Description(
-        instances=_facts(content["instances"]),
-        coords=None if content["coords"] is None else _facts(content["coords"]),
-        table=content["table"],
-        feature_names=None if content["feature_names"] is None else tuple(content["feature_names"]),
-        source=content["source"],
-        cut=content["cut"],
-        classes=None if content["classes"] is None else (content["classes"][0], content["classes"][1]),
-    )
+    with sound(f"{DESCRIPTION} of a store", path, advice="import the data again"):
+        found = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
+        for facts, file in ((found.instances, INSTANCES), (found.coords, COORDS)):
+            if facts is not None and facts != _as_written(facts, file):
+                raise ValueError(f"facts about {file} that do not fit each other")
+        if found.table.file != TABLE:
+            raise ValueError(f"the bag table in {found.table.file!r}")
+    return found
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Content of ``store.json``; None where there is no whole one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
@@ -113,16 +126,26 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
     return buffer.getvalue()
 
 
-def read_table(folder: Path, facts: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table, checked against its digest."""
-    path = folder / str(facts["file"])
+def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
+    """Columns of the bag table, checked against its digest, one entry a bag each."""
+    path = folder / facts.file
     content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != facts["sha256"]:
+    if hashlib.sha256(content).hexdigest() != facts.sha256:
         raise BagDataError(
             f"Expected the bag table as it was written, got another or none (in {path}); import the data again."
         )
-    with np.load(io.BytesIO(content), allow_pickle=False) as table:
-        columns = {name: table[name] for name in table.files}
+    with sound("the bag table of a store", path, advice="import the data again"):
+        with np.load(io.BytesIO(content), allow_pickle=False) as table:
+            found = _decoded({name: table[name] for name in table.files})
+        wrong = [name for name, column in found.items() if name not in _COLUMNS or column.shape != (facts.count,)]
+        missing = [name for name in ("ids", "sizes", "digests") if name not in found]
+        if wrong or missing:
+            raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")
+    return found
+
+
+def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Columns of the bag table as `Bags` takes them."""
     found = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
     for name, column in found.items():
         if name in TEXTS:
@@ -148,8 +171,12 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _facts(content: dict[str, Any]) -> RowFacts:
-    return RowFacts(content["file"], content["dtype"], tuple(content["shape"]), content["bytes"])
+def _as_written(facts: RowFacts, file: str) -> RowFacts:
+    """Facts about a file of rows as `midam data import` writes them."""
+    dtype, (rows, *row_shape) = np.dtype(facts.dtype), facts.shape
+    if dtype.kind not in "biuf" or min(facts.shape) < 1 or not row_shape or math.prod(facts.shape) >= 2**60:
+        raise ValueError(f"{facts.dtype} {list(facts.shape)} in {file}")
+    return RowFacts.of(file, rows, dtype, tuple(row_shape))
 
 
 def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:

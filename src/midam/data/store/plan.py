@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from midam.data.on_disk import Rows
 from midam.data.store.format import TEXTS
 from midam.files import Journal
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
 
 class WrittenBag(NamedTuple):
     """A bag that is in the files of the store, and the digests of its content and coordinates."""
@@ -22,17 +25,24 @@ class WrittenBag(NamedTuple):
     coords_digest: str | None
 
 
-def written_bags(journal: Journal, plan: str) -> list[WrittenBag] | None:
-    """Bags of a journal of this plan, which is cut at the first row that is no bag; None of another plan."""
+def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | None:
+    """Bags of a journal of this plan of `count`, which is cut at the first row that is none; None of another plan."""
     if not journal.rows and journal.damaged is None:
         return []
     if journal.rows[:1] != [plan]:
         return None
-    whole = (isinstance(row, list) and len(row) == len(WrittenBag._fields) for row in journal.rows[1:])
-    count = sum(takewhile(bool, whole))
-    found = {row[0]: WrittenBag(*row) for row in journal.rows[1 : count + 1]}
-    journal.keep(count + 1)
+    rows = list(takewhile(lambda row: _is_bag(row, count), journal.rows[1:]))
+    found = {row[0]: WrittenBag(*row) for row in rows}
+    journal.keep(len(rows) + 1)
     return list(found.values())
+
+
+def _is_bag(row: Any, count: int) -> bool:
+    if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
+        return False
+    number, *digests = row if row[2] is not None else row[:2]
+    named = type(number) is int and 0 <= number < count
+    return named and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
 
 
 def plan_digest(bags: Bags) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
+from midam.data.sources.formats.open_file import sound
 from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
 from midam.errors import BagDataError, DataNotFoundError
 
@@ -108,8 +109,11 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
     table: dict[str, Any] = read_table(path, facts.table)
     digests = table.pop("coords_digests", None)
-    known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
-    bags = Bags(instances, coords=coords, source=str(path), **known, **table)
+    with sound("the bag table of a store", path / facts.table.file, advice="import the data again"):
+        if int(table["sizes"].sum()) != len(instances):
+            raise ValueError(f"bags of other sizes than the {len(instances)} instances")
+        known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+        bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
 
 

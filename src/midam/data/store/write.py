@@ -21,6 +21,7 @@ from midam.data.store.format import (
     TABLE,
     Description,
     RowFacts,
+    TableFacts,
     sync_folder,
     table_bytes,
 )
@@ -62,7 +63,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
     place = Path(out).resolve()  # a link stays a link: what it leads to is written
-    part, journal_path = place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
+    part, journal_path = _beside(place)
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -87,11 +88,21 @@ def _is_taken(place: str | Path) -> bool:
 
 
 def require_free(place: str | Path) -> None:
-    """Refuse a place that is taken with a `StoreError`."""
-    if _is_taken(place):
-        raise StoreError(
-            f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
-        )
+    """Refuse a place that is taken with a `StoreError`; the journal of an import that ended there is removed."""
+    if not _is_taken(place):
+        return
+    taken = StoreError(
+        f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
+    )
+    part, journal = _beside(Path(place).resolve())
+    if journal.exists() and not part.exists():  # it was killed after its last step
+        Journal(journal, busy=taken).remove()
+    raise taken
+
+
+def _beside(place: Path) -> tuple[Path, Path]:
+    """The hidden folder that becomes the store, and the journal of what is in it."""
+    return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
 
 def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: ImportProgress) -> None:
@@ -114,7 +125,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
         files.sync()
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
-    table = {"file": TABLE, "count": len(bags), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
     description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut, bags.classes)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
@@ -123,7 +134,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
     """Take over what an earlier call wrote, or begin; returns whether the folder is fresh."""
     plan = plan_digest(bags)
-    written = written_bags(journal, plan)
+    written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
         warnings.warn(
             f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",

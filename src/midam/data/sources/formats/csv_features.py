@@ -23,7 +23,7 @@ class CsvReader(FileReader):
         import pandas as pd  # noqa: PLC0415
 
         kind = "a CSV with a row for each instance"
-        with sound(kind, path, ValueError, OSError, advice="correct the file"):
+        with sound(kind, path, advice="correct the file"):
             numbers = [_number(word) for word in first_line(path)]
             header = None in numbers or numbers == list(range(len(numbers)))
             frame = pd.read_csv(path, header=0 if header else None, encoding="utf-8-sig")
@@ -34,7 +34,8 @@ class CsvReader(FileReader):
                     f"Expected numbers alone, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); a CSV of "
                     "one bag holds nothing but features."
                 )
-        array = frame.to_numpy(dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
+            array = frame.to_numpy(dtype=np.float32)
         return OpenFile(array, held=array.nbytes)
 
 

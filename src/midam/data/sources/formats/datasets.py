@@ -1,15 +1,40 @@
 """Datasets of HDF5 and Zarr, of which rows are read in place."""
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.open_file import COORDS, OpenFile, need, pick_features, sound
+from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, need, pick_features, sound
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
+from midam.errors import BagDataError
+
+_HOPS = 16  # links that lead to one dataset
+_WHOLE = "copy the data into one file, such as with h5repack"
+_CODECS = (
+    *(
+        "blosc",
+        "zstd",
+        "gzip",
+        "zlib",
+        "lz4",
+        "bz2",
+        "lzma",
+        "bytes",
+        "transpose",
+        "endian",
+        "sharding_indexed",
+        "crc32c",
+    ),
+    *("crc32", "adler32", "fletcher32", "jenkins_lookup3", "shuffle", "delta", "fixedscaleoffset", "quantize"),
+    *("bitround", "packbits", "astype"),
+)
 
 
 class Hdf5Reader(FileReader):
@@ -21,13 +46,16 @@ class Hdf5Reader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file; needs the package h5py."""
         h5py: Any = need("h5py", "HDF5", path, extra="hdf5")
-        with sound("a whole HDF5 file", path, OSError):
+        with sound("a whole HDF5 file", path):
             file = h5py.File(path, "r")
         try:
-            with sound("a sound HDF5 file", path, OSError, RuntimeError, KeyError):
+            with sound("a sound HDF5 file", path):
+                found = {name: _own_node(h5py, file, name, path) for name in (*FEATURES, COORDS) if name in file}
                 # A group of that name is no array.
-                arrays = {name: node for name, node in file.items() if isinstance(node, h5py.Dataset)}
-                return _of_datasets(arrays, file, path, close=file.close)
+                arrays = {name: node for name, node in found.items() if isinstance(node, h5py.Dataset)}
+                for name, node in arrays.items():
+                    _refuse_foreign(node, name, path)
+                return _of_datasets(arrays | _beside(file.keys()), file, path, close=file.close)
         except BaseException:
             file.close()
             raise
@@ -46,10 +74,116 @@ class ZarrReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a store; needs the package zarr."""
         zarr: Any = need("zarr", "Zarr", path, extra="zarr")
-        with sound("a Zarr array or group", path, OSError, ValueError, KeyError, TypeError):
-            node = zarr.open(str(path), mode="r")
-            arrays = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
-        return _of_datasets(arrays, node, path)
+        with sound("a Zarr array or group", path):
+            if not path.is_dir():
+                raise BagDataError(f"Expected a Zarr folder, got a file (in {path}); unpack it.")
+            whole = _is_array(path)
+            # Opened one by one: a group may hold further metadata of its arrays, which nothing has checked.
+            names = [""] if whole else [name for name in (*FEATURES, COORDS) if _is_array(path / name)]
+            for name in names:
+                _refuse_codecs(path / name)
+            arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
+            root = None if whole else zarr.open_group(str(path), mode="r", use_consolidated=False)
+            opened = _of_datasets(arrays | _beside(file.name for file in path.iterdir() if file.is_dir()), root, path)
+            lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
+        if lacking:
+            doubt = f"chunks of {' and '.join(lacking)} are missing, which read as the fill value"
+            said = dict(opened.attributes)
+            return replace(opened, attributes=said | {"file": {**said.get("file", {}), "doubt": doubt}})
+        return opened
+
+    def verify(self, path: Path) -> None:
+        """Compare the length of each chunk with that in its header."""
+        with sound("a Zarr array or group", path):
+            for name in ("", *FEATURES, COORDS):
+                _refuse_cut(path, path / name)
+
+
+def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
+    """A node of a file by its path; one that a link leads out of the file for is refused, and so is a loop of links."""
+    node, parts, hops = file, name.split("/"), 0
+    while parts:
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        link = node.get(part, getlink=True)
+        if isinstance(link, h5py.HardLink):
+            node = node[part]
+            continue
+        hops += 1
+        if not isinstance(link, h5py.SoftLink) or hops > _HOPS:
+            got = "a link to another file" if isinstance(link, h5py.ExternalLink) else "links that lead nowhere"
+            raise BagDataError(f"Expected {name!r} in the file itself, got {got} (in {path}); {_WHOLE}.")
+        parts = [*link.path.split("/"), *parts]
+        node = file if link.path.startswith("/") else node
+    return node
+
+
+def _refuse_foreign(data: Any, name: str, path: Path) -> None:
+    """Refuse a dataset whose numbers stand in another file, or were never written and would read as zeros."""
+    if data.external or data.is_virtual:
+        raise BagDataError(f"Expected {name!r} in the file itself, got those of another one (in {path}); {_WHOLE}.")
+    if data.shape is None or not data.size:
+        return
+    chunks = data.chunks and math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks))
+    written = data.id.get_num_chunks() == chunks if chunks else data.id.get_storage_size() > 0
+    if not written:
+        raise BagDataError(
+            f"Expected {name!r} {list(data.shape)} in full, got a part of it (in {path}): the rest was never written, "
+            "and would read as zeros; extract the slide anew."
+        )
+
+
+def _is_array(folder: Path) -> bool:
+    return bool({"shape"} & _zarr_metadata(folder).keys())
+
+
+def _zarr_metadata(folder: Path) -> dict[str, Any]:
+    """What a folder says of the Zarr array that it is; empty of any other folder."""
+    for name in (".zarray", "zarr.json"):
+        if (folder / name).is_file():
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _refuse_codecs(folder: Path) -> None:
+    """Refuse codecs but those that are known to compress and filter numbers: others, such as pickle, can run code."""
+
+    def named(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [name for one in value for name in named(one)]
+        if not isinstance(value, dict):
+            return [] if value is None else [str(value)]
+        inner = dict(value.get("configuration") or {})
+        return [str(value.get("id", value.get("name"))), *named(inner.get("codecs")), *named(inner.get("index_codecs"))]
+
+    said = _zarr_metadata(folder)
+    found = named([said.get(key) for key in ("compressor", "filters", "codecs")])
+    wrong = [name for name in found if name.removeprefix("numcodecs.") not in _CODECS]
+    if wrong or said.get("dtype") == "|O":
+        got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
+        raise BagDataError(
+            f"Expected plain numbers behind known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); "
+            "write the array anew with one of these."
+        )
+
+
+def _refuse_cut(path: Path, folder: Path) -> None:
+    """Refuse chunks of Blosc of another length than they say: its decoder reads on behind the end."""
+    said = _zarr_metadata(folder)
+    last = [said.get("compressor"), *(said.get("codecs") or [])][0 if "compressor" in said else -1]
+    if not isinstance(last, dict) or "blosc" not in (last.get("id"), last.get("name")):
+        return
+    for file in sorted(
+        file for file in folder.rglob("*") if file.is_file() and not file.name.startswith((".", "zarr"))
+    ):
+        with file.open("rb") as chunk:
+            header = chunk.read(16)
+        if int.from_bytes(header[12:], "little") != file.stat().st_size:
+            raise BagDataError(
+                f"Expected whole chunks, got {file.name} cut or longer (in {path}); write the array anew."
+            )
 
 
 class DatasetColumn:
@@ -77,10 +211,15 @@ class DatasetColumn:
         return found
 
 
+def _beside(names: Iterable[str]) -> dict[str, Any]:
+    """Names that a message shows where the features are missing."""
+    return dict.fromkeys(name for name in names if name not in (*FEATURES, COORDS))
+
+
 def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
     """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
     features, coords = pick_features(arrays, path), arrays.get(COORDS)
-    nodes = {"file": None if root is features else root, "features": features, "coords": coords}
+    nodes = {"file": root, "features": features, "coords": coords}
     said = {
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()

@@ -25,6 +25,7 @@ _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
 }
+_POSITIVE = ("PixelSpacing", "Rows", "Columns")
 
 
 class DicomReader(FileReader):
@@ -46,7 +47,7 @@ class DicomReader(FileReader):
         """Open a series; needs the package pydicom."""
         paths = series_files(path, options.series)
         first = _file(paths[0])
-        held = len(paths) * 4 * int(getattr(first, "Rows", 0)) * int(getattr(first, "Columns", 0))
+        held = len(paths) * 4 * int(np.prod([size for name in ("Rows", "Columns") for size in _stated(first, name)]))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
         said |= _acquired(first) if options.axis is None else seen(options.axis)
         return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
@@ -77,8 +78,7 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
 
 def _file(path: Path) -> Any:
     pydicom = need("pydicom", "DICOM", path, extra="medical")
-    damage = (OSError, EOFError, ValueError, KeyError, AttributeError, pydicom.errors.InvalidDicomError)
-    with sound("a whole DICOM file", path, *damage, advice="copy the series anew"):
+    with sound("a whole DICOM file", path, advice="copy the series anew"):
         return pydicom.dcmread(path)
 
 
@@ -86,8 +86,9 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
     """Refuse several series, and slices that are no part of one block."""
     one_series(files, paths, Path(folder))
     for file, path in zip(files, paths):
-        missing = [name for name, count in _NEEDED.items() if np.size(getattr(file, name, None) or ()) != count]
-        if missing or int(getattr(file, "NumberOfFrames", None) or 1) > 1 or int(file.SamplesPerPixel) != 1:
+        missing = [name for name, count in _NEEDED.items() if len(_stated(file, name)) != count]
+        missing += [] if missing else [name for name in _POSITIVE if (_stated(file, name) <= 0).any()]
+        if missing or _number(file, "NumberOfFrames") > 1 or _number(file, "SamplesPerPixel") != 1:
             got = f"no usable {missing[0]}" if missing else "several frames or colors"
             raise BagDataError(
                 f"Expected one gray slice with its place, got {got} (in {path}); convert the series to NIfTI, or "
@@ -95,8 +96,7 @@ def _check_one_series(files: Sequence[Any], paths: Sequence[Path], folder: str) 
             )
     blocks: dict[tuple[float, ...], list[int]] = {}
     for number, file in enumerate(files):
-        own = [np.array(getattr(file, name), dtype=np.float64).ravel() for name in tuple(_NEEDED)[1:]]
-        here = np.concatenate(own)
+        here = np.concatenate([_stated(file, name) for name in tuple(_NEEDED)[1:]])
         key = next((key for key in blocks if np.allclose(key, here, atol=1e-4)), tuple(here.tolist()))
         blocks.setdefault(key, []).append(number)
     if len(blocks) > 1:
@@ -116,8 +116,8 @@ def _block(file: Any) -> str:
 
 def _acquired(file: Any) -> dict[str, str]:
     """How slices are seen as they were acquired: their plane, and the sides of the patient at their edges."""
-    direction = np.array(getattr(file, "ImageOrientationPatient", None) or (), dtype=np.float64)
-    if direction.shape != (6,) or not np.isfinite(direction).all():
+    direction = _stated(file, "ImageOrientationPatient")
+    if direction.shape != (6,):
         return {}
     across, down = direction.reshape(2, 3)
     normal = np.cross(across, down)
@@ -131,6 +131,15 @@ def _ends(way: NDArray[np.float64]) -> str:
     """Sides of the patient at which a direction begins and ends; DICOM counts to the left, the back and the head."""
     axis = int(np.abs(way).argmax())
     return _SIDES[axis] if way[axis] > 0 else _SIDES[axis][::-1]
+
+
+def _stated(file: Any, name: str) -> NDArray[np.float64]:
+    """Finite numbers that a file states under a name; none where they cannot be read."""
+    try:
+        found = np.array(getattr(file, name, None) or (), dtype=np.float64).ravel()
+    except Exception:  # pydicom raises what it likes of a value that it cannot convert
+        return np.empty(0)
+    return found[np.isfinite(found)]
 
 
 def _slice_distance(heights: NDArray[np.float64], paths: Sequence[Path], folder: str) -> float:
@@ -178,20 +187,16 @@ def _doubt(files: Sequence[Any], distance: float) -> str:
 
 def _number(file: Any, name: str) -> float:
     """Size of a number that may be absent; 0 where it is."""
-    try:
-        return abs(float(getattr(file, name, None) or 0))
-    except (TypeError, ValueError):
-        return 0.0
+    return float(np.abs(_stated(file, name)[:1]).sum())
 
 
 def _intensities(file: Any, path: Path) -> NDArray[np.float32]:
     from pydicom.pixels.processing import apply_rescale  # noqa: PLC0415
 
-    damage = (RuntimeError, AttributeError, NotImplementedError, ValueError, KeyError, OSError)
     advice = "copy the series anew, or install a decoder such as pylibjpeg"
-    with sound("pixels that pydicom can decode", path, *damage, advice=advice):
+    with sound("pixels that pydicom can decode", path, advice=advice):
         stored = file.pixel_array
-    if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
-        top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
-        stored = top - stored.astype(np.int64)
-    return np.asarray(apply_rescale(stored, file), dtype=np.float32)
+        if file.PhotometricInterpretation == "MONOCHROME1":  # bright means little
+            top = -1 if int(file.PixelRepresentation) else 2 ** int(file.BitsStored) - 1
+            stored = top - stored.astype(np.int64)
+        return np.asarray(apply_rescale(stored, file), dtype=np.float32)

@@ -132,9 +132,9 @@ def _series(paths: Iterable[Path]) -> list[Series]:
     pydicom = need("pydicom", "DICOM", paths[0], extra="medical")
     headers = []
     for path in paths:
-        with sound("a whole DICOM file", path, Exception, advice="copy the series anew"):
+        with sound("a whole DICOM file", path, advice="copy the series anew"):
             headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[*_SAID, "Rows"]))
-    images = [(header, path) for header, path in zip(headers, paths) if getattr(header, "Rows", None)]
+    images = [(header, path) for header, path in zip(headers, paths) if "Rows" in header]
     return _grouped([header for header, _ in images], [path for _, path in images])
 
 

@@ -1,6 +1,5 @@
 """One image a file, cut into patches: PNG and JPEG through Pillow, and TIFFs that are no slides."""
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +13,6 @@ from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
-DAMAGE = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error)
 _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
@@ -36,7 +34,7 @@ class ImageReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open an image; needs the package pillow. What is wrong with its pixels is found when they are read."""
-        with _open(path) as image:
+        with _open(path) as image, sound("a whole image", path):
             width, height = image.size
             if image.format == "TIFF":  # Pillow has turned these sizes already
                 width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
@@ -64,6 +62,11 @@ class ImageReader(FileReader):
             handle=False,
         )
 
+    def verify(self, path: Path) -> None:
+        """Compare the checksums of a PNG, which Pillow passes over when it decodes."""
+        with _open(path) as image, sound("a whole image", path):
+            image.verify()
+
 
 class Patches:
     """Patches of an image or slide at `places`, each of `shape` [C, P, P] and read by `patch(x, y)`."""
@@ -86,7 +89,7 @@ def read_pixels(path: Path) -> NDArray[Any]:
     """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
     from PIL import Image, ImageOps  # noqa: PLC0415
 
-    with _open(path) as opened:
+    with _open(path) as opened, sound("a whole image", path):
         if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
             raise BagDataError(
                 f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
@@ -97,17 +100,16 @@ def read_pixels(path: Path) -> NDArray[Any]:
                 f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
                 "bits, or to gray without transparency, of which 16 are kept."
             )
-        with sound("a whole image", path, *DAMAGE):
-            image = ImageOps.exif_transpose(opened)
-            if image.mode in _DEEP:
-                return _deep(np.asarray(image), path)
-            if image.mode == "F":
-                return np.asarray(image, dtype=np.float32)[None]
-            gray = image.mode in _GRAY
-            if image.has_transparency_data:
-                layer = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
-            array = np.asarray(image.convert("L" if gray else "RGB"))
+        image = ImageOps.exif_transpose(opened)
+        if image.mode in _DEEP:
+            return _deep(np.asarray(image), path)
+        if image.mode == "F":
+            return np.asarray(image, dtype=np.float32)[None]
+        gray = image.mode in _GRAY
+        if image.has_transparency_data:
+            layer = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+        array = np.asarray(image.convert("L" if gray else "RGB"))
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
@@ -134,7 +136,7 @@ def require_patch(width: int, height: int, side: int, *, what: str, path: Path) 
 
 def _open(path: Path) -> Any:
     image = need_pillow(path)
-    with sound("a whole image", path, *DAMAGE):
+    with sound("a whole image", path):
         try:
             return image.open(path)
         except image.DecompressionBombError as error:

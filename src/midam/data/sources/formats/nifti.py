@@ -1,11 +1,15 @@
 """NIfTI files through nibabel."""
 
-import zlib
+import gzip
+import math
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import OpenFile, need, sound
 from midam.data.sources.formats.volumes import Volume, along, open_volume, seen
@@ -23,30 +27,31 @@ class NiftiReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file; needs the package nibabel."""
-        image = _load(path)
+        nibabel = _nibabel(path)
         axis = 2 if options.axis is None else options.axis
-        said: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
-        if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
-            said["doubt"] = "neither sform nor qform says where its axes go, they are taken for left, front and head"
-        else:
-            said |= seen(axis)
-        # nibabel maps a plain file whose numbers need no scaling.
-        plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
-        mapped = plain and file_suffix(path) == ".nii"
-        held = 0 if mapped else int(np.prod(image.shape)) * 4
+        with _whole(path):
+            image = nibabel.load(path)
+            said: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
+            if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
+                said["doubt"] = (
+                    "neither sform nor qform says where its axes go, they are taken for left, front and head"
+                )
+            else:
+                said |= seen(axis)
+            # nibabel maps a plain file whose numbers need no scaling.
+            plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
+            mapped = plain and file_suffix(path) == ".nii"
+            held = 0 if mapped else math.prod(said["shape"]) * 4
         return open_volume(path, options, lambda: _read(path, axis), held=held, said=said, places=places)
 
 
-def _load(path: Path) -> Any:
-    nibabel = need("nibabel", "NIfTI", path, extra="medical")
-    with _whole(path, nibabel.filebasedimages.ImageFileError):
-        return nibabel.load(path)
+def _nibabel(path: Path) -> Any:
+    return need("nibabel", "NIfTI", path, extra="medical")
 
 
 def _read(path: Path, axis: int) -> Volume:
-    image = _load(path)
     with _whole(path):
-        data = np.asanyarray(image.dataobj)
+        image, data, rest = _data(path)
     if not isinstance(data, np.memmap) and data.dtype.kind in "biuf":
         data = data.astype(np.float32, copy=False)
     while data.ndim > 3 and data.shape[-1] == 1:
@@ -56,9 +61,22 @@ def _read(path: Path, axis: int) -> Volume:
             f"Expected a volume of three axes, got {list(data.shape)} (in {path}); write one file for each sequence or "
             "time."
         )
-    return along(data, image.affine, axis, where=str(path))
+    volume = along(data, image.affine, axis, where=str(path))
+    return replace(volume, doubt=f"it holds {rest} bytes more than its header says") if rest > 0 else volume
 
 
-def _whole(path: Path, *damage: type[Exception]) -> AbstractContextManager[None]:
-    damage = (*damage, OSError, EOFError, ValueError, zlib.error)
-    return sound("a whole NIfTI file", path, *damage, advice="copy or convert the file anew")
+def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
+    """A file, its numbers, and how many bytes follow them."""
+    image = _nibabel(path).load(path)
+    if file_suffix(path) == ".nii":
+        end = image.dataobj.offset + math.prod(image.shape) * image.dataobj.dtype.itemsize
+        return image, np.asanyarray(image.dataobj), path.stat().st_size - end
+    # nibabel stops at the last voxel, before the checksum, which is compared at the end of the stream.
+    with gzip.open(path) as stream:
+        image = type(image).from_file_map(type(image).make_file_map({"image": stream}))
+        data = np.asanyarray(image.dataobj)
+        return image, data, sum(map(len, iter(partial(stream.read, 1 << 20), b"")))
+
+
+def _whole(path: Path) -> AbstractContextManager[None]:
+    return sound("a whole NIfTI file", path, advice="copy or convert the file anew")

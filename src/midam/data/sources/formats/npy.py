@@ -1,16 +1,21 @@
 """One NumPy file a bag, ``.npy`` or ``.npz``; an array of three axes is a volume."""
 
 import zipfile
-import zlib
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, pick_features, sound, squeezed
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
+
+_ANEW = "write it anew with numpy.save"
+_CHUNK = 1 << 20
 
 
 class NpyReader(FileReader):
@@ -23,8 +28,14 @@ class NpyReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file; Python objects are refused."""
         kind = "a whole .npy file of plain numbers"
-        with sound(kind, path, ValueError, OSError, EOFError, advice="write it anew with numpy.save"):
-            rows = squeezed(np.lib.format.open_memmap(path, mode="r"))
+        with sound(kind, path, advice=_ANEW):
+            whole = np.lib.format.open_memmap(path, mode="r")
+            size = path.stat().st_size
+        if whole.offset + whole.nbytes != size:
+            raise BagDataError(
+                f"Expected {whole.offset + whole.nbytes} bytes, as the header says, got {size} (in {path}); {_ANEW}."
+            )
+        rows = squeezed(whole)
         return open_array(rows, path, options, held=0, places=places) if rows.ndim == 3 else OpenFile(rows)
 
 
@@ -37,19 +48,70 @@ class NpzReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Read a file; Python objects are refused."""
-        if not zipfile.is_zipfile(path):
-            raise BagDataError(
-                f"Expected an npz archive, got another format (in {path}); write it anew with numpy.savez."
-            )
-        kind, damage = "a sound npz archive of plain numbers", (ValueError, OSError, EOFError, zipfile.BadZipFile)
-        with (
-            sound(kind, path, *damage, zlib.error, advice="write it anew with numpy.savez"),
-            np.load(path, allow_pickle=False) as archive,
-        ):
-            names = archive.files
-            known = {"features": names[0]} if len(names) == 1 else {n: n for n in (*FEATURES, COORDS) if n in names}
-            arrays = {name: archive[key] for name, key in known.items()}
-        features, coords = squeezed(pick_features(arrays or dict.fromkeys(names), path)), arrays.get(COORDS)
+        known = (*FEATURES, COORDS)
+        arrays, others = read_archive(path, known)
+        if len(arrays) == 1 and not others:
+            arrays = {"features": next(iter(arrays.values()))}
+        refuse_near(others, arrays, known, path)
+        features, coords = squeezed(pick_features(arrays, path)), arrays.get(COORDS)
         if features.ndim == 3 and coords is None:
             return open_array(features, path, options, held=features.nbytes, places=places)
         return OpenFile(features, coords, held=features.nbytes + (0 if coords is None else coords.nbytes))
+
+
+def read_archive(
+    path: Path, wanted: Collection[str], *, content: IO[bytes] | None = None
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Arrays of an npz file, those `wanted` or the only one, and the names of the others, which are not loaded.
+
+    Each member is read to its end, so that its checksum is compared; Python objects are refused. `content` stands for
+    a file that is read already.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    others: list[str] = []
+    with (
+        sound("a sound npz archive", path, advice=f"{_ANEW}z"),
+        zipfile.ZipFile(path if content is None else content) as archive,
+    ):
+        members = archive.infolist()
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in arrays or name in others:
+                raise BagDataError(f"Expected one array of a name, got two {name!r} (in {path}); keep one.")
+            with sound("plain arrays in a sound npz archive", path, advice=f"{_ANEW}z"), archive.open(member) as stream:
+                if name == member.filename or (name not in wanted and len(members) > 1):
+                    others.append(name)
+                else:
+                    arrays[name] = _array(stream, name, path)
+                while stream.read(_CHUNK):
+                    pass
+    return arrays, others
+
+
+def _array(stream: IO[bytes], name: str, path: Path) -> NDArray[Any]:
+    try:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise BagDataError(
+            f"Expected plain arrays, got Python objects (in {path}, key {name}), which were not loaded; save bags as "
+            "one flat array X and the bag number of each instance."
+        ) from error
+    if stream.read(1):
+        raise BagDataError(f"Expected as many bytes as the header says, got more (in {path}, key {name}); {_ANEW}z.")
+    return array
+
+
+def refuse_near(
+    others: Iterable[str], arrays: Mapping[str, Any], known: Iterable[str], path: Path, **same: str
+) -> None:
+    """Refuse a name that is nearly that of a known array, or means the `same`: passed over, nobody would miss it."""
+    for name in others:
+        plain = name.lower().strip("_ ")
+        meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)
+        if meant is not None and meant not in arrays:
+            raise BagDataError(
+                f"Expected the key {meant!r}, got {name!r} (in {path}); rename it, or remove it if it means something "
+                "else."
+            )

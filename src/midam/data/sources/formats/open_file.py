@@ -127,13 +127,12 @@ def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -
 
 
 @contextmanager
-def sound(
-    what: str, path: Path, *damage: type[Exception], advice: str = "copy or write the file anew"
-) -> Iterator[None]:
-    """Turn what a library raises on a damaged file into a `BagDataError` that names the file."""
+def sound(what: str, path: Path, *, advice: str = "copy or write the file anew") -> Iterator[None]:
+    """Turn what a library raises on a damaged file, whatever it is, into a `BagDataError` that names the file."""
     try:
         yield
     except MidamError:
         raise
-    except damage as error:
-        raise BagDataError(f"Expected {what}, got: {str(error).strip()} (in {path}); {advice}.") from error
+    except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.images import DAMAGE
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.pyramid import Pyramid, magnification_of, whole_slide
 from midam.data.sources.formats.tiff_pyramid import tiff_facts, tiff_pyramid
@@ -32,7 +31,7 @@ def is_pyramid(path: Path) -> bool:
                 return bool(image.width * image.height > _LARGE)
     except Image.DecompressionBombError:
         return True
-    except DAMAGE:
+    except Exception:  # Pillow raises what it likes
         return False  # the reader of images says what is wrong
     try:
         slide = open_pyramid(path)
@@ -47,7 +46,7 @@ def open_pyramid(path: Path) -> Pyramid:
     openslide = need("openslide", "slides", path, extra="wsi")
     if not path.is_file():
         raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
-    with whole_slide(path, openslide.OpenSlideError):
+    with whole_slide(path):
         maker = openslide.OpenSlide.detect_format(path)
         slide = None if maker is None else openslide.OpenSlide(path)
     if slide is None:
@@ -67,7 +66,7 @@ def open_pyramid(path: Path) -> Pyramid:
     slide.set_cache(_tile_cache())
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
-        with whole_slide(path, openslide.OpenSlideError):
+        with whole_slide(path):
             part = np.asarray(slide.read_region((x, y), level, (size, size)))
         # What was not scanned is transparent; it becomes white, as the ground of a slide is.
         return np.where(part[..., 3:] == 0, np.uint8(255), part[..., :3])

@@ -70,6 +70,6 @@ def magnification_of(power: Any, micrometers: Any) -> float | None:
         return None
 
 
-def whole_slide(path: Path, *damage: type[Exception]) -> AbstractContextManager[None]:
-    """Turn these errors into that of a slide that cannot be read."""
-    return sound("a whole slide", path, *damage, advice="copy or convert the file anew")
+def whole_slide(path: Path) -> AbstractContextManager[None]:
+    """Turn any error into that of a slide that cannot be read."""
+    return sound("a whole slide", path, advice="copy or convert the file anew")

@@ -15,6 +15,11 @@ from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
+_PLAIN = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
+
 
 class TensorReader(FileReader):
     """A tensor [n, D], or a dictionary of ``features`` or ``feats`` and ``coords``; mapped if torch >= 1.6 wrote it."""
@@ -25,29 +30,37 @@ class TensorReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file."""
         mapped = zipfile.is_zipfile(path)
-        damage = (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError)
-        try:
-            with sound("a whole .pt file", path, *damage, advice="write the file anew"):
+        with sound("a whole .pt file", path, advice="write the file anew"):
+            try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-        except pickle.UnpicklingError as error:
-            raise BagDataError(
-                f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
-                f"damage (in {path}); save the features anew: torch.save(tensor, path)."
-            ) from error
+            except pickle.UnpicklingError as error:
+                raise BagDataError(
+                    f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
+                    f"damage (in {path}); save the features anew: torch.save(tensor, path)."
+                ) from error
         tensors = content if isinstance(content, dict) else {"features": content}
         features, coords = pick_features(tensors, path), tensors.get(COORDS)
-        parts = [tensor for tensor in (features, coords) if tensor is not None]
+        parts = [features] if coords is None else [features, coords]
         for tensor in parts:
-            if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.ndim == 0:
-                kind = type(tensor).__name__
+            if not isinstance(tensor, Tensor) or not _is_plain(tensor):
+                kind = f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
                 raise BagDataError(
-                    f"Expected a dense tensor [n, D], got {kind} (in {path}); save the features as one tensor."
+                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
+                    "one tensor of float32."
                 )
         return OpenFile(
             _column(features),
             None if coords is None else _column(coords),
             held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
         )
+
+    def verify(self, path: Path) -> None:
+        """Compare the checksums, which torch passes over."""
+        if zipfile.is_zipfile(path):
+            with sound("a whole .pt file", path, advice="write the file anew"), zipfile.ZipFile(path) as archive:
+                broken = archive.testzip()
+                if broken is not None:
+                    raise zipfile.BadZipFile(f"the checksum of {broken} is wrong")
 
 
 class _BFloat16:
@@ -58,6 +71,12 @@ class _BFloat16:
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         return self._tensor[index].float().numpy()
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether NumPy, or `_BFloat16`, has the same numbers in memory."""
+    strange = tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided or tensor.device.type != "cpu"
+    return not strange and tensor.ndim > 0 and tensor.dtype in _PLAIN
 
 
 def _column(tensor: Tensor) -> Column:

@@ -1,0 +1,166 @@
+"""What a child process does with an input, and what came of it."""
+
+import contextlib
+import hashlib
+import importlib
+import io
+import json
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from midam.cli.app import main, parse
+from midam.data.bags import Bags
+from midam.data.sources import read_bags
+from midam.data.sources.imageoptions import ImageOptions
+from midam.data.store import open_store, verify_store
+from midam.errors import MidamError
+from midam.settings import Settings
+
+CANARY = "CANARY"  # a file of this name, beside the input, is made by code that ought not to run
+SECRET = 7777.25  # a number of a file that no input may read
+_IMPORTED = (
+    *("h5py", "zarr", "numcodecs", "nibabel", "pydicom", "tifffile", "openslide", "PIL.Image", "pyarrow.parquet"),
+    *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
+    *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.explain.run"),
+)
+
+
+def warm() -> None:
+    """Import what reading needs, once for all children."""
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    torch.set_num_threads(1)
+
+
+def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
+    """Read an input; returns its content as a digest, or how it was refused."""
+    os.chdir(folder)
+    task = dict(how)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = {"end": "accepted", "content": _TASKS[task.pop("do")](**task)}
+        except (MidamError, OSError) as error:
+            found = {"end": "refused" if isinstance(error, MidamError) or error.filename else "traceback"}
+            found |= {"text": str(error)} | ({} if found["end"] == "refused" else {"trace": traceback.format_exc()})
+        except _CommandError as error:
+            found = {"end": "refused", "text": str(error)}
+        except SecretError as error:
+            found = {"end": "foreign", "text": str(error)}
+        except BaseException:
+            found = {"end": "traceback", "trace": traceback.format_exc()}
+    return found | {"warnings": [str(warning.message) for warning in caught]}
+
+
+class SecretError(Exception):
+    """The numbers of another file were read."""
+
+
+class _CommandError(Exception):
+    """A command ended with exit code 2, and said why."""
+
+
+def _bags(path: str, **how: Any) -> str:
+    images = ImageOptions(**how.pop("images", {}))
+    return _digest(read_bags(path, images=images, **how))
+
+
+def _store() -> str:
+    bags = open_store("store")
+    damaged = verify_store("store")
+    if damaged:
+        raise _CommandError(f"damaged: {damaged[0].bag} (in store/{damaged[0].file})")
+    return _digest(bags)
+
+
+def _digest(bags: Bags) -> str:
+    """SHA-256 of all that bags hold."""
+    digest = hashlib.sha256()
+    facts = [bags.ids, bags.sizes, bags.labels, bags.groups, bags.splits]
+    digest.update(json.dumps([None if fact is None else fact.tolist() for fact in facts]).encode())
+    digest.update(json.dumps([bags.feature_names, bags.cut, bags.instance_shape, bags.instances.dtype.str]).encode())
+    for rows in (bags.instances, bags.coords):
+        if rows is None:
+            continue
+        for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
+            part = np.ascontiguousarray(rows[start : start + size])
+            if (part == SECRET).any():
+                raise SecretError(f"{bags.source} holds the numbers of another file")
+            digest.update(part.tobytes())
+    return digest.hexdigest()
+
+
+def _command(*words: str) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        code = main(words)
+    if code == 2:
+        raise _CommandError(said.getvalue())
+    if code:
+        raise RuntimeError(f"exit code {code}: {said.getvalue()}")
+
+
+def _written(*files: str) -> str:
+    """Digest of files that a command wrote."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
+
+
+def _predict(out: str = "p.csv") -> str:
+    _command("predict", "run", "bags.csv", "--out", out)
+    return _written(out)
+
+
+def _resume() -> str:
+    for file in ("predictions.csv", "model.pt"):
+        Path("run", file).unlink()
+    _command("fit", "--resume", "run")
+    weights = torch.load("run/model.pt", weights_only=True)["model"]
+    digest = hashlib.sha256(Path("run/predictions.csv").read_bytes())
+    for name, tensor in weights.items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _settings() -> str:
+    found = parse(["fit", "digits", "--config", "settings.yaml"])["fit"]
+    values = {name: found[name] for name in Settings.names()}
+    return json.dumps(Settings.from_flat(values, source="settings.yaml").flat())
+
+
+def _compare(words: list[str]) -> str:
+    _command("compare", "bags.csv", *words, "--out", "compare")
+    rows = pd.read_csv("compare/trials.csv").drop(columns=["seconds", "peak_mib"])
+    return str(rows.sort_values(["method", "repeat", "fold"]).to_csv(index=False))
+
+
+def _import() -> str:
+    _command("data", "import", "bags.csv", "--out", "imported", "--jobs", "1")
+    return _written(*sorted(str(file) for file in Path("imported").iterdir()))
+
+
+def _explain() -> str:
+    _command("explain", "run", "bags.csv", "--bags", "b00", "b01", "--top", "2", "--out", "why")
+    return _written("why/explain.json", "why/b00.csv", "why/b01.csv")
+
+
+_TASKS: dict[str, Callable[..., str]] = {
+    "bags": _bags,
+    "store": _store,
+    "predict": _predict,
+    "resume": _resume,
+    "settings": _settings,
+    "compare": _compare,
+    "import": _import,
+    "explain": _explain,
+}

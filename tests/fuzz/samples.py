@@ -1,0 +1,323 @@
+"""Sound inputs of every format that midam reads, small and real: written by the libraries that users have."""
+
+import contextlib
+import gzip
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import h5py
+import numpy as np
+import pandas as pd
+import tifffile
+import torch
+import zarr
+from PIL import Image
+from tests.integration.commands import table
+from tests.unit.test_sources_slides import scene, write_pyramid
+from tests.unit.test_sources_volumes import body, save_nifti, save_series
+
+import midam.data.store.copy
+import midam.explain.run
+import midam.runs.apply
+from midam.cli import main
+from midam.data.sources import read_bags
+from midam.data.store import write_store
+
+LABELS = "bag,label\na,0\nb,1\n"
+COMPARE = [*("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sound input of one format.
+
+    `make` writes it into a folder. `targets` are the patterns of the files that are damaged; `summed` those under a
+    checksum, of which no change may pass; `text` those without one that people write by hand, where a cut at a line
+    cannot be seen. `how` says what the child does with the folder, see `tests.fuzz.reading`.
+    """
+
+    name: str
+    make: Callable[[Path], None]
+    targets: tuple[str, ...]
+    how: dict[str, Any]
+    summed: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+
+
+def _features(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(6, 5)).astype(np.float32)
+
+
+def _coords(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 512, size=(6, 2))
+
+
+def _folder(write: Callable[[Path, int], Any], suffix: str) -> Callable[[Path], None]:
+    """A folder of two bags, one of which is damaged, beside its label table."""
+
+    def make(folder: Path) -> None:
+        (folder / "files").mkdir()
+        for seed, name in enumerate("ab"):
+            write(folder / "files" / f"{name}{suffix}", seed)
+        (folder / "labels.csv").write_text(LABELS)
+
+    return make
+
+
+def _h5(path: Path, seed: int, **how: Any) -> None:
+    with h5py.File(path, "w", libver=how.pop("libver", None)) as file:
+        data = file.create_dataset("features", data=_features(seed), **how)
+        data.attrs["encoder"] = "uni"
+        file.create_dataset("coords", data=_coords(seed))
+
+
+def _h5_summed(path: Path, seed: int) -> None:
+    _h5(path, seed, chunks=(2, 5), fletcher32=True, compression="gzip", libver="latest")
+
+
+def _zarr(path: Path, seed: int, version: int) -> None:
+    group = zarr.open_group(path, mode="w", zarr_format=version)
+    group.create_array("features", data=_features(seed), chunks=(3, 5))
+    group.create_array("coords", data=_coords(seed), chunks=(6, 2))
+
+
+def _pt(path: Path, seed: int) -> None:
+    torch.save({"features": torch.from_numpy(_features(seed)), "coords": torch.from_numpy(_coords(seed))}, path)
+
+
+def _pt_old(path: Path, seed: int) -> None:
+    torch.save(torch.from_numpy(_features(seed)), path, _use_new_zipfile_serialization=False)
+
+
+def _image(path: Path, seed: int, **how: Any) -> None:
+    Image.fromarray(scene()[: 40 + seed, :64]).save(path, **how)
+
+
+def _npy_volume(path: Path, seed: int) -> None:
+    np.save(path, body(seed=seed))
+
+
+def _npz(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(6), 3)
+    keys = {"y": bag[::3] % 2, "ids": [f"b{i}" for i in range(6)], "group": [f"p{i // 2}" for i in range(6)]}
+    split = ["train", "train", "val", "val", "test", "test"]
+    np.savez(folder / "bags.npz", X=rng.normal(size=(18, 4)), bag=bag, split=split, **keys)
+
+
+def _frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(6), 3)
+    frame = pd.DataFrame(rng.normal(size=(18, 4)).astype(np.float32), columns=list("wxyz"))
+    return frame.assign(bag=[f"b{i}" for i in bag], label=bag % 2, patient=[f"p{i // 2}" for i in bag])
+
+
+def _parquet(folder: Path, **how: Any) -> None:
+    _frame().to_parquet(folder / "bags.parquet", **how)
+
+
+def _packed(folder: Path) -> None:
+    plain = table(folder / "bags.csv")
+    (folder / "bags.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+
+def _excel(folder: Path) -> None:
+    _frame().to_excel(folder / "bags.xlsx", index=False)
+
+
+def _manifest(folder: Path) -> None:
+    (folder / "files").mkdir()
+    lines = ["bag,path,label,patient,split"]
+    for seed, name in enumerate("abcdef"):
+        np.save(folder / "files" / f"{name}.npy", _features(seed))
+        lines.append(f"{name},files/{name}.npy,{seed % 2},p{seed // 2},{['train', 'val', 'test'][seed // 2]}")
+    (folder / "manifest.csv").write_text("\n".join(lines) + "\n")
+
+
+def _tables(folder: Path) -> None:
+    """Features with CLAM's label table, its folder of splits, and a table of patients and slides."""
+    (folder / "files").mkdir()
+    names = "abcdef"
+    for seed, name in enumerate(names):
+        np.save(folder / "files" / f"{name}.npy", _features(seed))
+    rows = [f"case{i // 2},{name},{'tumor' if i % 2 else 'normal'}" for i, name in enumerate(names)]
+    (folder / "labels.csv").write_text("case_id,slide_id,label\n" + "\n".join(rows) + "\n")
+    (folder / "splits_0.csv").write_text(",train,val,test\n0,a,c,e\n1,b,d,f\n")
+
+
+def _store(folder: Path) -> None:
+    path = folder / "files"
+    path.mkdir()
+    for seed, name in enumerate("ab"):
+        _h5(path / f"{name}.h5", seed)
+    (folder / "labels.csv").write_text("bag,label,patient\na,0,p1\nb,1,p2\n")
+    write_store(read_bags(path, labels=folder / "labels.csv"), folder / "store")
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+
+
+def _run(folder: Path) -> None:
+    table(folder / "bags.csv")
+    with contextlib.chdir(folder):
+        _quietly(["fit", "bags.csv", "--epochs", "2", "--members", "2", "--chunk-size", "3", "--out", "run"])
+
+
+def _compared(folder: Path) -> None:
+    _run_free_table(folder)
+    _quietly(["compare", str(folder / "bags.csv"), *COMPARE, "--out", str(folder / "compare")])
+    # As if it had been stopped before its last trial.
+    lines = (folder / "compare/trials.jsonl").read_text().splitlines(keepends=True)
+    (folder / "compare/trials.jsonl").write_text("".join(lines[:-1]))
+
+
+def _run_free_table(folder: Path) -> None:
+    table(folder / "bags.csv")
+
+
+def _stopped_at(module: Any, name: str, call: int, words: list[str], expected: int) -> None:
+    """Run a command that is stopped in the call number `call` of a function."""
+    function, calls = getattr(module, name), []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(name)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    with mock.patch.object(module, name, counted):
+        _quietly(words, expected=expected)
+
+
+def _scores(folder: Path) -> None:
+    _run(folder)
+    words = ["predict", "run", "bags.csv", "--out", "p.csv"]
+    with contextlib.chdir(folder):
+        _stopped_at(midam.runs.apply, "predict", 2, words, 130)
+
+
+def _imported(folder: Path) -> None:
+    _run_free_table(folder)
+    with contextlib.chdir(folder), mock.patch.object(midam.data.store.copy, "_BLOCK_BAGS", 8):
+        words = ["data", "import", "bags.csv", "--out", "imported", "--jobs", "1"]
+        _stopped_at(midam.data.store.copy, "_write_bag", 20, words, 130)
+
+
+def _explained(folder: Path) -> None:
+    _run(folder)
+    words = ["explain", "run", "bags.csv", "--bags", "b00", "b01", "--top", "2", "--out", "why"]
+    with contextlib.chdir(folder):
+        _stopped_at(midam.explain.run, "_explain", 2, words, 130)
+
+
+def _settings(folder: Path) -> None:
+    text = "pooling: attention\nepochs: 3\nlr: 0.1\nhidden: [8, 4]\nencoder_args: {}\nignore: [age, site]\nseed: 1\n"
+    (folder / "settings.yaml").write_text(text)
+
+
+def _quietly(words: list[str], *, expected: int = 0) -> None:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        code = main(words)
+    if code != expected:
+        raise RuntimeError(f"midam {' '.join(words)} ended with {code}")
+
+
+def _csv_features(path: Path, seed: int) -> None:
+    np.savetxt(path, _features(seed), delimiter=",", fmt="%.5f")
+
+
+def _ome(path: Path, seed: int) -> None:
+    tifffile.imwrite(path, scene()[: 64 + seed, :64], photometric="rgb", tile=(32, 32), ome=True)
+
+
+def _slide(path: Path, seed: int, **how: Any) -> None:
+    write_pyramid(path, scene()[:256, : 256 + seed], levels=2, **how)
+
+
+_FILES: dict[str, Any] = {"do": "bags", "path": "files", "labels": "labels.csv"}
+_PATCHES = {**_FILES, "images": {"patch_size": 16}}
+_SLIDES = {**_FILES, "images": {"patch_size": 32, "tissue": 0}}
+_TABLE: dict[str, Any] = {"do": "bags", "group_column": "patient"}
+_ALL_FILES = ("files/a*",)
+
+
+def _sample(name: str, write: Callable[[Path, int], Any], suffix: str, how: dict[str, Any], **more: Any) -> Sample:
+    return Sample(name, _folder(write, suffix), more.pop("targets", (f"files/a{suffix}",)), how, **more)
+
+
+def samples() -> dict[str, Sample]:
+    """All samples by name."""
+    everything = "*"
+    found = [
+        Sample(
+            "csv",
+            lambda f: table(f / "bags.csv") and None,
+            ("bags.csv",),
+            {"do": "bags", "path": "bags.csv"},
+            text=("*.csv",),
+        ),
+        Sample("csv.gz", _packed, ("bags.csv.gz",), {"do": "bags", "path": "bags.csv.gz"}, summed=(everything,)),
+        Sample("xlsx", _excel, ("bags.xlsx",), {**_TABLE, "path": "bags.xlsx"}, summed=(everything,)),
+        Sample("parquet", _parquet, ("bags.parquet",), {**_TABLE, "path": "bags.parquet"}),
+        Sample(
+            "parquet summed",
+            lambda f: _parquet(f, write_page_checksum=True),
+            ("bags.parquet",),
+            {**_TABLE, "path": "bags.parquet"},
+        ),
+        Sample("npz of bags", _npz, ("bags.npz",), {"do": "bags", "path": "bags.npz"}, summed=(everything,)),
+        _sample("csv features", _csv_features, ".csv", _FILES, text=("*.csv",)),
+        _sample("npy", lambda p, s: np.save(p, _features(s)), ".npy", _FILES),
+        _sample("npy volume", _npy_volume, ".npy", _FILES),
+        _sample(
+            "npz",
+            lambda p, s: np.savez_compressed(p, features=_features(s), coords=_coords(s)),
+            ".npz",
+            _FILES,
+            summed=(everything,),
+        ),
+        _sample("h5", _h5, ".h5", _FILES),
+        _sample("h5 summed", _h5_summed, ".h5", _FILES),
+        _sample("zarr 2", lambda p, s: _zarr(p, s, 2), ".zarr", _FILES, targets=("files/a.zarr/**/*",)),
+        _sample("zarr 3", lambda p, s: _zarr(p, s, 3), ".zarr", _FILES, targets=("files/a.zarr/**/*",)),
+        _sample("pt", _pt, ".pt", _FILES, summed=(everything,)),
+        _sample("pt old", _pt_old, ".pt", _FILES),
+        _sample("nii", lambda p, s: save_nifti(p, body(seed=s)), ".nii", _FILES),
+        _sample("nii.gz", lambda p, s: save_nifti(p, body(seed=s)), ".nii.gz", _FILES, summed=(everything,)),
+        _sample("dicom", lambda p, s: save_series(p, body(seed=s)), "", _FILES, targets=("files/a/*",)),
+        _sample("png", _image, ".png", _PATCHES, summed=(everything,)),
+        _sample("jpg", _image, ".jpg", _PATCHES),
+        _sample("tiff", lambda p, s: _image(p, s, compression="tiff_lzw"), ".tif", _PATCHES),
+        _sample("ome-tiff", _ome, ".ome.tif", _PATCHES),
+        _sample("slide tiled", _slide, ".tif", _SLIDES),
+        _sample("slide strips", lambda p, s: _slide(p, s, tile=None, rowsperstrip=16), ".tif", _SLIDES),
+        Sample("manifest", _manifest, ("manifest.csv",), {"do": "bags", "path": "manifest.csv"}, text=("*.csv",)),
+        Sample(
+            "label table",
+            _tables,
+            ("labels.csv", "splits_0.csv"),
+            {**_FILES, "positive": "tumor", "split_file": "splits_0.csv"},
+            text=("*.csv",),
+        ),
+        Sample("store", _store, ("store/*",), {"do": "store"}, summed=(everything,)),
+        Sample("run", _run, ("run/model.pt",), {"do": "predict"}, summed=(everything,)),
+        Sample("checkpoint", _run, ("run/checkpoints/*.pt",), {"do": "resume"}, summed=(everything,)),
+        Sample("run settings", _run, ("run/config.yaml",), {"do": "resume"}, text=("*.yaml",)),
+        Sample("settings", _settings, ("settings.yaml",), {"do": "settings"}, text=("*.yaml",)),
+        Sample(
+            "trials",
+            _compared,
+            ("compare/trials.jsonl", "compare/config.yaml"),
+            {"do": "compare", "words": COMPARE},
+            text=("*.jsonl", "*.yaml"),
+        ),
+        Sample("scores", _scores, ("p.csv.part",), {"do": "predict"}, text=("*.part",)),
+        Sample("import", _imported, (".imported.journal", ".imported.part/*"), {"do": "import"}, text=("*.journal",)),
+        Sample("explanations", _explained, ("why/explain.json.part",), {"do": "explain"}, text=("*.json*",)),
+    ]
+    return {sample.name: sample for sample in found}

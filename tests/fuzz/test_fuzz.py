@@ -1,0 +1,43 @@
+"""A small part of `make fuzz`: each input made by hand, and damage to each format that Hypothesis chooses."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fuzz.campaign import BAD, Bench, Found, bench_of, run_one
+from tests.fuzz.children import Server
+from tests.fuzz.hostile import HOSTILE
+from tests.fuzz.hostile_runs import HOSTILE_RUNS
+from tests.fuzz.samples import samples
+
+BY_HAND = [
+    (name, craft)
+    for held in (HOSTILE, HOSTILE_RUNS)
+    for name, crafts in held.items()
+    for craft in dict.fromkeys(crafts)
+]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[tuple[Bench, Server]]:
+    with bench_of(None, 1) as (made, (server,)):
+        yield made, server
+
+
+def check(found: Found) -> None:
+    assert found.outcome not in BAD, (found.outcome, found.made, found.answer)
+
+
+@pytest.mark.parametrize(("name", "craft"), BY_HAND, ids=[f"{name}-{craft.__name__}" for name, craft in BY_HAND])
+def test_inputs_made_by_hand(bench, name, craft):
+    made, server = bench
+    check(run_one(made, server, name, 0, made.folder / "input", rng=Random(0), craft=craft))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(sorted(samples())), rng=st.randoms(use_true_random=False))
+def test_damaged_inputs(bench, name, rng):
+    made, server = bench
+    check(run_one(made, server, name, 0, made.folder / "input", rng=rng))
