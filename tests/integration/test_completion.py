@@ -39,7 +39,7 @@ def script(tmp_path_factory):
         (["completion", "z"], {"zsh"}),
         (["export", "--fo"], {"--format"}),
     ],
-    ids=str,
+    ids=lambda value: " ".join(sorted(value)),
 )
 def test_bash_completes(script, tmp_path, words, wanted):
     command = ["bash", "--norc", "-c", COMPLETE, "bash", script, "midam", *words]

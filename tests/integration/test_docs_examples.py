@@ -17,7 +17,7 @@ COMMANDS = sorted(
         (page.name, " ".join(line.split()))
         for page in DOCS.glob("*.md")
         for block in SHELL.findall(page.read_text("utf-8"))
-        for line in re.findall(r"^ *(?:\w+=\S+ )?midam ([^#\n]+)", block.replace("\\\n", " "), flags=re.MULTILINE)
+        for line in re.findall(r"^ *(?:\w+=\S+ )?midam ([^#>\n]+)", block.replace("\\\n", " "), flags=re.MULTILINE)
     }
 )
 
@@ -28,6 +28,9 @@ def test_commands_of_the_pages_are_understood(page, line, tmp_path):
     for place in (n for n, word in enumerate(words) if word == "--config"):
         words[place + 1] = str(tmp_path / "config.yaml")
         (tmp_path / "config.yaml").write_text("data: digits\n")
+    if words == ["--version"]:
+        assert main(words) == 0
+        return
     parse(words)
 
 
