@@ -17,7 +17,7 @@ from tests.integration.commands import finish, start, table
 from midam.cli import main
 from midam.cli.outputs import keep_sources
 from midam.data.bags import Bags
-from midam.errors import ConfigError, MidamError
+from midam.errors import ConfigError, MidamError, install
 from midam.explain.needs import check_packages
 
 h5py = pytest.importorskip("h5py")
