@@ -210,7 +210,7 @@ def h5_strange(folder: Path, rng: Random) -> str:
             "ragged": lambda: file.create_dataset("features", (6, 5), dtype=h5py.vlen_dtype("f4")),
             "group": lambda: file.create_group("features"),
             "complex": lambda: file.create_dataset("features", data=rows.astype(complex)),
-            "nothing": lambda: file.create_dataset("features", shape=(0, 5)),
+            "nothing": lambda: file.create_dataset("features", shape=(0, 5), dtype="f4"),
             "datatype": lambda: file.__setitem__("features", np.dtype("f4")),
             "NaN": lambda: file.create_dataset("features", data=np.full((6, 5), np.nan)),
         }
