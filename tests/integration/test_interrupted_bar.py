@@ -22,8 +22,12 @@ def test_ctrl_c_leaves_no_bar(tmp_path):
     command = [sys.executable, "-m", "midam.cli", "fit", str(data), "--epochs", "100000", "--out", "run"]
     master, slave = pty.openpty()
     how = {"stdin": slave, "stdout": slave, "stderr": slave, "start_new_session": True}
-    # The terminal is that of the new session, so that the key reaches the command.
-    take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    # The terminal is that of the new session, so that the key reaches the command, which a shell may have told to
+    # ignore it: tests that run in the background inherit that.
+    take = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    )
     process = subprocess.Popen([sys.executable, "-c", take, *command], cwd=tmp_path, env=environment, **how)
     os.close(slave)
     os.set_blocking(master, False)
