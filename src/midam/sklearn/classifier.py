@@ -22,12 +22,12 @@ class MIDAMClassifier(BagClassifier):
 
     Columns with names are matched by name: later input may have them in another order, and others beside.
 
+    Every setting of `midam.settings` (method, training, model and run) that is not about files is a parameter, with the
+    same default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None
+    stands for an empty dictionary.
+
     Parameters
     ----------
-    **settings
-        Every setting of `midam.settings` (method, training, model and run) that is not about files, with the same
-        default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None for
-        an empty dictionary.
     positive : object, default None
         The class that is positive, whose witnesses make a bag one: a label of y. Default: what `Bags` call so, else
         the second of `classes_`.
