@@ -20,6 +20,8 @@ def stream_instances(
         for positions, segment, x in chunks:
             z, v = model.instances(x)
             yield positions, segment.to(z.device), z, v
+    # Autocast keeps the weights that it has cast here, without a graph; torch below 2.11 would train with those.
+    torch.clear_autocast_cache()
 
 
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:

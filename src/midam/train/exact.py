@@ -144,6 +144,8 @@ class _Passes:
                 if self.noisy:
                     self._note_random_state()
                 total.add(positions, segment.to(x.device), *self.model.instances(x))
+        # As in `midam.evaluate.stream.stream_instances`: the second pass casts the weights anew, with a graph.
+        torch.clear_autocast_cache()
         value = total.value()
         return value.l, value.r
 
