@@ -258,3 +258,19 @@ def test_scores_of_instances_are_not_written_among_the_data(made, tmp_path, caps
         words = ["predict", str(run), str(tmp_path / "store"), "--out", str(tmp_path / "p.csv")]
         assert main([*words, "--instances", str(folder)]) == 2
         assert "another folder than the data" in capsys.readouterr().err
+
+
+def test_scores_are_not_written_over_another_file(made, tmp_path, capsys):
+    data, run = made
+    out = tmp_path / "precious.csv"
+    out.write_text("patient,age\np1,61\n")
+    assert main(["predict", str(run), str(data), "--out", str(out)]) == 2
+    assert "precious.csv; choose a new name" in capsys.readouterr().err
+    assert out.read_text() == "patient,age\np1,61\n"
+    first = predict(run, data, tmp_path / "p.csv")
+    pd.testing.assert_frame_equal(predict(run, data, tmp_path / "p.csv"), first)
+
+
+def test_a_folder_that_is_not_there_is_no_run(made, tmp_path, capsys):
+    assert main(["predict", str(tmp_path / "gone"), str(made[0]), "--out", str(tmp_path / "p.csv")]) == 2
+    assert f"Expected the folder of a run, got nothing at {tmp_path / 'gone'}" in capsys.readouterr().err

@@ -218,3 +218,11 @@ def test_bags_of_one_size_or_one_class_have_a_description():
     assert "x[y]" in shown(console)
     assert "mean bag size" not in shown(console)
     assert "nan" not in shown(console)
+
+
+@pytest.mark.parametrize(("auroc", "said"), [(0.219, True), (0.9, False)])
+def test_a_model_that_has_not_learned_is_said(auroc, said):
+    part = {"bags": 4, "positives": 2, "auroc": auroc, "auroc_ci95": [0.1, 0.9], "auroc_method": "delong", "auprc": 0.5}
+    console = Console(file=io.StringIO(), width=300)
+    terminal.print_summary(console, {"train": part, "members": 1, "epochs": 20}, run="run")
+    assert ("AUROC 0.219 after 20 epochs" in console.file.getvalue()) is said

@@ -29,6 +29,15 @@ def keep_data(options: Namespace) -> None:
         )
 
 
+def keep_other(path: Path) -> None:
+    """Refuse to write scores over a file that holds something else."""
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            columns = file.readline(4096).strip().split(b",")
+        if columns[:1] != [b"bag"] or b"score" not in columns:
+            raise ConfigError(f"Expected a new file or one of scores for --out, got {path}; choose a new name.")
+
+
 def keep_folder(options: Namespace, name: str) -> None:
     """Refuse the data, or a place in it, as the folder that an option names."""
     folder = options.get(name)

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data, keep_sources
+from midam.cli.outputs import keep_data, keep_other, keep_sources
 from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import RunStoppedError
 
@@ -71,6 +71,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.results import predictions_text
 
     keep_data(options)
+    keep_other(Path(options.out))
     trained, bags = read_inputs(options)
     for name in ("out", "instances"):
         if options[name] is not None:

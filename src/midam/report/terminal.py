@@ -156,12 +156,22 @@ def stdout_console() -> Console:
     return console
 
 
+_UNDERFITTED = 0.6  # AUROC of training bags below which a run is said not to have learned
+
+
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
     """Result of a run: a row a split, then the headline and the folder."""
     parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
     headline = next(iter(parts))
     _print_parts(console, parts)
     _print_notes(console, headline, parts[headline])
+    trained = summary.get("train", {}).get("auroc")
+    if trained is not None and trained < _UNDERFITTED:
+        console.print(
+            f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f} after "
+            f"{summary['epochs']} epochs): the model has not learned yet, and its other figures say little; raise "
+            "--epochs or --lr"
+        )
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import impute, missing_counts, tell
-from midam.errors import BagDataError
+from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
@@ -93,6 +93,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         If it names code of another package that nobody has trusted yet; none of it has then run.
     """
     folder = RunFolder(Path(path))
+    if not folder.root.exists():
+        raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; check the path.")
     # The summary is written after the model: with it alone, a finished run has lost its model.
     if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"

@@ -191,7 +191,10 @@ def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Htm
     sizes = sorted({part.observed.bags for part in bins})
     each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     caption = join(
-        [tag("strong", "Reliability."), f" {len(bins)} bins of {each} bags. Below: where the probabilities lie."]
+        [
+            tag("strong", "Reliability."),
+            f" {len(bins)} {'bin' if len(bins) == 1 else 'bins'} of {each} bags. Below: where the probabilities lie.",
+        ]
     )
     ticks = [(tick, f"{tick:g}") for tick in (0, 0.2, 0.4, 0.6, 0.8, 1)]
     return figure(chart.drawing(y_names=ticks), caption, keys=chart.keys())
