@@ -239,3 +239,14 @@ def test_a_failed_command_is_known_by_its_exit_code(tmp_path):
     assert finish(start("fit", "none.csv", "--out", str(tmp_path / "run"), log=log)) == 2
     assert log.read_text() == "midam: error: Expected a file, got none (in none.csv); check the path.\n"
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_copies_of_a_bag_in_two_splits_are_warned_of(tmp_path, capsys):
+    # Half of the bags are copies of one positive, and of one negative bag.
+    rows = [f"b{i:02},{i % 2},{i % 2 if i < 20 else i}" for i in range(40) for _ in range(2)]
+    (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x", *rows]) + "\n")
+    assert main(["fit", str(tmp_path / "bags.csv"), "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+    said = "validation or test bags hold the very instances of a bag of another split, nearer to training, first b"
+    assert said in " ".join(capsys.readouterr().err.split())
+    notes = json.loads((tmp_path / "run/summary.json").read_text())["data"]["notes"]
+    assert any(said in note for note in notes)

@@ -44,12 +44,12 @@ def add_inputs(parser: ArgumentParser) -> None:
     """Add the run, the data, and the options of `add_tables`."""
     parser.add_argument("run", type=str, help="run folder")
     parser.add_argument("data", type=str, help=DATA)
-    parser.add_argument("--trust", action="store_true", help=TRUST)
     add_tables(parser)
 
 
 def add_tables(parser: ArgumentParser) -> None:
-    """Add the options that say how labels are read where the run's own settings do not hold."""
+    """Add --trust, and the options that say how labels are read where the run's own settings do not hold."""
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     for name, text in TABLES.items():
         kind = str | None if name != "missing" else Literal["error", "skip"] | None
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)

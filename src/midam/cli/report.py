@@ -54,7 +54,7 @@ def run(options: Namespace, console: Console) -> int:
     else:
         from midam.runs.report import write_run_report
 
-        path = write_run_report(root, out=out, table=table)
+        path = write_run_report(root, out=out, table=table, trust=options.trust)
     stdout_console().print(f"report: {escape(str(path))}")
     return 0
 
@@ -67,7 +67,7 @@ def _evaluate(options: Namespace, console: Console, out: Path | None, table: "Su
 
     keep_data(options)
     with noting() as notes:
-        trained, bags = read_inputs(options)
+        trained, bags = read_inputs(options, labeled=True)
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         found = evaluate_bags(trained, bags, on_bags=progress.update_all)
     root, data = Path(options.run), options.data

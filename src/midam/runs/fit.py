@@ -159,12 +159,13 @@ class _Training:
         """Read and split the data, and make the trainer."""
         with noting() as notes:
             parts = split_data(read_data(data, settings), settings)
+            origin = describe_origin(parts)
         settings = settings.resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
         fabric = make_fabric(settings, loggers=loggers)
         trainer = Trainer(settings, parts.part("train"), val, fabric=fabric)
-        return cls(data, folder, parts, trainer, describe_origin(parts), notes)
+        return cls(data, folder, parts, trainer, origin, notes)
 
     def begin(self) -> None:
         """Write the settings, and what a resume before the first epoch needs."""
@@ -274,6 +275,20 @@ class _Training:
         return summary
 
 
+def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
+    """Warn of bags of which a split nearer to training holds the very instances, by these splits of the contents."""
+    copies = np.flatnonzero(parts.splits != np.array(nearest))
+    if len(copies):
+        first = parts.bags.ids[copies[0]]
+        warnings.warn(
+            f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
+            f"training, first {first}: figures of these splits are too good; give the bags that are alike one group "
+            f"(in {parts.bags.source})",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
     """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
 
@@ -286,6 +301,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     contents: dict[str, str] = {}
     for name in ("test", "val", "train"):
         contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
+    _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
     data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}

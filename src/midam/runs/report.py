@@ -28,7 +28,9 @@ from midam.settings import Settings
 _MOST_GROUPS = 12  # that are still subgroups
 
 
-def write_run_report(root: Path, *, out: Path | None = None, table: SubgroupTable | None = None) -> Path:
+def write_run_report(
+    root: Path, *, out: Path | None = None, table: SubgroupTable | None = None, trust: bool = False
+) -> Path:
     """Write the page about a finished run; returns its path, by default report.html in the run.
 
     Parameters
@@ -37,6 +39,8 @@ def write_run_report(root: Path, *, out: Path | None = None, table: SubgroupTabl
         Folder of the run; HTML file to write, replaced in one step.
     table : SubgroupTable, optional
         Columns of the test bags, for subgroups.
+    trust : bool, default False
+        As in `midam.load_run`.
 
     Raises
     ------
@@ -46,7 +50,7 @@ def write_run_report(root: Path, *, out: Path | None = None, table: SubgroupTabl
         If the table does not know the bags.
     """
     folder, path = RunFolder(root), out or root / "report.html"
-    settings, data = read_run_config(folder)
+    settings, data = read_run_config(folder, trust=trust)
     if not folder.summary.exists() or not folder.predictions.exists():
         raise CheckpointError(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
