@@ -70,13 +70,23 @@ def test_a_stopped_prediction_goes_on(made, tmp_path, monkeypatch, capsys):
 
 def test_a_link_as_output_stays_and_its_file_is_written(made, tmp_path):
     target, link = tmp_path / "target.csv", tmp_path / "link.csv"
-    target.write_text("old")
+    target.write_text("bag,score\nold,0.5\n")
     link.symlink_to(target)
     assert main(command(made, link)) == 0
     assert main(command(made, tmp_path / "whole.csv")) == 0
     assert link.is_symlink()
     assert target.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "target.csv", "whole.csv"]
+
+
+def test_a_file_that_holds_no_scores_is_not_written_over(made, tmp_path, capsys):
+    notes, link = tmp_path / "notes.csv", tmp_path / "link.csv"
+    notes.write_text("bag,remark\nb00,ask again\n")
+    link.symlink_to(notes)
+    for out in (notes, link):
+        assert main(command(made, out)) == 2
+        assert "Expected a new file or one of scores for --out" in capsys.readouterr().err
+    assert notes.read_text() == "bag,remark\nb00,ask again\n"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "null", "stdout"])

@@ -71,11 +71,11 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.results import predictions_text
 
     keep_data(options)
-    keep_other(Path(options.out))
     trained, bags = read_inputs(options)
     for name in ("out", "instances"):
         if options[name] is not None:
             keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
+    keep_other(Path(options.out))
     out, folder = Path(options.out), None if options.instances is None else Path(options.instances)
     with _journal(options, trained) as journal:
         if journal is not None and len(journal):
