@@ -46,7 +46,8 @@ def write_results(
     chosen, settings = scores[selected], trainer.config.flat()
     calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
-    summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
+    told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
+    summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary |= {
@@ -90,9 +91,10 @@ def summarize_parts(
     names: Sequence[str],
     threshold: float | None,
     probabilities: NDArray[np.float64] | None,
+    notes: Sequence[str] = (),
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some."""
+    """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some, and these notes."""
     optional = {"groups": bags.groups, "probabilities": probabilities}
     labels, found = bags.require_labels(), {}
     for name in names:
@@ -100,6 +102,7 @@ def summarize_parts(
         if inside.any():
             own: dict[str, Any] = {key: None if values is None else values[inside] for key, values in optional.items()}
             found[name] = summarize(labels[inside], scores[inside], **own, threshold=threshold, metrics=metrics)
+            found[name]["warnings"] += notes
     return found
 
 
@@ -141,6 +144,13 @@ def _imputed(parts: SplitBags) -> dict[str, Any]:
 def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
     return (PlattCalibrator().fit(scores, labels), operating_point(labels, scores)) if _both(labels) else (None, None)
+
+
+def decision_notes(calibrator: PlattCalibrator | None) -> list[str]:
+    """What to say of classes and probabilities that mean nothing; nothing where they mean something, or are none."""
+    if calibrator is None or calibrator.ranks:
+        return []
+    return ["The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."]
 
 
 def _areas(labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArray[np.str_]) -> dict[str, float | None]:

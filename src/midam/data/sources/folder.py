@@ -1,6 +1,7 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class FolderReader(BagReader):
 
     Files that the label table does not name are left out, with a warning. Without a table all of them are read, and the
     folders that they stand in are their classes where these are a plain pair, such as normal and tumor, or `positive`
-    names one of them.
+    names one of them. A folder that is one DICOM series is one bag, where no labels are asked for.
     """
 
     what = "a folder of features"
@@ -40,6 +41,12 @@ class FolderReader(BagReader):
             raise _no_table(request)
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
+        alone = paths == [Path(os.path.abspath(folder))]
+        if alone and request.require_labels:
+            raise BagDataError(
+                f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
+                "the folder above it."
+            )
         paths, names = scan_folders(paths, folder, request)
         coded = _classes_of_folders(request, paths) if request.labels is None else None
         if request.labels is None and request.require_labels and coded is None:
@@ -49,7 +56,8 @@ class FolderReader(BagReader):
             assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
         )
         if request.labels is None:
-            warn_of_left_alone(folder, paths)
+            if not alone:
+                warn_of_left_alone(folder, paths)
             known: dict[str, Any] = {} if coded is None else {"labels": coded.labels, "classes": coded.classes}
             return assembled(paths, names, **known)
         said = read_labels(request, names, {file_suffix(path) for path in paths})

@@ -53,7 +53,7 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     column = tables.find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
     labeled = tables.has_labels(frame, request)
     named = [("label_column", label if labeled else None), ("group_column", group), ("split_column", split)]
-    tables.require_columns(frame, named, where)
+    tables.require_columns(frame.columns, named, where)
     if labeled:
         empty = frame[label].isna()
         if empty.any():

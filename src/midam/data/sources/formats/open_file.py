@@ -136,3 +136,9 @@ def sound(what: str, path: Path, *, advice: str = "copy or write the file anew")
     except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
         text = " ".join(str(error).split()) or type(error).__name__
         raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error
+
+
+def refuse_empty(path: Path) -> None:
+    """Refuse a file without a byte, as a broken download leaves it."""
+    if path.is_file() and not path.stat().st_size:
+        raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it anew.")
