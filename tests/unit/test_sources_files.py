@@ -255,7 +255,7 @@ def test_files_that_differ_are_both_named(tmp_path, change, message):
 @pytest.mark.parametrize(("suffix", "package", "extra"), [("h5", "h5py", "hdf5"), ("zarr", "zarr", "zarr")])
 def test_a_missing_package_is_named(tmp_path, monkeypatch, suffix, package, extra):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    (tmp_path / f"a.{suffix}").touch()
+    (tmp_path / f"a.{suffix}").write_text("x")
     with pytest.raises(MidamError, match=rf"run `python -m pip install \"midam\[{extra}\]\"`"):
         probe(tmp_path / f"a.{suffix}")
 

@@ -62,7 +62,7 @@ class Comparison:
     predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def with_remarks(self, remarks: Sequence[str]) -> Self:
-        """This comparison with further remarks."""
+        """The comparison with further remarks."""
         return replace(self, remarks=(*self.remarks, *remarks))
 
     @property
@@ -118,7 +118,9 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int) 
     if epochs >= usual or not weak.any():
         return []
     few = f"{epochs} epoch" + "s" * (epochs > 1)
-    return [f"near chance after {few} ({usual} are the default): {', '.join(summary['method'][weak])}; train for longer"]
+    return [
+        f"near chance after {few} ({usual} are the default): {', '.join(summary['method'][weak])}; train for longer"
+    ]
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
