@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import table
+from tests.integration.commands import fitted, table
 
 from midam import Bags, read_bags
 from midam.cli import main
@@ -16,10 +16,7 @@ from midam.runs.apply import evaluate_run, load_run
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("apply")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), "--epochs", "8", "--lr", "0.01", "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("apply"), "--epochs", "8", "--lr", "0.01")
 
 
 def predict(run, data, out):

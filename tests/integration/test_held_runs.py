@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.commands import PATIENCE, finish, rows, start, table
+from tests.integration.commands import PATIENCE, finish, fitted, rows, session, start, table
 
 import midam
 from midam.cli import main
@@ -21,10 +21,7 @@ _FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted run, and its data."""
-    folder = tmp_path_factory.mktemp("whole")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), *_FIT, "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("whole"), *_FIT)
 
 
 def files(folder):
@@ -140,17 +137,3 @@ def test_the_workers_of_a_killed_comparison_end(at, tmp_path):
         time.sleep(0.1)
     assert session(parent.pid) == {}
     assert {path.name for path in tmp_path.iterdir()} == {"bags.csv", "out"}
-
-
-def session(leader):
-    """Command lines of the processes of a session that are alive."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] not in "ZX":
-            found[int(stat.parent.name)] = line
-    return found

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 import yaml
-from tests.integration.commands import table
+from tests.integration.commands import fitted
 
 from midam.cli import main
 from midam.errors import CheckpointError, ConfigError, UntrustedError
@@ -29,10 +29,7 @@ class Net(nn.Linear):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
-    words = ["fit", str(table(folder / "t.csv")), "--epochs", "1", "--members", "1", "--out", str(folder / "run")]
-    assert main(words) == 0
-    return folder
+    return fitted(tmp_path_factory.mktemp("finished"), "--epochs", "1", "--members", "1")
 
 
 @pytest.fixture
@@ -41,8 +38,8 @@ def here(tmp_path, monkeypatch, finished):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.syspath_prepend(tmp_path / "packages")
-    shutil.copytree(finished / "run", tmp_path / "run")
-    shutil.copy(finished / "t.csv", tmp_path)
+    shutil.copytree(finished[1], tmp_path / "run")
+    shutil.copy(finished[0], tmp_path / "t.csv")
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages/strange_net.py").write_text(NET.format(made=str(tmp_path / "made")))
     yield tmp_path

@@ -1,6 +1,5 @@
 """`midam compare`: many methods on the same folds of one data set."""
 
-import csv
 import re
 import warnings
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
 from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
 from midam.compare.methods import find_methods
@@ -62,7 +61,7 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Compare; returns the exit code."""
-    methods = _words(options.methods)
+    methods = words(options.methods)
     find_methods(methods)
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
@@ -135,12 +134,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(f"[yellow]note:[/] {escape(note)}")
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
-
-
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        return [float(word) for word in _words(text)]
+        return [float(word) for word in words(text)]
     except ValueError:
         raise ConfigError(f"Expected --{name} as numbers a,b,..., got {text!r}; correct the list.") from None

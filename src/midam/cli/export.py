@@ -4,7 +4,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import Parser
+from midam.cli.parser import Parser, words
 
 
 def parser() -> ArgumentParser:
@@ -26,7 +26,6 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import stdout_console
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
-    formats = [name.strip() for name in options.format.split(",") if name.strip()]
-    done = export_run(options.run, options.out, formats=formats, license=options.license)
+    done = export_run(options.run, options.out, formats=words(options.format), license=options.license)
     stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
     return 0

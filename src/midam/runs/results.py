@@ -1,7 +1,7 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,9 +14,11 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
 from midam.files import write_json, write_text
+from midam.nn.ensemble import BagEnsemble
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
+from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
 
@@ -67,9 +69,8 @@ def write_results(
         "version": __version__,
         "environment": _environment(),
     }
-    decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
-    content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
-    save_checkpoint(folder.model, {**content, **decision, **origin})
+    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
+    save_checkpoint(folder.model, content)
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
@@ -81,6 +82,31 @@ def write_results(
     summary["seconds"] = seconds()
     write_json(folder.summary, summary)
     return summary
+
+
+def model_content(
+    config: ResolvedSettings,
+    model: BagEnsemble,
+    origin: Mapping[str, Any],
+    *,
+    calibrator: PlattCalibrator | None,
+    threshold: float | None,
+) -> dict[str, Any]:
+    """What the model file of a run holds; `origin` is what `midam.runs.fit.describe_origin` says of its data."""
+    return {
+        "version": __version__,
+        "config": config.flat(),
+        "model": model.state_dict(),
+        "calibrator": None if calibrator is None else calibrator.to_dict(),
+        "threshold": threshold,
+        **origin,
+    }
+
+
+def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
+    """Write the folder of a run that is a model alone, with its settings; `content` is of `model_content`."""
+    write_text(folder.config, yaml_text({"data": content["data"]["source"], **content["config"]}))
+    save_checkpoint(folder.model, content)
 
 
 def summarize_parts(
