@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
 from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
@@ -67,6 +68,7 @@ def run(options: Namespace, console: Console) -> int:
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
     settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
+    keep_folder(options, "out")
     bags = read_data(options.data, settings)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)

@@ -22,7 +22,7 @@ class SubgroupTable:
     Attributes
     ----------
     path : Path
-        CSV or TSV file.
+        CSV, TSV or Excel file.
     columns : sequence of str
         Columns to show.
     key : str, optional
