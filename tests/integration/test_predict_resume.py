@@ -123,7 +123,7 @@ def test_stopped_before_its_first_bag_it_leaves_nothing(made, tmp_path, monkeypa
 
 def test_a_killed_prediction_goes_on(made, tmp_path):
     _, run = made
-    bags = np.repeat(np.arange(4000), 3)
+    bags = np.repeat(np.arange(1500), 3)
     x = np.random.default_rng(0).normal(size=(len(bags), 4))
     many = tmp_path / "many.npz"
     np.savez(many, X=x, bag=bags)
@@ -136,7 +136,7 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     assert finish(process) == -signal.SIGKILL
     noted = lines_of(journal) - 1
-    assert 0 < noted < 4000
+    assert 0 < noted < 1500
     # As if the power had gone in the middle of a line.
     journal.write_bytes(journal.read_bytes()[:-5])
     assert main(command((many, run), tmp_path / "p.csv")) == 0

@@ -120,19 +120,19 @@ def test_trust_is_given_once_for_the_same_code_and_arguments(here, capsys):
 def test_a_terminal_is_asked(here):
     own_run(here)
     shutil.rmtree(here / "config")
-    code = "import sys; from midam.cli import main; sys.exit(main(['predict', 'own', 't.csv', '--out', 'p.csv']))"
-    for answer, expected in ((b"n\n", 2), (b"y\n", 0)):
-        ours, theirs = os.openpty()
-        child = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-c", code],
-            {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            file_actions=[(os.POSIX_SPAWN_DUP2, theirs, number) for number in (0, 1, 2)],
-        )
-        os.write(ours, answer)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == expected, os.read(ours, 5000).decode()
-        os.close(ours)
-        os.close(theirs)
+    code = "import sys; from midam.cli import main; words = ['predict', 'own', 't.csv', '--out', 'p.csv']; "
+    code += "sys.exit(main(words) * 10 + main(words))"
+    ours, theirs = os.openpty()
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", code],
+        {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        file_actions=[(os.POSIX_SPAWN_DUP2, theirs, number) for number in (0, 1, 2)],
+    )
+    os.write(ours, b"n\ny\n")  # refused, then granted
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 20, os.read(ours, 5000).decode()
+    os.close(ours)
+    os.close(theirs)
     assert (here / "p.csv").exists()
 
 
