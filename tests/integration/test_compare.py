@@ -155,15 +155,18 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(case, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_fewer_folds_than_asked_for_are_said_in_the_summary(tmp_path, capsys, monkeypatch):
+def test_what_reading_told_and_fewer_folds_than_asked_for_are_said_in_the_summary(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = table("t.csv")
+    frame = pd.read_csv(data)
+    frame.assign(label=np.where(frame["label"], "malignant", "benign")).to_csv(data, index=False)
     command = ["compare", data.name, "--methods", "midam,instance-logistic-max", "--cv", "1x21"]
     command += ["--jobs", "1", "--epochs", "1"]
     assert main([*command, "--out", "out"]) == 0
-    note, printed = "21 folds a repeat were asked for, 10 made", capsys.readouterr()
-    assert note in (tmp_path / "out" / "summary.md").read_text()
-    assert note in printed.out
+    printed = capsys.readouterr()
+    for note in ("21 folds a repeat were asked for, 10 made", "malignant is positive (1) and benign negative (0)"):
+        assert note in (tmp_path / "out" / "summary.md").read_text()
+        assert note in printed.out
     assert "warning: 21 folds reduced to 10" in printed.err
     trials = (tmp_path / "out" / "trials.csv").read_text()
     # The same bags by another path: the comparison goes on.

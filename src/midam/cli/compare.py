@@ -22,7 +22,7 @@ from midam.compare.summary import Comparison, format_interval, format_number
 from midam.errors import ConfigError
 from midam.registry import BASELINES
 from midam.report.terminal import LiveProgress, stdout_console
-from midam.runs.data import read_data
+from midam.runs.data import noting, read_data
 from midam.settings import Settings
 from midam.train.method_names import method_names
 
@@ -69,13 +69,14 @@ def run(options: Namespace, console: Console) -> int:
     margins = _numbers("margins", options.margins)
     settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
     keep_folder(options, "out")
-    bags = read_data(options.data, settings)
+    with noting() as told:
+        bags = read_data(options.data, settings)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)
     made = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(made) // repeats
     fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
-    notes = [f"{fewer}different groups"] if per_repeat < folds else []
+    notes = [*told, *([f"{fewer}different groups"] if per_repeat < folds else [])]
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
     with CompareProgress(console) as bar:

@@ -78,7 +78,7 @@ def run_comparison(
         Keep the model of each fold of the methods trained here as a run folder, ``out/models/METHOD/repeat-R-fold-F``,
         which `midam.load_run` takes: see `midam.compare.models`.
     notes : sequence of str
-        Notes on the folds for the summary.
+        Notes on bags and folds for the summary, such as what reading left out.
     on_progress, on_model : callable, optional
         Called with the number of finished trials (candidates count in part), or of kept models, and of all.
 
