@@ -1,0 +1,248 @@
+"""Draw rules that go back to where it matters: by what each instance scored when it was last seen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.draws import Draw, Drawn, uniform_slots
+from midam.data.score_memory import ScoreMemory
+from midam.errors import ConfigError
+
+_STEP_COST = 3  # of an instance that a step encodes, forward and backward, in passes forward
+_CONTEST = 256
+_LATE_CONTEST = 128
+_VALUES_AT_A_TIME = 2**22
+
+
+class Scored(Draw):
+    """With replacement, in proportion to the remembered weights exp(z) mixed with uniform; corrected, so unbiased.
+
+    An instance is drawn with probability ``q_j = (1 - u) softmax(z)_j + u / n``, and its logit becomes
+    ``z_j - log(n q_j)``: exp(l) and exp(l) r of the draw are unbiased, whatever is remembered (importance sampling; see
+    `midam.functional.logmean.importance_logits`). A bag of at most B instances is taken whole.
+
+    Parameters
+    ----------
+    sizes : int64 array [N]
+        Instances of each bag.
+    num_instances : int
+        B.
+    uniform : float
+        u in (0, 1]: bounds the correction, n q_j >= u.
+    refresh : int, optional
+        Fill the memory anew after each so many epochs, from the first on. Default: when the logits have moved by more
+        than `stale` and the passes have cost no more than `pass_budget` allows; draws are uniform before the first.
+    stale : float
+        Movement of the logits of the last draws, in their standard deviations, above which the memory is stale.
+    pass_budget : float
+        Cost of the passes, at most, in costs of all steps so far, counted in instances encoded; a backward pass counts
+        as two. 1: drawing by scores costs at most twice what uniform draws cost.
+    """
+
+    remembers = True
+    memory: ScoreMemory
+
+    def __init__(
+        self,
+        *,
+        sizes: NDArray[np.int64],
+        num_instances: int,
+        uniform: float = 0.3,
+        refresh: int | None = None,
+        stale: float = 0.1,
+        pass_budget: float = 1.0,
+    ) -> None:
+        _require_share("uniform", uniform)
+        if refresh is not None and refresh < 1:
+            raise ConfigError(f"Expected refresh of at least 1 epoch, got {refresh}; leave it out to go by the budget.")
+        for name, value in {"stale": stale, "pass_budget": pass_budget}.items():
+            if not value >= 0:
+                raise ConfigError(f"Expected {name} of at least 0, got {value}; choose another.")
+        self.memory = ScoreMemory(sizes)
+        self.uniform, self.refresh, self.stale, self.pass_budget = uniform, refresh, stale, pass_budget
+        self._num_instances, self._passes, self._passed_at = num_instances, 0, 0
+        self._epoch = 0
+        self._needed = bool((self.memory.sizes > num_instances).any())
+
+    def pass_due(self, epoch: int) -> bool:
+        """Whether epoch `epoch` begins with a pass; see `refresh`."""
+        if not self._needed:
+            return False
+        if self.refresh is not None:
+            return epoch % self.refresh == 0
+        # NaN, before the first pass, is stale too.
+        if not self.memory.drift <= self.stale:
+            drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
+            cost = (self.memory.passes + 1) * int(self.memory.sizes.sum())
+            return bool(cost <= self.pass_budget * _STEP_COST * int(drawn) * epoch)
+        return False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note a new pass."""
+        if self._passes < self.memory.passes:
+            self._passes, self._passed_at = self.memory.passes, epoch
+        self._epoch = epoch
+
+    def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
+        """Draw the instances of an epoch."""
+        slots, mask = uniform_slots(sizes, width, rng)
+        if not self.memory.filled:
+            return Drawn(slots, mask)
+        ratio = np.zeros(slots.shape, dtype=np.float32)
+        larger = sizes > width
+        if larger.any():
+            slots[larger], ratio[larger] = self._weighted(bags[larger], width, rng)
+        return Drawn(slots, mask, ratio)
+
+    def probabilities(self, bag: int) -> NDArray[np.float64]:
+        """Probability q of each instance of a bag, [n]."""
+        slots = np.arange(self.memory.sizes[bag])
+        found: NDArray[np.float64] = self._q(np.array([bag]), slots[None])[0]
+        return found
+
+    def _weighted(
+        self, bags: NDArray[np.int64], width: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Draw [V, B] positions with replacement, and their log(n q)."""
+        sizes = self.memory.sizes[bags][:, None]
+        slots = (rng.random((len(bags), width)) * sizes).astype(np.int64)
+        remembered = rng.random(slots.shape) >= self.uniform
+        slots[remembered] = self.memory.sample(np.broadcast_to(bags[:, None], slots.shape)[remembered], rng)
+        slots.sort(axis=1)
+        return slots, np.log(sizes * self._q(bags, slots)).astype(np.float32)
+
+    def _q(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float64]:
+        weights = np.exp(self.memory.at(bags, slots) - self.memory.log_sums()[bags][:, None])
+        found: NDArray[np.float64] = (1 - self.uniform) * weights + self.uniform / self.memory.sizes[bags][:, None]
+        return found
+
+    def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+        """Share of a bag's remembered weight that a draw holds; age of the memory in epochs; its drift."""
+        if not self.memory.filled:
+            return {"drawn_weight": float("nan"), "memory_age": float("nan"), "memory_drift": float("nan")}
+        of, slots = bags.reshape(-1), drawn.slots.reshape(-1, drawn.slots.shape[-1])
+        ordered = np.sort(np.where(drawn.mask.reshape(slots.shape), slots, -1), axis=1)
+        first = (ordered >= 0) & np.diff(ordered, axis=1, prepend=-2).astype(bool)
+        weights = np.exp(self.memory.at(of, np.maximum(ordered, 0)) - self.memory.log_sums()[of][:, None])
+        share = float(np.where(first, weights, 0.0).sum(axis=1).mean())
+        age = float(self._epoch - self._passed_at)
+        return {"drawn_weight": share, "memory_age": age, "memory_drift": self.memory.drift}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory, and when it was filled."""
+        return {"memory": self.memory.state_dict(), "passed_at": self._passed_at}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.memory.load_state_dict(state["memory"])
+        self._passes, self._passed_at = self.memory.passes, int(state["passed_at"])
+
+
+class Top(Scored):
+    """A share of the draw is mined: the highest remembered of a contest; the rest is uniform. Biased on purpose.
+
+    In a contest m instances of the bag compete, and those with the highest remembered logits are drawn. At first the
+    contest is as small as what it gives, so that the draw is uniform, and it grows, geometrically, to the whole bag
+    (at most 256 instances) over the fraction `grow` of the epochs. Then the highest 64 of the last pass compete with
+    128 others. From the fraction `until` of the epochs on, draws are those of `Scored`.
+
+    Parameters
+    ----------
+    epochs : int
+        Epochs of the training.
+    share : float
+        Share of the draw that is mined, in (0, 1].
+    grow : float
+        Fraction of the epochs, in [0, 1], over which the contest grows; 0: it is whole from the start.
+    until : float
+        Fraction of the epochs, in [0, 1], after which draws are unbiased.
+    sizes, num_instances, uniform, refresh, stale, pass_budget
+        As of `Scored`.
+    """
+
+    def __init__(
+        self,
+        *,
+        sizes: NDArray[np.int64],
+        num_instances: int,
+        epochs: int,
+        share: float = 0.75,
+        grow: float = 0.5,
+        until: float = 1.0,
+        uniform: float = 0.3,
+        refresh: int | None = None,
+        stale: float = 0.1,
+        pass_budget: float = 1.0,
+    ) -> None:
+        super().__init__(
+            sizes=sizes,
+            num_instances=num_instances,
+            uniform=uniform,
+            refresh=refresh,
+            stale=stale,
+            pass_budget=pass_budget,
+        )
+        _require_share("share", share)
+        for name, value in {"grow": grow, "until": until}.items():
+            if not 0 <= value <= 1:
+                raise ConfigError(f"Expected {name} in [0, 1], a fraction of the epochs, got {value}; choose another.")
+        self.share, self._grown_at, self._ends_at = share, grow * epochs, until * epochs
+
+    def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
+        """Draw the instances of an epoch."""
+        if self._epoch >= self._ends_at:
+            return super().draw(bags, sizes, width=width, rng=rng)
+        slots, mask = uniform_slots(sizes, width, rng)
+        larger = sizes > width
+        if self.memory.filled and larger.any():
+            count = max(1, round(self.share * width))
+            parts = [self._mined(bags[larger], count, rng)]
+            if count < width:
+                parts.append(uniform_slots(sizes[larger], width - count, rng)[0])
+            slots[larger] = np.sort(np.concatenate(parts, axis=1), axis=1)
+        return Drawn(slots, mask)
+
+    def _mined(self, bags: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        parts, per_bag = [], _CONTEST + self.memory.candidates.shape[1]
+        for part in np.array_split(bags, -(-len(bags) * per_bag // _VALUES_AT_A_TIME)):
+            parts.append(self._contest(part, count, rng))
+        return np.concatenate(parts)
+
+    def _contest(self, bags: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The `count` highest remembered of each bag's contest, [V, count]."""
+        sizes = self.memory.sizes[bags]
+        grown = 1.0 if self._epoch >= self._grown_at else self._epoch / self._grown_at
+        whole = grown == 1
+        entries = np.rint(count * (sizes / count) ** grown).astype(np.int64)
+        entries = np.clip(entries, count, np.minimum(sizes, max(count, _LATE_CONTEST if whole else _CONTEST)))
+        slots, held = _spread(sizes, entries, rng)
+        if whole and (entries < sizes).any():
+            best = self.memory.candidates[bags].astype(np.int64)
+            # A candidate that was drawn into the contest by chance competes once.
+            place = -(-(best + 1) * entries[:, None] // sizes[:, None]) - 1
+            twice = np.take_along_axis(slots, place, axis=1) == best
+            held[np.nonzero(twice)[0], place[twice]] = False
+            joins = np.broadcast_to((entries < sizes)[:, None] | twice, best.shape)
+            slots, held = np.concatenate([slots, best], axis=1), np.concatenate([held, joins], axis=1)
+        values = np.where(held, self.memory.at(bags, slots), -np.inf)
+        order = np.argpartition(-values, count - 1, axis=1)[:, :count]
+        return np.take_along_axis(slots, order, axis=1)
+
+
+def _spread(
+    sizes: NDArray[np.int64], counts: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw so many distinct positions of each bag, one of each of as many equal parts: [V, S], and which there are."""
+    column = np.arange(int(counts.max()))
+    held = column < counts[:, None]
+    low = column * sizes[:, None] // counts[:, None]
+    high = (column + 1) * sizes[:, None] // counts[:, None]
+    slots = low + (rng.random(low.shape) * (high - low)).astype(np.int64)
+    return np.where(held, slots, 0), held
+
+
+def _require_share(name: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise ConfigError(f"Expected {name} in (0, 1], a share of the draw, got {value}; choose another.")
