@@ -9,7 +9,6 @@ from tests.reference.cases import tuples
 from torch.testing import assert_close
 
 from midam.data.bags import Bags
-from midam.data.draws import uniform_slots
 from midam.data.score_memory import ScoreMemory
 from midam.data.weighted_draws import Scored, Top
 from midam.errors import CheckpointError, ConfigError
@@ -43,9 +42,9 @@ def of_bag(memory, bag):
 def test_a_memory_is_filled_in_runs_and_holds_two_bytes_an_instance():
     memory, z = ScoreMemory(SIZES), logits()
     for first in range(0, len(z), 50):
-        assert not memory.filled
+        assert memory.passes == 0
         memory.fill(z[first : first + 50], first=first)
-    assert memory.filled
+    assert memory.passes == 1
     assert memory.state_dict()["values"].nbytes == 2 * SIZES.sum()
     rounded = z.astype(np.float16).astype(np.float64)
     assert np.array_equal(np.concatenate([of_bag(memory, i) for i in range(len(SIZES))]), rounded)
@@ -65,8 +64,11 @@ def test_logits_of_any_size_are_remembered():
 
 def test_what_a_step_has_seen_is_remembered_the_later_of_equals():
     memory = ScoreMemory(SIZES)
-    memory.observe(np.array([1]), np.array([[4]]), np.array([[True]]), np.array([[9.0]]))
-    assert not memory.filled, "before the first pass nothing is remembered"
+    memory.observe(np.array([1]), np.array([[4, 7]]), np.array([[True, True]]), np.array([[9.0, 8.0]]))
+    assert memory.at(np.array([1]), np.array([[4, 7, 8]])).tolist() == [[9.0, 8.0, -np.inf]]
+    assert np.isnan(memory.drift)
+    np.testing.assert_allclose(memory.log_sums()[:2], [-np.inf, np.logaddexp(8.0, 9.0)], rtol=1e-12)
+    assert set(memory.sample(np.ones(50, dtype=np.int64), rng()).tolist()) == {4, 7}
     memory.fill(logits())
     before = of_bag(memory, 1)
     bags, slots = np.array([1, 4, 1]), np.array([[4, 99], [32, 0], [5, 4]])
@@ -116,16 +118,18 @@ def test_the_correction_of_scored_draws_is_exact_over_all_draws():
 
 
 @pytest.mark.parametrize("rule", [Scored, Top])
-def test_small_bags_are_taken_whole_and_draws_are_uniform_before_the_first_pass(rule):
-    more = {"epochs": 4} if rule is Top else {}
-    fresh = rule(sizes=SIZES, num_instances=6, **more)
-    bags = np.array([[0, 2, 1]])
-    drawn = fresh.draw(bags, SIZES[bags], width=6, rng=rng())
-    assert drawn.log_ratio is None
-    assert np.array_equal(drawn.slots, uniform_slots(SIZES[bags], 6, rng())[0])
-    after = filled(rule, **more).draw(bags, SIZES[bags], width=6, rng=rng())
-    assert after.slots[0, 1, :3].tolist() == [0, 1, 2]
-    assert after.mask[0].sum(axis=1).tolist() == [6, 3, 6]
+def test_small_bags_are_taken_whole_and_draws_are_uniform_while_nothing_was_seen(rule):
+    made = rule(sizes=SIZES, num_instances=6, **({"epochs": 4, "share": 1.0, "grow": 0.0} if rule is Top else {}))
+    for _ in range(2):
+        drawn = made.draw(np.array([[0, 2, 1]]), np.array([[7, 3, 100]]), width=6, rng=rng())
+        assert drawn.slots[0, 1, :3].tolist() == [0, 1, 2]
+        assert drawn.mask[0].sum(axis=1).tolist() == [6, 3, 6]
+        made.memory.fill(logits())
+    made = rule(sizes=SIZES, num_instances=6, **({"epochs": 4, "share": 1.0, "grow": 0.0} if rule is Top else {}))
+    drawn = made.draw(np.full((4000, 1), 1), np.full((4000, 1), 100), width=6, rng=rng(4))
+    assert chisquare(np.bincount(drawn.slots.ravel(), minlength=100)).pvalue > 1e-3
+    if rule is Scored:
+        assert np.abs(drawn.log_ratio).max() < 1e-6
 
 
 def test_top_draws_hold_the_highest_and_the_rest_is_uniform():
@@ -164,7 +168,9 @@ def test_top_draws_end_unbiased():
 
 
 def test_a_pass_is_due_by_budget_and_drift_or_by_number():
-    rule = Scored(sizes=np.full(10, 300), num_instances=10)
+    rule = Scored(sizes=np.full(10, 300), num_instances=10, pass_budget=1.0)
+    assert not rule.pass_due(100), "nothing has been drawn twice"
+    rule.memory.drift = 0.2
     # An epoch costs 3 * 10 * 10, a pass 3000.
     assert [rule.pass_due(epoch) for epoch in (0, 9, 10, 11)] == [False, False, True, True]
     rule.memory.fill(np.zeros(3000))
@@ -253,10 +259,10 @@ def test_annealed_weights_begin_near_the_mean_and_leave_no_trace(pooling):
     for epoch in (0, 2):
         with training.epoch(epoch):
             before[epoch] = training.trained.pooling.weight_power
-    assert before == {0: pytest.approx(0.1), 2: pytest.approx(0.1**0.5)}
+    assert before == {0: pytest.approx(0.2), 2: pytest.approx(0.2**0.5)}
     assert training.trained.pooling.weight_power == 1
     x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     own = training.model.instances(x)[0]
     with training.epoch(0):
         flat = training.model.instances(x)[0]
-    assert_close(flat, own * 0.1)
+    assert_close(flat, own * 0.2)

@@ -14,10 +14,11 @@ FAN_OUT = 32
 _LEVELS = 2
 _CANDIDATES = 64
 _LARGEST = float(np.finfo(np.float16).max)
+_NOTHING = -2 * _LARGEST  # below any logit that is remembered
 
 
 class ScoreMemory:
-    """The last logit z seen of each instance of N bags, in float16.
+    """The last logit z seen of each instance of N bags, in float16; -inf where none was seen yet.
 
     Above the logits stand the log-sums of the weights of each 32 of them, and of each 32 of these: they find an
     instance in proportion to exp(z) without a pass over its bag. Beside them stand up to 64 `candidates` a bag, its
@@ -31,10 +32,10 @@ class ScoreMemory:
     Attributes
     ----------
     passes : int
-        How often all bags have been passed over. Before the first, nothing is remembered.
+        How often all bags have been passed over.
     drift : float
         How far the logits of the last draws had moved since they were remembered: the root mean square of the
-        difference, in standard deviations of the new logits. 0 right after a pass, NaN before the first.
+        difference, in standard deviations of the new logits. 0 right after a pass, NaN while none was drawn again.
     candidates : int32 array [N, C]
         Positions in the bag of the highest instances at the last pass; of bags of fewer than C, some repeated.
 
@@ -49,16 +50,12 @@ class ScoreMemory:
     def __init__(self, sizes: ArrayLike) -> None:
         self.sizes = np.asarray(sizes, dtype=np.int64)
         self.passes, self.drift = 0, float("nan")
+        # -inf everywhere: nothing is known.
         self._levels = [_Level.empty(self.sizes, np.float16)]
         for _ in range(_LEVELS):
             self._levels.append(_Level.empty(-(-self._levels[-1].sizes // FAN_OUT), np.float64))
         self.candidates = np.zeros((len(self.sizes), min(_CANDIDATES, int(self.sizes.max(initial=1)))), np.int32)
         self._log_sums: NDArray[np.float64] | None = None
-
-    @property
-    def filled(self) -> bool:
-        """Whether all bags have been passed over."""
-        return self.passes > 0
 
     def at(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Remembered logits [V, S] of the instances `slots` [V, S] of the bags [V]."""
@@ -67,22 +64,27 @@ class ScoreMemory:
         return found
 
     def log_sums(self) -> NDArray[np.float64]:
-        """Log sum_j exp(z_j) of each bag, [N]."""
+        """Log sum_j exp(z_j) of each bag, [N], over the instances that were seen; -inf where none was."""
         if self._log_sums is None:
             top = self._levels[-1]
-            largest = np.maximum.reduceat(top.values, top.starts)
+            largest = np.maximum(np.maximum.reduceat(top.values, top.starts), _NOTHING)
             weights = np.exp(top.values - np.repeat(largest, top.sizes))
-            self._log_sums = largest + np.log(np.add.reduceat(weights, top.starts))
+            with np.errstate(divide="ignore"):
+                self._log_sums = largest + np.log(np.add.reduceat(weights, top.starts))
         return self._log_sums
 
     def sample(self, bags: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw a position [V] in each of the bags [V] (which may repeat), in proportion to exp(z)."""
+        """Draw a position [V] in each of the bags [V] (which may repeat), in proportion to exp(z).
+
+        Something of these bags was seen.
+        """
         top = self._levels[-1]
-        ends = np.cumsum(np.exp(top.values - np.repeat(self.log_sums(), top.sizes)))
+        ends = np.cumsum(np.exp(top.values - np.repeat(np.maximum(self.log_sums(), _NOTHING), top.sizes)))
         last = top.starts + top.sizes - 1
         low = np.concatenate([[0.0], ends[last[:-1]]])[bags]
         target = low + rng.random(len(bags)) * (ends[last[bags]] - low)
-        chosen = np.clip(np.searchsorted(ends, target, side="right"), top.starts[bags], last[bags]) - top.starts[bags]
+        chosen: NDArray[np.int64] = np.searchsorted(ends, target, side="right")
+        chosen = np.clip(chosen, top.starts[bags], last[bags]) - top.starts[bags]
         for level in reversed(self._levels[:-1]):
             values, held = level.children(bags, chosen)
             weights = np.exp(values - values.max(axis=1, keepdims=True))
@@ -90,6 +92,10 @@ class ScoreMemory:
             inside = (inner <= rng.random(len(bags))[:, None] * inner[:, -1:]).sum(axis=1)
             chosen = chosen * FAN_OUT + np.minimum(inside, held - 1)
         return chosen
+
+    def seen(self) -> float:
+        """Share of the instances that were seen."""
+        return float((self._levels[0].values > -np.inf).mean())
 
     def fill(self, z: NDArray[Any], *, first: int = 0) -> None:
         """Remember the logits z of a run of instances, bag after bag, of which `first` is the flat position.
@@ -106,14 +112,15 @@ class ScoreMemory:
     def observe(
         self, bags: NDArray[np.int64], slots: NDArray[np.int64], mask: NDArray[np.bool_], z: NDArray[Any]
     ) -> None:
-        """Remember the logits z [V, B] of drawn instances, the later ones of equals; nothing before the first pass."""
-        if not self.filled:
-            return
+        """Remember the logits z [V, B] of drawn instances, the later ones of equals."""
         lowest = self._levels[0]
         owner, inside = np.broadcast_to(bags[:, None], slots.shape)[mask], slots[mask]
         where = lowest.starts[owner] + inside
         new, old = np.clip(z[mask], -_LARGEST, _LARGEST).astype(np.float32), lowest.values[where].astype(np.float32)
-        self.drift = float(np.sqrt(np.square(new - old).mean())) / max(float(new.std()), 1e-6)
+        known = old > -np.inf
+        if known.any():
+            moved = float(np.sqrt(np.square(new[known] - old[known]).mean()))
+            self.drift = moved / max(float(new.std()), 1e-6)
         lowest.values[where] = new
         for below, level in zip(self._levels, self._levels[1:]):
             inside = inside // FAN_OUT
@@ -143,8 +150,7 @@ class ScoreMemory:
         lowest.values[:] = state["values"].numpy()
         self.candidates = state["candidates"].numpy().copy()
         self.passes, self.drift = int(state["passes"]), float(state["drift"])
-        if self.filled:
-            self._sum_all()
+        self._sum_all()
 
     def _sum_all(self) -> None:
         for below, level in zip(self._levels, self._levels[1:]):
@@ -173,7 +179,7 @@ class _Level:
 
     @classmethod
     def empty(cls, sizes: NDArray[np.int64], dtype: Any) -> "_Level":
-        return cls(np.zeros(int(sizes.sum()), dtype=dtype), np.cumsum(sizes) - sizes, sizes)
+        return cls(np.full(int(sizes.sum()), -np.inf, dtype=dtype), np.cumsum(sizes) - sizes, sizes)
 
     def owner(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Bag of each flat position."""
@@ -195,6 +201,7 @@ class _Level:
     def sums(self, bags: NDArray[np.int64], parents: NDArray[np.int64]) -> NDArray[np.float64]:
         """Log-sums [V] of the weights below each parent."""
         values, _ = self.children(bags, parents)
-        top = values.max(axis=1)
-        found: NDArray[np.float64] = top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+        top = np.maximum(values.max(axis=1), _NOTHING)
+        with np.errstate(divide="ignore"):
+            found: NDArray[np.float64] = top + np.log(np.exp(values - top[:, None]).sum(axis=1))
         return found

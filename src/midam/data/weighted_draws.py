@@ -14,14 +14,15 @@ _STEP_COST = 3  # of an instance that a step encodes, forward and backward, in p
 _CONTEST = 256
 _LATE_CONTEST = 128
 _VALUES_AT_A_TIME = 2**22
+_NEVER = np.float32(1e5)  # beyond any remembered logit
 
 
 class Scored(Draw):
     """With replacement, in proportion to the remembered weights exp(z) mixed with uniform; corrected, so unbiased.
 
-    An instance is drawn with probability ``q_j = (1 - u) softmax(z)_j + u / n``, and its logit becomes
-    ``z_j - log(n q_j)``: exp(l) and exp(l) r of the draw are unbiased, whatever is remembered (importance sampling; see
-    `midam.functional.logmean.importance_logits`). A bag of at most B instances is taken whole.
+    An instance is drawn with probability ``q_j = (1 - u) softmax(z)_j + u / n``, softmax over what was seen, and its
+    logit becomes ``z_j - log(n q_j)``: exp(l) and exp(l) r of the draw are unbiased, whatever is remembered (importance
+    sampling; see `midam.functional.logmean.importance_logits`). A bag of at most B instances is taken whole.
 
     Parameters
     ----------
@@ -32,13 +33,13 @@ class Scored(Draw):
     uniform : float
         u in (0, 1]: bounds the correction, n q_j >= u.
     refresh : int, optional
-        Fill the memory anew after each so many epochs, from the first on. Default: when the logits have moved by more
-        than `stale` and the passes have cost no more than `pass_budget` allows; draws are uniform before the first.
+        Pass over all bags to fill the memory anew after each so many epochs, from the first on. Default: when the
+        logits have moved by more than `stale`, and the pass costs no more than `pass_budget` allows.
     stale : float
         Movement of the logits of the last draws, in their standard deviations, above which the memory is stale.
     pass_budget : float
         Cost of the passes, at most, in costs of all steps so far, counted in instances encoded; a backward pass counts
-        as two. 1: drawing by scores costs at most twice what uniform draws cost.
+        as two. 0: the memory is what the steps have seen, for nothing.
     """
 
     remembers = True
@@ -52,7 +53,7 @@ class Scored(Draw):
         uniform: float = 0.3,
         refresh: int | None = None,
         stale: float = 0.1,
-        pass_budget: float = 1.0,
+        pass_budget: float = 0.25,
     ) -> None:
         _require_share("uniform", uniform)
         if refresh is not None and refresh < 1:
@@ -72,8 +73,7 @@ class Scored(Draw):
             return False
         if self.refresh is not None:
             return epoch % self.refresh == 0
-        # NaN, before the first pass, is stale too.
-        if not self.memory.drift <= self.stale:
+        if self.memory.drift > self.stale:
             drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
             cost = (self.memory.passes + 1) * int(self.memory.sizes.sum())
             return bool(cost <= self.pass_budget * _STEP_COST * int(drawn) * epoch)
@@ -88,8 +88,6 @@ class Scored(Draw):
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
         """Draw the instances of an epoch."""
         slots, mask = uniform_slots(sizes, width, rng)
-        if not self.memory.filled:
-            return Drawn(slots, mask)
         ratio = np.zeros(slots.shape, dtype=np.float32)
         larger = sizes > width
         if larger.any():
@@ -108,26 +106,27 @@ class Scored(Draw):
         """Draw [V, B] positions with replacement, and their log(n q)."""
         sizes = self.memory.sizes[bags][:, None]
         slots = (rng.random((len(bags), width)) * sizes).astype(np.int64)
-        remembered = rng.random(slots.shape) >= self.uniform
+        known = self.memory.log_sums()[bags] > -np.inf
+        remembered = (rng.random(slots.shape) >= self.uniform) & known[:, None]
         slots[remembered] = self.memory.sample(np.broadcast_to(bags[:, None], slots.shape)[remembered], rng)
         slots.sort(axis=1)
         return slots, np.log(sizes * self._q(bags, slots)).astype(np.float32)
 
     def _q(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        weights = np.exp(self.memory.at(bags, slots) - self.memory.log_sums()[bags][:, None])
-        found: NDArray[np.float64] = (1 - self.uniform) * weights + self.uniform / self.memory.sizes[bags][:, None]
-        return found
+        log_sums, flat = self.memory.log_sums()[bags][:, None], 1 / self.memory.sizes[bags][:, None]
+        known = log_sums > -np.inf
+        weights = np.exp(self.memory.at(bags, slots) - np.where(known, log_sums, 0.0))
+        return np.where(known, (1 - self.uniform) * weights + self.uniform * flat, flat)
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """Share of a bag's remembered weight that a draw holds; age of the memory in epochs; its drift."""
-        if not self.memory.filled:
-            return {"drawn_weight": float("nan"), "memory_age": float("nan"), "memory_drift": float("nan")}
+        """Share of a bag's remembered weight that a draw holds; epochs since the last pass; drift of the memory."""
         of, slots = bags.reshape(-1), drawn.slots.reshape(-1, drawn.slots.shape[-1])
         ordered = np.sort(np.where(drawn.mask.reshape(slots.shape), slots, -1), axis=1)
         first = (ordered >= 0) & np.diff(ordered, axis=1, prepend=-2).astype(bool)
-        weights = np.exp(self.memory.at(of, np.maximum(ordered, 0)) - self.memory.log_sums()[of][:, None])
+        log_sums = self.memory.log_sums()[of][:, None]
+        weights = np.exp(self.memory.at(of, np.maximum(ordered, 0)) - np.where(log_sums > -np.inf, log_sums, 0.0))
         share = float(np.where(first, weights, 0.0).sum(axis=1).mean())
-        age = float(self._epoch - self._passed_at)
+        age = float(self._epoch - self._passed_at) if self.memory.passes else float("nan")
         return {"drawn_weight": share, "memory_age": age, "memory_drift": self.memory.drift}
 
     def state_dict(self) -> dict[str, Any]:
@@ -168,13 +167,13 @@ class Top(Scored):
         sizes: NDArray[np.int64],
         num_instances: int,
         epochs: int,
-        share: float = 0.75,
-        grow: float = 0.5,
+        share: float = 0.9,
+        grow: float = 0.7,
         until: float = 1.0,
         uniform: float = 0.3,
         refresh: int | None = None,
         stale: float = 0.1,
-        pass_budget: float = 1.0,
+        pass_budget: float = 0.25,
     ) -> None:
         super().__init__(
             sizes=sizes,
@@ -196,7 +195,7 @@ class Top(Scored):
             return super().draw(bags, sizes, width=width, rng=rng)
         slots, mask = uniform_slots(sizes, width, rng)
         larger = sizes > width
-        if self.memory.filled and larger.any():
+        if larger.any():
             count = max(1, round(self.share * width))
             parts = [self._mined(bags[larger], count, rng)]
             if count < width:
@@ -226,7 +225,10 @@ class Top(Scored):
             held[np.nonzero(twice)[0], place[twice]] = False
             joins = np.broadcast_to((entries < sizes)[:, None] | twice, best.shape)
             slots, held = np.concatenate([slots, best], axis=1), np.concatenate([held, joins], axis=1)
-        values = np.where(held, self.memory.at(bags, slots), -np.inf)
+        values = self.memory.at(bags, slots)
+        # What was never seen comes last, in any order.
+        values = np.where(values > -np.inf, values, -_NEVER * (1 + rng.random(values.shape, dtype=np.float32)))
+        values[~held] = -np.inf
         order = np.argpartition(-values, count - 1, axis=1)[:, :count]
         return np.take_along_axis(slots, order, axis=1)
 

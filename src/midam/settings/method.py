@@ -59,8 +59,8 @@ class MethodSettings(Room):
     draw_args
         Further arguments of the draw.
     anneal
-        Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.1, near
-        the mean, to what the pooling says; 0: they are what it says from the start.
+        Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.2, nearer
+        to the mean, to what the pooling says; 0: they are what it says from the start.
     """
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"

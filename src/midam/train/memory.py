@@ -12,7 +12,7 @@ from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings
 from midam.train.build import MethodParts
 
-_LEAST_POWER = 0.1
+_LEAST_POWER = 0.2
 
 
 def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None:
@@ -31,14 +31,14 @@ def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None
 
 
 def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
-    """Power of the instances' weights in epoch `epoch` (from 0): from 0.1 to 1, geometrically.
+    """Power of the instances' weights in epoch `epoch` (from 0): from 0.2 to 1, geometrically.
 
     Examples
     --------
     >>> from midam.settings import Settings
     >>> config = Settings(epochs=100, anneal=0.5).resolve((1,))
     >>> [round(weight_power_of(config, epoch), 3) for epoch in (0, 25, 50, 99)]
-    [0.1, 0.316, 1.0, 1.0]
+    [0.2, 0.447, 1.0, 1.0]
     """
     whole = config.method.anneal * config.training.epochs
     return 1.0 if epoch >= whole else _LEAST_POWER ** (1 - epoch / whole)
