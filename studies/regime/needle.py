@@ -47,6 +47,7 @@ EXACT = Rule(
     {"estimator": "exact", "num_positive": 1, "num_negative": 1, "epochs": 100, "anneal": 0.7},
 )
 FEW = (UNIFORM, TRACKED, GROWN, GROWN_TRACKED)
+FEWEST = (UNIFORM, GROWN)
 ALL = (UNIFORM, TRACKED, ANNEALED, SCORED, TOP, GROWN, GROWN_TRACKED, EXACT)
 
 
@@ -98,9 +99,9 @@ class Design:
 FULL = Design(
     cells=(
         Cell("smoothed-max", 500, 1, ALL),
-        Cell("smoothed-max", 5000, 5, ALL, epochs=400, pass_budget=0.8),
+        Cell("smoothed-max", 5000, 5, (UNIFORM, SCORED, TOP, GROWN, EXACT), epochs=400, pass_budget=0.8),
         Cell("attention", 500, 1, FEW),
-        Cell("attention", 5000, 5, FEW, epochs=400, pass_budget=0.8),
+        Cell("attention", 5000, 5, FEWEST, epochs=400, pass_budget=0.8),
     ),
     repeats=tuple(range(10)),
 )
@@ -152,11 +153,11 @@ def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
 
 
 def wanted_groups(design: Design) -> list[Group[tuple[Design, Cell, Rule, int]]]:
-    """Return what is to be trained, repeat after repeat."""
+    """Return what is to be trained, cell after cell."""
     return [
         Group([_name(design, cell, rule, repeat)], [(design, cell, rule, repeat)])
-        for repeat in design.repeats
         for cell in design.cells
+        for repeat in design.repeats
         for rule in cell.rules
     ]
 
