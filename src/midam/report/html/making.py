@@ -79,6 +79,10 @@ def training(study: Study) -> Section:
         _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
         _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
     )
+    if any(row.get("drawn_weight") is not None for row in history):
+        weight = _curves(study, "Weight drawn", (("drawn_weight", "Share of a bag's remembered weight"),))
+        drift = _curves(study, "Drift of the memory", (("memory_drift", "Standard deviations"),))
+        drawn = join([drawn, pair(weight, drift)])
     chosen = study.selected
     words = (
         f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "
