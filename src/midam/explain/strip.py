@@ -19,7 +19,7 @@ from midam.explain.explanation import Explanation
 from midam.explain.panels import PERCENTILES, pictures_of, window_of
 from midam.explain.patches import files_of
 from midam.explain.views import draw_view, view_text, views_of
-from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE, shortened
 
 SLICES = 12
 _ACROSS = 6  # slices beside each other
@@ -116,7 +116,7 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     for axes, i in zip(panels.flat, instances):
         axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))])[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
-        name = f"{_short(scan, _TITLE)}:\n" if scan else ""
+        name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
         name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
         name += f"score {found.instances.score[i]:.3f}"
@@ -163,18 +163,11 @@ def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -
     """Name the scans over their slices, and number each slice as in its scan."""
     ends = [*scans.begins[1:], len(places)]
     for begin, end, name in zip(scans.begins, ends, scans.names):
-        short = _short(name, int(_LINE * (end - begin) / len(places)))
+        short = shortened(name, int(_LINE * (end - begin) / len(places)))
         charts[0].annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
     charts[-1].xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else "")
     )
-
-
-def _short(name: str, limit: int) -> str:
-    """Name without its middle: files of one patient often differ at the end. Nothing where there is no room."""
-    if len(name) <= limit:
-        return name
-    return f"{name[: limit // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{name[-(limit - limit // 2) :]}" if limit > 3 else ""
 
 
 def _places(found: Explanation) -> NDArray[np.float64]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from midam.evaluate.metrics import FEW_BAGS
+from midam.report.html.study import NAMES
 from midam.runs.apply import LoadedRun
 from midam.runs.results import SPLITS
 from midam.settings import yaml_text
 
-_FEW = 20  # bags of a class, below which an interval is wide and a figure moves with a bag
-_NAMES = {"test": "test", "val": "validation", "train": "training"}
 _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "
     "Multi-instance Deep AUC Maximization with Stochastic Pooling*. ICML 2023."
@@ -56,7 +56,7 @@ def _front(
         values += [("brier_score", "Brier score", found.get("brier"))]
         metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
         data = config["data"]["name"]
-        dataset = {"name": data, "type": data, "split": _NAMES[split]}
+        dataset = {"name": data, "type": data, "split": NAMES[split]}
         result = {"task": {"type": kind, "name": "classification of bags"}, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": name, "results": [result]}]
     return front
@@ -127,7 +127,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             continue
         at = found.get("at_threshold") or {}
         cells = [
-            _NAMES[split],
+            NAMES[split],
             f"{found['bags']} ({found['positives']})",
             _with_interval(found, "auroc"),
             _number(found.get("auprc")),
@@ -194,9 +194,9 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         if split != "test":
             lines.append("There was no test set: the validation figures are those of bags that helped to choose.")
         least = min(found["positives"], found["bags"] - found["positives"])
-        if least < _FEW:
-            lines.append(f"The figures rest on {least} {_NAMES[split]} bags of the rarer class: they are uncertain.")
-        lines += [f"Of the {_NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
+        if least < FEW_BAGS:
+            lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
+        lines += [f"Of the {NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
             "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "

@@ -19,7 +19,7 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.report.html.page import study_page
-from midam.report.html.study import Explained, ScoredBags, Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
 from midam.runs.apply import Evaluation
 from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.subgroup_table import SubgroupTable
@@ -202,9 +202,9 @@ def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArr
     """Levels of the tested bags: of the table that was named, of few groups, of the bag size where it varies."""
     found = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
-        found["group"] = tested.groups
+        found[BY_GROUP] = tested.groups
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
-        found["instances a bag"] = make_levels(tested.sizes.tolist())
+        found[BY_SIZE] = make_levels(tested.sizes.tolist())
     return found
 
 

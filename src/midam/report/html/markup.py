@@ -1,5 +1,6 @@
 """Pieces of HTML: numbers that carry their exact value, tables, figures, tiles. All text is escaped here."""
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -59,10 +60,11 @@ def interval(low: float, high: float, *, form: str = ".3f") -> Html:
 
 
 def estimate(found: Estimate | None, *, form: str = ".3f", key: str | None = None) -> Html:
-    """A figure with its interval; a dash for None."""
+    """A figure with its interval, where it has one; a dash for None."""
     if found is None:
         return DASH
-    return join([number(found.value, form=form, key=key), interval(found.low, found.high, form=form)], " ")
+    shown = number(found.value, form=form, key=key)
+    return join([shown, interval(found.low, found.high, form=form)], " ") if math.isfinite(found.low) else shown
 
 
 def paragraph(*inside: Cell, note: bool = False) -> Html:
@@ -124,6 +126,11 @@ def facts(entries: Iterable[tuple[str, Cell]], *, caption: str) -> Html:
 def figure(drawing: Html, caption: Cell, *, keys: Cell = "", kind: str | None = None) -> Html:
     """A drawing with its legend and its caption; of `kind` "tall" it may be wider."""
     return tag("figure", drawing, keys, tag("figcaption", caption), class_=kind)
+
+
+def titled(title: str, *rest: Cell) -> Html:
+    """A caption with its title."""
+    return join([tag("strong", title), *rest])
 
 
 def pair(*parts: Html) -> Html:
