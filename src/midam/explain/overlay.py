@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
@@ -113,4 +114,7 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     colors = ScalarMappable(layer.scale, layer.colors)
     shown = axes.figure.colorbar(colors, cax=bar, orientation="horizontal", extend=layer.extend)
     bar.tick_params(labelsize=8.5)
-    shown.set_label(layer.here, fontsize=8.5, color=GRAY)
+    bar.xaxis.set_major_locator(MaxNLocator(4))
+    low, high = layer.ends
+    meaning = f"blue {low}, orange {high}\n" if low else ""
+    shown.set_label(f"{meaning}{layer.here}", fontsize=8.5, color=GRAY)

@@ -13,7 +13,8 @@ from midam.explain.overlay import PatchMap, draw_map
 from midam.explain.panels import draw_sheet, sheet_height
 from midam.explain.patches import files_of, is_picture, patches_of
 from midam.explain.strip import draw_strip, strip_height
-from midam.report.figures import new_figure, save_figure, shortened
+from midam.report.figures import new_figure, save_figure
+from midam.report.words import shortened
 
 WIDTH = 10.0
 _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7

@@ -158,19 +158,6 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
     save_figure(figure, Path(path))
 
 
-def shortened(name: str, limit: int) -> str:
-    """Name of at most `limit` characters, without its middle: names often differ at the end. Nothing below 4.
-
-    Examples
-    --------
-    >>> shortened("north_clinic_scan_07", 10), shortened("scan_07", 10)
-    ('nort…an_07', 'scan_07')
-    """
-    if len(name) <= limit:
-        return name
-    return f"{name[: limit // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{name[-(limit - limit // 2) :]}" if limit > 3 else ""
-
-
 def new_figure(size: tuple[float, float]) -> Figure:
     """An empty figure of a size in inches with a canvas of its own."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))

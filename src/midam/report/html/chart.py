@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from midam.report.figures import shortened
 from midam.report.html.markup import Html, join, tag
+from midam.report.words import shortened, signed
 
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "6 2 2 2 2 2", "1 3")
 _MOST_POINTS = 500
@@ -228,7 +228,7 @@ def span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
 def _named(axis: Range) -> list[tuple[float, str]]:
     """Places of the ticks of an axis, and what stands there."""
     ticks = axis.marks(5)
-    shown = axis.names or [f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks]
+    shown = axis.names or [signed(tick, "g") for tick in ticks]
     return list(zip(ticks, shown, strict=True))
 
 
