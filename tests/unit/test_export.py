@@ -206,6 +206,35 @@ def python_model(folder):
     return runpy.run_path(str(folder / "score_bags.py"))["Model"](folder)
 
 
+@pytest.mark.parametrize(
+    ("shape", "imputed", "words"),
+    [
+        ((4,), {"how": "zero", "values": [0.0] * 4, "missing": 1}, "is filled with 0."),
+        ((1, 2, 3), {"how": "mean", "values": [[[1, 2, 3], [4, 5, 6.5]]], "missing": 1}, "the mean of the feature"),
+    ],
+)
+def test_missing_values_of_any_shape_are_filled(tmp_path, shape, imputed, words):
+    run = made(shape, members=1, encoder="mlp")
+    run.data["imputed"] = imputed
+    write_export(run, SUMMARY, tmp_path, formats=["python"])
+    gaps = np.random.default_rng(0).normal(size=(50, *shape))
+    gaps.ravel()[::3] = np.nan
+    filled = Bags.from_list([np.where(np.isnan(gaps), imputed["values"], gaps)])
+    found = python_model(tmp_path).score(torch.from_numpy(gaps)).score
+    assert found == pytest.approx(predict(run.model, filled)[0], abs=1e-6)
+    assert words in (tmp_path / "README.md").read_text()
+    with pytest.raises(ValueError, match="Expected finite numbers"):
+        python_model(tmp_path).score(torch.full((2, *shape), torch.inf))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_onnx_refuses_what_is_no_number(exported, value):
+    bag = instances(7, (4,))
+    bag[3, 1] = value
+    with pytest.raises(ValueError, match="Expected finite numbers, got others"):
+        OnnxModel(exported[1]).score(bag)
+
+
 @pytest.mark.parametrize("bag", [torch.zeros(3, 5), torch.full((2, 4), float("nan")), torch.zeros(0, 4)])
 def test_the_python_file_refuses_what_is_no_bag(tmp_path, bag):
     write_export(made(members=1), SUMMARY, tmp_path, formats=["python"])

@@ -94,7 +94,7 @@ def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) ->
 
 
 def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
-    shape = config["architecture"]["instance_shape"]
+    shape, imputed = config["architecture"]["instance_shape"], config["data"]["imputed"]
     of = f"A bag holds n instances of shape {shape}; n can be any number from 1 on, in the memory of one chunk."
     parts = ["## How to use it", of]
     if "python" in formats:
@@ -106,6 +106,9 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
             f"**With torch alone**, by `score_bags.py`.{table}```python\nfrom score_bags import Model\n\n"
             "print(Model().score(bag))  # a tensor [n, ...], or an iterable of parts of it\n```"
         )
+    if imputed is not None:
+        what = "0" if imputed["how"] == "zero" else f"the {imputed['how']} of the feature in the training bags"
+        parts.append(f"A missing value (NaN, or an empty field of a table) is filled with {what}.")
     if "onnx" in formats:
         parts.append(
             "**With onnxruntime**, by `score_onnx.py` and the three files in `onnx`: `chunk.onnx` makes the statistic "
@@ -203,7 +206,7 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             "figures are too good."
         )
     if run.data.get("imputed"):
-        lines.append("Missing values were filled in for the training; what is exported takes complete features alone.")
+        lines.append("Missing values are filled in: the score of a bag in which many are missing says little.")
     lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
     if run.settings.method.pooling.endswith("attention"):
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")

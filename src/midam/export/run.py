@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 
 
 def export_run(
-    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None
+    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None, trust: bool = False
 ) -> list[str]:
     """Write a finished run to the folder `out`; returns the formats that were written.
 
@@ -29,7 +29,8 @@ def export_run(
     - "python": score_bags.py, which scores bags with torch alone, and the weights beside it;
     - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, with which score_onnx.py scores bags in onnxruntime.
 
-    All of them score bags of any size in the memory of a chunk, and average the members. No id of a bag, no name of a
+    All of them score bags of any size in the memory of a chunk, average the members, and fill missing values as the run
+    does (`midam.settings.Settings` `impute`), or refuse them. No id of a bag, no name of a
     patient and no path of this machine is written.
 
     Parameters
@@ -42,6 +43,8 @@ def export_run(
         Default: all that this run can have; what it cannot have is warned of.
     license : str, optional
         Identifier of the license of the model, such as "mit" or "cc-by-nc-4.0", for the card.
+    trust : bool, default False
+        As in `midam.load_run`.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def export_run(
         if name not in FORMATS:
             raise ExportError(f"Expected formats among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
     summary = _summary(path)
-    run = load_run(path)
+    run = load_run(path, trust=trust)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")
@@ -102,7 +105,10 @@ def write_export(
 def _safetensors(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     save = _need("safetensors.torch").save
     weights = {name: value.contiguous().clone() for name, value in run.model.state_dict().items()}
-    write_bytes(folder / "model.safetensors", save(weights, metadata={"format": "pt", "digest": config["digest"]}))
+    known = {"format": "pt", "digest": config["digest"]}
+    if config["data"]["imputed"] is not None:
+        known["imputed"] = json.dumps(config["data"]["imputed"])
+    write_bytes(folder / "model.safetensors", save(weights, metadata=known))
 
 
 def _python(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
