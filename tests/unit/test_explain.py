@@ -593,6 +593,8 @@ def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
     bars = [axes for axes in figure.axes if "here" in axes.get_xlabel()]
     assert "blue lowers the score, orange raises the score" in bars[0].get_xlabel()
     assert "\N{MINUS SIGN}" in bars[0].get_xlabel()
+    half = float(re.search(r"outlined from (\S+)", bars[0].get_xlabel())[1])
+    assert half == pytest.approx(0.5 * layers_of(found)[0].scale.vmax, rel=1e-2)
     assert len(bars) == 3
     for bar in bars:
         boxes = [text.get_window_extent() for text in bar.get_xticklabels() if text.get_text()]

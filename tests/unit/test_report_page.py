@@ -344,6 +344,8 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     page = Reader(tmp_path / "out/report.html")
     for row in found.summary.to_dict("records"):
         assert page.numbers[f"{row['method']}.auroc"] == pytest.approx(row["auroc"], rel=1e-8)
+    content = (tmp_path / "out/report.html").read_text()
+    assert re.search(r'<path d="M18[^>]*class="dot f1"></path></svg>Mean</li>', content), "the mark of the mean"
     second = found.summary.iloc[1]
     assert page.numbers["mi-kernel-svm.difference"] == pytest.approx(second["difference"], rel=1e-8)
     assert "2 repeats of 3 folds" in " ".join(page.text)

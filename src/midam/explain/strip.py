@@ -27,6 +27,7 @@ SLICES = 12
 _ACROSS = 6  # slices beside each other
 _TITLE = 24  # characters above a slice
 _LINE = 110  # characters beside each other over the weights
+_PALE = "#BDBDBD"
 _SIDE, _CAPTION, _NOTE, _CHART = 1.5, 0.55, 0.35, 1.5  # inches
 
 
@@ -145,7 +146,7 @@ def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[in
     gaps = np.diff(np.unique(across))
     width = 0.85 * (gaps.min() if len(gaps) else 1)
     names = ("Adds to the score", "Weight, multiples of 1/n")
-    kinds = zip((found.contribution, found.relative_weight), (colors_of(found), GRAY), names)
+    kinds = zip((found.contribution, found.relative_weight), (colors_of(found), _PALE), names)
     for axes, (values, colors, name) in zip(charts, kinds):
         axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(found)))
         axes.margins(x=0.01)

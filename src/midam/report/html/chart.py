@@ -128,14 +128,7 @@ class Chart:
             bars.append(f"M{a:.1f} {ends[0]:.1f}V{ends[1]:.1f}")
         if bars:
             self._marks.append(tag("path", d="".join(bars), class_=f"bar s{color}"))
-        title = tag("title", tip) if tip else ""
-        if shape == "diamond":
-            r = radius + 1
-            outline = f"M{a:.1f} {b - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
-            self._marks.append(tag("path", title, d=outline, class_=f"dot f{color}"))
-            return
-        style = f"open s{color}" if shape == "open" else f"dot f{color}"
-        self._marks.append(tag("circle", title, cx=f"{a:.1f}", cy=f"{b:.1f}", r=f"{radius}", class_=style))
+        self._marks.append(_dot(a, b, radius=radius, color=color, shape=shape, tip=tip))
 
     def bars(
         self, edges: ArrayLike, heights: ArrayLike, *, base: float = 0.0, color: int = 0, name: str | None = None
@@ -166,10 +159,10 @@ class Chart:
         """Draw a vertical line to compare with."""
         self.reference([x, x], [self.y.low, self.y.high], name=name)
 
-    def write(self, x: float, y: float, words: str, *, anchor: str = "start", style: str = "small") -> None:
-        """Write at a place of the axes."""
+    def write(self, x: float, y: float, words: str) -> None:
+        """Write around a place of the axes."""
         place = {"x": f"{float(self.across(x)):.1f}", "y": f"{float(self.up(y)):.1f}"}
-        self._marks.append(tag("text", words, **place, text_anchor=anchor, class_=style))
+        self._marks.append(tag("text", words, **place, text_anchor="middle", class_="small"))
 
     def side(self, words: str, low: float, high: float) -> None:
         """Name a part of the y axis."""
@@ -177,8 +170,7 @@ class Chart:
 
     def key(self, name: str, *, color: int, shape: str = "circle") -> None:
         """Add a dot to the legend."""
-        style = f"open s{color}" if shape == "open" else f"dot f{color}"
-        self._keys.append((name, tag("circle", cx="18", cy="6", r="5", class_=style)))
+        self._keys.append((name, _dot(18, 6, radius=5, color=color, shape=shape)))
 
     def keys(self) -> Html:
         """The legend: what is drawn, then what it is compared with, then bands."""
@@ -223,6 +215,17 @@ def span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
     low, high = (0.0, 1.0) if not found.size else (float(found.min()), float(found.max()))
     room = pad * (high - low) or 0.5
     return low - room, high + room
+
+
+def _dot(x: float, y: float, *, radius: float, color: int, shape: str, tip: str = "") -> Html:
+    """A dot at a place of the page: circle, open or diamond."""
+    title = tag("title", tip) if tip else ""
+    if shape == "diamond":
+        r = radius + 1
+        outline = f"M{x:.1f} {y - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
+        return tag("path", title, d=outline, class_=f"dot f{color}")
+    style = f"open s{color}" if shape == "open" else f"dot f{color}"
+    return tag("circle", title, cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{radius}", class_=style)
 
 
 def _named(axis: Range) -> list[tuple[float, str]]:

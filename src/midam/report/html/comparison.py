@@ -220,7 +220,7 @@ def _folds(study: MethodsStudy) -> Section:
         if found is not None:
             strip.dot(found.value, y, color=1, shape="diamond", radius=5, tip=f"{method.name}: mean {found.value:.3f}")
     strip.key("A fold", color=0)
-    strip.key("Mean", color=1)
+    strip.key("Mean", color=1, shape="diamond")
     said = titled("AUROC of each fold.", f" {len(first.tested)} folds.")
     parts = [figure(strip.drawing(), said, keys=strip.keys())]
     parts.append(_assignment([part for part in first.tested if part.repeat == first.tested[0].repeat]))

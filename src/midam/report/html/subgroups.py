@@ -121,7 +121,7 @@ def forest(
         chart.rule(mark)
     for y, row in enumerate(rows):
         if row.found is None:
-            chart.write((x.low + x.high) / 2, y + 0.15, "one class only", anchor="middle")
+            chart.write((x.low + x.high) / 2, y + 0.15, "one class only")
             continue
         value, start, end, _ = row.found
         whole = np.isfinite(start)
