@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import griffe
 import pytest
 from docs import hooks
+from PIL import Image, ImageStat
 from playwright.sync_api import sync_playwright
 
 import midam
@@ -217,6 +219,29 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_c
     assert wide == []
     assert broken == []
     assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_a_table_that_goes_on_shows_it_at_its_edge(site):
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        screen = browser.new_page(viewport={"width": 390, "height": 800})
+        screen.goto((site / "results" / "table2.html").as_uri())
+        table = screen.locator(".md-typeset__scrollwrap").first
+
+        def edges():
+            """Mean brightness of the left and the right edge."""
+            with Image.open(BytesIO(table.screenshot())) as image:
+                gray, low = image.convert("L"), image.height
+                return [ImageStat.Stat(gray.crop((x, 0, x + 3, low))).mean[0] for x in (0, image.width - 3)]
+
+        begin = edges()
+        table.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
+        end = edges()
+        browser.close()
+    assert begin[1] < 220 < begin[0]
+    assert end[0] < 220 < end[1]
 
 
 class Page(HTMLParser):
