@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import nn
 
-from midam import Bags, ExportError, MidamError, Settings, predict
+from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, predict
 from midam.errors import CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.export import export_run
@@ -318,14 +318,15 @@ runpy.run_path("score_bags.py", run_name="__main__")
 """
 
 
-def test_the_python_file_scores_tables_with_torch_alone(tmp_path):
+@pytest.mark.parametrize(("separator", "point"), [(",", "."), (";", ",")])
+def test_the_python_file_scores_tables_with_torch_alone(tmp_path, separator, point):
     run = made(members=2)
     write_export(run, SUMMARY, tmp_path / "out", formats=["python"])
     bags = bags_of((4,), [1, 7, 300])
-    rows = [(f"b{i}", *x) for i in range(3) for x in bags[i]]
+    rows = [(f"b{i}", *(str(value).replace(".", point) for value in x)) for i in range(3) for x in bags[i]]
     np.random.default_rng(0).shuffle(rows)  # the rows of a bag need not stand together, the columns in no order
     with (tmp_path / "bags.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, delimiter=separator)
         writer.writerow([*reversed(FEATURES), "label", "bag"])
         writer.writerows([*reversed(row[1:]), "unknown", row[0]] for row in rows)
     torch.save(torch.from_numpy(bags[1]), tmp_path / "one.pt")
@@ -360,6 +361,20 @@ def test_a_place_that_is_taken_and_runs_that_are_none_are_refused(tmp_path):
         export_run(tmp_path, tmp_path / "new", formats=["onx"])
     assert not (tmp_path / "new").exists()
     assert issubclass(ExportError, MidamError)
+
+
+def test_a_saved_classifier_is_exported_with_a_card_without_results(tmp_path):
+    bags = Bags.from_list([instances(5, (4,), seed=seed) + 30 * (seed % 2) for seed in range(30)])
+    model = MIDAMClassifier(epochs=5, members=2, num_instances=2).fit(bags, [0, 1] * 15)
+    model.save(tmp_path / "run")
+    assert export_run(tmp_path / "run", tmp_path / "out", formats=["python"]) == ["python"]
+    found = [score.score for score in python_scores(tmp_path / "out", bags)]
+    np.testing.assert_allclose(found, model.bag_scores(bags), atol=1e-6)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "nothing is stated of how well it ranks" in text
+    assert "30 bags" in text
+    assert "## Results" not in text
+    assert "model-index" not in text
 
 
 def test_the_operations_that_onnx_lacks_are_made_of_others():

@@ -219,6 +219,16 @@ def test_an_unfinished_run_has_no_page(made, tmp_path):
         write_run_report(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["summary.json", "explain/explain.json"])
+@pytest.mark.parametrize("content", [b'{"test": ', b"[1, 2]", b"\xff\xfe"])
+def test_a_damaged_file_is_named(made, tmp_path, name, content):
+    shutil.copytree(made[0], tmp_path / "run")
+    (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"got a damaged one \(in .*{name}\); copy it anew"):
+        write_run_report(tmp_path / "run")
+
+
 def test_explanations_are_linked(made, tmp_path):
     run, _, _ = made
     rows = pd.read_csv(run / "predictions.csv").query("split == 'test'")

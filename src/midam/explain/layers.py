@@ -60,9 +60,9 @@ class Layer(NamedTuple):
 def layers_of(found: Explanation) -> list[Layer]:
     """What is mapped: what the instances add, their weights where they differ, and their scores."""
     added, relative = found.contribution.astype(np.float64), found.relative_weight.astype(np.float64)
-    width = float(added_range(added).vmax or 1)
-    matters = np.clip(np.abs(added) / width, 0, 1)
-    layers = [Layer("added", ADDED, added, matters, added_range(added), DIVERGING, (LOWERS, RAISES))]
+    around = added_range(added)
+    matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)
+    layers = [Layer("added", ADDED, added, matters, around, DIVERGING, (LOWERS, RAISES))]
     if found.weighted:
         scale = weight_range(relative)
         # Only what is preferred is seen: a slide that is weighed alike stays as it is.

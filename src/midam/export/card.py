@@ -23,19 +23,19 @@ def card_text(
 ) -> str:
     """Text of the card: what the model is for, how to use it, how good it is on which data, and what is not known.
 
-    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json.
+    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json, or empty.
     """
-    name = f"midam-{config['data']['name']}-{summary['method']['pooling']}"
+    name = f"midam-{config['data']['name']}-{run.settings.method.pooling}"
     parts = [
         f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
-        _purpose(run, config, summary),
+        _purpose(run, config),
         *_usage(config, formats),
         *_results(run, summary),
-        *_data(config, summary),
+        *_data(run, config, summary),
         *_training(run, summary),
         *_limits(run, summary),
-        f"## Method\n\n{_REFERENCE} Trained with midam {summary['version']}.",
+        f"## Method\n\n{_REFERENCE}" + (f" Trained with midam {summary['version']}." if summary else ""),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -68,9 +68,9 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return found[0] if found else None
 
 
-def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
+def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
     data = _plain(config["data"]["name"])
-    method, members = run.settings.method, summary["members"]
+    method, members = run.settings.method, len(run.model.members)
     several = f"The score is the mean of {members} scorers. " if members > 1 else ""
     calibrated = (
         "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
@@ -122,6 +122,8 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
 
 
 def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
+    if not summary:
+        return []
     lines = ["| bags | n (positive) | AUROC (95% CI) | AUPRC | sensitivity (95% CI) | specificity (95% CI) | Brier |"]
     lines.append("|---|---|---|---|---|---|---|")
     for split in SPLITS:
@@ -148,11 +150,12 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     return ["## Results", "\n".join(lines), text]
 
 
-def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
-    data, found = config["data"], summary["data"]
+def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    data, known = config["data"], summary.get("data", {})
+    count = f"{known['instances']} instances" if known else "instances"
     lines = [
         f"- name: `{_plain(data['name'])}`",
-        f"- {found['bags']} bags, {found['instances']} instances of shape {config['architecture']['instance_shape']}",
+        f"- {known.get('bags', len(run.splits))} bags, {count} of shape {config['architecture']['instance_shape']}",
         f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
     ]
     if data["classes"]:
@@ -172,16 +175,17 @@ def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
 
 def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     s = run.settings
-    chosen = summary["selected"]
+    chosen = summary.get("selected", {})
+    weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
+    took = f"; {summary['seconds']['total']:.0f} seconds" if summary else ""
     lines = [
         f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
-        f"- encoder {s.model.encoder}; scorers {summary['members']}; weights of the {chosen['weights']} epoch "
-        f"({chosen['epoch']} of {summary['epochs']})",
+        f"- encoder {s.model.encoder}; scorers {len(run.model.members)}{weights}",
         f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
         f"{s.training.weight_decay:g}",
         f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
         f"{s.training.num_instances} instances of a bag where the estimator draws any",
-        f"- seed {s.run.seed}; {summary['seconds']['total']:.0f} seconds; all settings are in config.json",
+        f"- seed {s.run.seed}{took}; all settings are in config.json",
         f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
         f"and threshold `{run.digest()}`",
     ]
@@ -190,7 +194,9 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
 
 def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     lines, measured = [], _measured(summary)
-    if measured is None:
+    if not summary:
+        lines.append("No figures came with the model: nothing is stated of how well it ranks new bags.")
+    elif measured is None:
         lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")
     else:
         split, found = measured

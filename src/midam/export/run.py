@@ -13,7 +13,7 @@ from midam.export.card import card_text
 from midam.export.config import describe, require_plain
 from midam.files import held, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, load_run
-from midam.runs.folder import RunFolder
+from midam.runs.folder import RunFolder, read_json
 
 _HERE = Path(__file__).parent
 
@@ -51,7 +51,8 @@ def export_run(
     ExportError
         If a format that was asked for cannot hold the run.
     CheckpointError
-        If there is no run, or it did not finish.
+        If there is no run, or it did not finish. The card of a model that a classifier or a comparison has saved has no
+        results.
     RunExistsError
         If the folder holds something.
     MidamError
@@ -84,7 +85,10 @@ def export_run(
 def write_export(
     run: LoadedRun, summary: dict[str, Any], folder: Path, *, formats: Sequence[str] = (), license: str | None = None
 ) -> list[str]:
-    """Write a loaded run, whose summary.json holds `summary`, as `export_run` does, and straight into a folder."""
+    """Write a loaded run as `export_run` does, and straight into a folder.
+
+    `summary` is what its summary.json holds; empty for a run that `midam fit` has not written.
+    """
     config, done = describe(run), []
     for name in formats or FORMATS:
         try:
@@ -139,16 +143,16 @@ def _need(module: str) -> Any:
 
 def _summary(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
+    if folder.model.exists() and not folder.summary.exists() and not folder.last.exists():
+        return {}
     if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
         raise CheckpointError(
             f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume "
             f"{path}`."
         )
-    try:
-        found: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.") from None
-    return found
+    if not folder.summary.exists():
+        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.")
+    return read_json(folder.summary)
 
 
 FORMATS: dict[str, Callable[[LoadedRun, Path, dict[str, Any]], None]] = {

@@ -273,11 +273,17 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score]]:
-    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere."""
+    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere.
+
+    Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers may
+    have a decimal comma.
+    """
     totals: dict[str, Total] = {}
     waiting: dict[str, list[list[float]]] = {}
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        separator = max(",;\t", key=file.readline().count)
+        file.seek(0)
+        rows, comma = csv.DictReader(file, delimiter=separator), "," if separator == "," else "."
         columns = list(rows.fieldnames or [])
         features = model.config["data"]["feature_names"] or [name for name in columns if name != bag_column]
         missing = [name for name in (bag_column, *features) if name not in columns]
@@ -288,8 +294,9 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
         fills = model.filling is not None
         for count, row in enumerate(rows, start=1):
             try:
-                numbers = [math.nan if fills and row[name] in _MISSING else float(row[name]) for name in features]
-            except (TypeError, ValueError):
+                texts = [row[name].replace(",", comma) for name in features]
+                numbers = [math.nan if fills and text in _MISSING else float(text) for text in texts]
+            except (AttributeError, ValueError):
                 raise ValueError(f"Expected numbers as features, got others (in {path}, row {count + 1}).") from None
             bag = row[bag_column]
             waiting.setdefault(bag, []).append(numbers)
