@@ -275,8 +275,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score]]:
     """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere.
 
-    Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers may
-    have a decimal comma.
+    Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers
+    may have a decimal comma.
     """
     totals: dict[str, Total] = {}
     waiting: dict[str, list[list[float]]] = {}
