@@ -19,6 +19,7 @@ from midam.report.html.markup import (
     paragraph,
     table,
     tag,
+    titled,
 )
 from midam.report.html.study import NAMES, ScoredBags, Study
 
@@ -106,7 +107,7 @@ def _curves(study: Study, name: str, kinds: Sequence[tuple[str, str]]) -> Html:
             chart.line(x, y, color=at, dash=at, name=title)
     if study.best_epoch is not None:
         chart.rule(study.best_epoch, name=f"Best validation (epoch {study.best_epoch})")
-    return figure(chart.drawing(), tag("strong", f"{name} along the epochs."), keys=chart.keys())
+    return figure(chart.drawing(), titled(f"{name} along the epochs."), keys=chart.keys())
 
 
 def provenance(study: Study) -> Section:
