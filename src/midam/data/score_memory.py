@@ -13,6 +13,7 @@ from midam.errors import CheckpointError
 FAN_OUT = 32
 _LEVELS = 2
 _CANDIDATES = 64
+_KEPT_CHANGES = 64  # epochs
 _LARGEST = float(np.finfo(np.float16).max)
 _NOTHING = -2 * _LARGEST  # below any logit that is remembered
 
@@ -56,6 +57,8 @@ class ScoreMemory:
             self._levels.append(_Level.empty(-(-self._levels[-1].sizes // FAN_OUT), np.float64))
         self.candidates = np.zeros((len(self.sizes), min(_CANDIDATES, int(self.sizes.max(initial=1)))), np.int32)
         self._log_sums: NDArray[np.float64] | None = None
+        # Instances (bags, positions) whose sums are of before, and brought up to date when they are asked for.
+        self._changed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def at(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Remembered logits [V, S] of the instances `slots` [V, S] of the bags [V]."""
@@ -65,7 +68,8 @@ class ScoreMemory:
 
     def log_sums(self) -> NDArray[np.float64]:
         """Log sum_j exp(z_j) of each bag, [N], over the instances that were seen; -inf where none was."""
-        if self._log_sums is None:
+        if self._log_sums is None or self._changed:
+            self._sum_changed()
             top = self._levels[-1]
             largest = np.maximum(np.maximum.reduceat(top.values, top.starts), _NOTHING)
             weights = np.exp(top.values - np.repeat(largest, top.sizes))
@@ -78,8 +82,8 @@ class ScoreMemory:
 
         Something of these bags was seen.
         """
-        top = self._levels[-1]
-        ends = np.cumsum(np.exp(top.values - np.repeat(np.maximum(self.log_sums(), _NOTHING), top.sizes)))
+        log_sums, top = self.log_sums(), self._levels[-1]
+        ends = np.cumsum(np.exp(top.values - np.repeat(np.maximum(log_sums, _NOTHING), top.sizes)))
         last = top.starts + top.sizes - 1
         low = np.concatenate([[0.0], ends[last[:-1]]])[bags]
         target = low + rng.random(len(bags)) * (ends[last[bags]] - low)
@@ -93,9 +97,13 @@ class ScoreMemory:
             chosen = chosen * FAN_OUT + np.minimum(inside, held - 1)
         return chosen
 
-    def seen(self) -> float:
-        """Share of the instances that were seen."""
-        return float((self._levels[0].values > -np.inf).mean())
+    def bag_log_sum(self, bag: int) -> float:
+        """Log sum_j exp(z_j) of one bag, from its logits; -inf where none was seen."""
+        lowest = self._levels[0]
+        start = lowest.starts[bag]
+        own = lowest.values[start : start + lowest.sizes[bag]].astype(np.float32)
+        top = own.max()
+        return float(top + np.log(np.exp(own - top).sum())) if top > -np.inf else -np.inf
 
     def fill(self, z: NDArray[Any], *, first: int = 0) -> None:
         """Remember the logits z of a run of instances, bag after bag, of which `first` is the flat position.
@@ -122,13 +130,9 @@ class ScoreMemory:
             moved = float(np.sqrt(np.square(new[known] - old[known]).mean()))
             self.drift = moved / max(float(new.std()), 1e-6)
         lowest.values[where] = new
-        for below, level in zip(self._levels, self._levels[1:]):
-            inside = inside // FAN_OUT
-            touched = np.unique(level.starts[owner] + inside)
-            owner = level.owner(touched)
-            inside = touched - level.starts[owner]
-            level.values[touched] = below.sums(owner, inside)
-        self._log_sums = None
+        self._changed.append((owner, inside))
+        if len(self._changed) > _KEPT_CHANGES:
+            self._sum_changed()
 
     def state_dict(self) -> dict[str, Any]:
         """What a resume needs."""
@@ -152,6 +156,17 @@ class ScoreMemory:
         self.passes, self.drift = int(state["passes"]), float(state["drift"])
         self._sum_all()
 
+    def _sum_changed(self) -> None:
+        if not self._changed:
+            return
+        owner, inside = (np.concatenate(column) for column in zip(*self._changed))
+        for below, level in zip(self._levels, self._levels[1:]):
+            touched = np.unique(level.starts[owner] + inside // FAN_OUT)
+            owner = level.owner(touched)
+            inside = touched - level.starts[owner]
+            level.values[touched] = below.sums(owner, inside)
+        self._changed, self._log_sums = [], None
+
     def _sum_all(self) -> None:
         for below, level in zip(self._levels, self._levels[1:]):
             everything = np.arange(len(level.values))
@@ -159,7 +174,7 @@ class ScoreMemory:
             for part in np.array_split(everything, max(1, len(everything) // 65536)):
                 owner = level.owner(part)
                 level.values[part] = below.sums(owner, part - level.starts[owner])
-        self._log_sums = None
+        self._changed, self._log_sums = [], None
 
     def _find_candidates(self) -> None:
         width, lowest = self.candidates.shape[1], self._levels[0]
