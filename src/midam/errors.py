@@ -4,6 +4,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -97,6 +98,27 @@ def install(extra: str) -> str:
     'run `python -m pip install "midam[hdf5]"`'
     """
     return f'run `python -m pip install "midam[{extra}]"`'
+
+
+def need_package(module: str, purpose: str, *, extra: str, package: str = "", where: object = None) -> Any:
+    """Import a module of an extra; where it is missing, a `MidamError` says for which `purpose` to install what."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        name, place = package or module.partition(".")[0], "" if where is None else f" (in {where})"
+        raise MidamError(f"Expected the package {name} {purpose}, got none{place}; {install(extra)}.") from None
+
+
+def first_line(error: Exception) -> str:
+    """First line of an error of others, under its name.
+
+    Examples
+    --------
+    >>> first_line(ValueError("too long"))
+    'ValueError: too long'
+    """
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def given(**parameters: object) -> str:

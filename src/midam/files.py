@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from midam.errors import MidamError
 
 LOCK = ".lock"
 _PARTIAL = ".midam-partial"
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no room
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -110,6 +112,17 @@ def _descriptor(path: Path) -> int | None:
             return None
         path = folder / os.readlink(path)
     return None
+
+
+def allocate(file: FileIO, size: int) -> None:
+    """Give a new file its size, with its room where the system can reserve it: a full disk is found before the work."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+    file.truncate(size)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,11 +12,12 @@ from unittest import mock
 import h5py
 import numpy as np
 import pandas as pd
+import pytest
 import tifffile
 import torch
 import zarr
 from PIL import Image
-from tests.integration.commands import table
+from tests.integration.commands import stop_at, table
 from tests.unit.test_sources_slides import scene, write_pyramid
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
@@ -169,50 +170,39 @@ def _run(folder: Path) -> None:
 
 
 def _compared(folder: Path) -> None:
-    _run_free_table(folder)
+    table(folder / "bags.csv")
     _quietly(["compare", str(folder / "bags.csv"), *COMPARE, "--out", str(folder / "compare")])
     # As if it had been stopped before its last trial.
     lines = (folder / "compare/trials.jsonl").read_text().splitlines(keepends=True)
     (folder / "compare/trials.jsonl").write_text("".join(lines[:-1]))
 
 
-def _run_free_table(folder: Path) -> None:
-    table(folder / "bags.csv")
-
-
-def _stopped_at(module: Any, name: str, call: int, words: list[str], expected: int) -> None:
+def _stopped_at(module: Any, name: str, call: int, words: list[str]) -> None:
     """Run a command that is stopped in the call number `call` of a function."""
-    function, calls = getattr(module, name), []
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        calls.append(name)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return function(*arguments, **options)
-
-    with mock.patch.object(module, name, counted):
-        _quietly(words, expected=expected)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, module, name, call)
+        _quietly(words, expected=130)
 
 
 def _scores(folder: Path) -> None:
     _run(folder)
     words = ["predict", "run", "bags.csv", "--out", "p.csv"]
     with contextlib.chdir(folder):
-        _stopped_at(midam.runs.apply, "predict", 2, words, 130)
+        _stopped_at(midam.runs.apply, "predict", 2, words)
 
 
 def _imported(folder: Path) -> None:
-    _run_free_table(folder)
+    table(folder / "bags.csv")
     with contextlib.chdir(folder), mock.patch.object(midam.data.store.copy, "_BLOCK_BAGS", 8):
         words = ["data", "import", "bags.csv", "--out", "imported", "--jobs", "1"]
-        _stopped_at(midam.data.store.copy, "_write_bag", 20, words, 130)
+        _stopped_at(midam.data.store.copy, "_write_bag", 20, words)
 
 
 def _explained(folder: Path) -> None:
     _run(folder)
     words = ["explain", "run", "bags.csv", "--bags", "b00", "b01", "--top", "2", "--out", "why"]
     with contextlib.chdir(folder):
-        _stopped_at(midam.explain.run, "_explain", 2, words, 130)
+        _stopped_at(midam.explain.run, "_explain", 2, words)
 
 
 def _settings(folder: Path) -> None:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from tests.fuzz.outputs import contents, unlike
-from tests.integration.commands import table
+from tests.integration.commands import finish, session, table
 
 from midam.cli import main as midam
 
@@ -123,7 +123,7 @@ def write_base(folder: Path) -> Path:
     features = np.random.default_rng(0).normal(size=(len(bag), 16)).astype(np.float32)
     np.savez(folder / "many.npz", X=features, bag=bag, y=np.arange(3000) % 2)
     words = ["fit", "bags.csv", "--epochs", "1", "--members", "1", "--chunk-size", "3", "--out", "run"]
-    if _finish(_start(words, folder)) != 0:
+    if finish(_start(words, folder), patience=_PATIENCE) != 0:
         raise RuntimeError((folder / "LOG").read_text())
     (folder / "LOG").unlink()
     return folder
@@ -145,7 +145,7 @@ class Torture:
         found = []
         for _ in range(2):
             place, begun = self._fresh(job), time.monotonic()
-            if _finish(_start(job.words, place, count=counted, fresh=job.fresh)):
+            if finish(_start(job.words, place, count=counted, fresh=job.fresh), patience=_PATIENCE):
                 raise RuntimeError((place / "LOG").read_text())
             seconds = time.monotonic() - begun
             found.append(contents(place))
@@ -183,7 +183,7 @@ class Torture:
         tried = [self._next_words(job, place), job.words]
         for words in dict.fromkeys(tried):
             (place / "LOG").unlink(missing_ok=True)
-            code = _finish(_start(words, place, fresh=job.fresh))
+            code = finish(_start(words, place, fresh=job.fresh), patience=_PATIENCE)
             if code == 0:
                 return
         done = kills and set(contents(place)) >= set(self.undisturbed[job.name].files)
@@ -206,20 +206,20 @@ class Torture:
             command = [sys.executable, "-m", "midam.cli", *words]
             how = {"cwd": place, "env": _environment(place), "start_new_session": True}
             process = subprocess.Popen(command, stdout=null, stderr=null, **how)
-            session = process.pid
+            leader = process.pid
             time.sleep(moment.seconds or 0.0)
             process.kill()
             code = process.wait()
         else:
             warm = _start(words, place, at=moment.event, fresh=job.fresh)
-            session = warm.pid or 0
+            leader = warm.pid or 0
             if moment.seconds is not None:
                 time.sleep(moment.seconds)
                 warm.kill()
-            code = _finish(warm)
-        alive = _left(session)
+            code = finish(warm, patience=_PATIENCE)
+        alive = _left(leader)
         for process_id, command_line in alive.items():
-            tally.fault("orphans", f"{command_line} after {job.name} {moment}")
+            tally.fault("orphans", f"{command_line[:200]} after {job.name} {moment}")
             os.kill(process_id, signal.SIGKILL)
         return code
 
@@ -301,34 +301,12 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def _finish(process: BaseProcess | _Fresh) -> int:
-    process.join(_PATIENCE)
-    code = process.exitcode
-    if code is None:
-        process.kill()
-        process.join()
-        raise TimeoutError("the command did not end")
-    process.close()
-    return code
-
-
-def _left(session: int) -> dict[int, str]:
+def _left(leader: int) -> dict[int, str]:
     """Processes of a session that are alive after a while, with their command lines."""
     end = time.monotonic() + _GRACE
-    while (alive := dict(_of_session(session))) and time.monotonic() < end:
+    while (alive := session(leader)) and time.monotonic() < end:
         time.sleep(0.1)
     return alive
-
-
-def _of_session(session: int) -> Iterator[tuple[int, str]]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            words = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            yield int(stat.parent.name), words.strip()[:200]
 
 
 def torture(kills: int, *, seed: int, jobs: int, names: list[str] | None = None) -> dict[str, Tally]:

@@ -12,8 +12,10 @@ import time
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from midam.cli import main
@@ -30,9 +32,9 @@ def start(*arguments: str, log: Path, file_limit: int | None = None) -> BaseProc
     return process
 
 
-def finish(process: BaseProcess) -> int:
+def finish(process: BaseProcess, *, patience: float = PATIENCE) -> int:
     """Wait for a command; returns its exit code."""
-    process.join(PATIENCE)
+    process.join(patience)
     code = process.exitcode
     if code is None:
         process.kill()
@@ -42,22 +44,58 @@ def finish(process: BaseProcess) -> int:
     return code
 
 
-def stop_after(process: BaseProcess, metrics: Path, *, epochs: int, delay: float, signal_number: int) -> int:
-    """Send a signal a while after so many epochs are in `metrics`; returns the exit code."""
+def stop_after(process: BaseProcess, path: Path, *, lines: int, delay: float, signal_number: int) -> int:
+    """Send a signal a while after a file has so many `rows`; returns the exit code."""
     deadline = time.monotonic() + PATIENCE
-    while rows(metrics) < epochs and process.is_alive():
+    while rows(path) < lines and process.is_alive():
         if time.monotonic() > deadline:
             process.kill()
-            raise TimeoutError("no epoch came to an end")
-        time.sleep(0.002)
+            raise TimeoutError(f"{path} did not grow")
+        time.sleep(0.001)
     time.sleep(delay)
     os.kill(process.pid, signal_number)
     return finish(process)
 
 
-def rows(metrics: Path) -> int:
-    """Epochs in metrics.csv."""
-    return max(0, metrics.read_text().count("\n") - 1) if metrics.exists() else 0
+def rows(path: Path) -> int:
+    """Lines of a file but the first: the epochs of metrics.csv, what a journal says is done."""
+    return max(0, path.read_text().count("\n") - 1) if path.exists() else 0
+
+
+def stop_at(patch: pytest.MonkeyPatch, module: Any, name: str, call: int) -> list[tuple[Any, ...]]:
+    """Let a function raise what Ctrl-C raises at its call number `call`; returns the list of its calls."""
+    function, calls = getattr(module, name), []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    patch.setattr(module, name, counted)
+    return calls
+
+
+def session(leader: int) -> dict[int, str]:
+    """Command lines of the processes of a session that are alive, by process."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] not in "ZX":
+            found[int(stat.parent.name)] = line.strip()
+    return found
+
+
+def fitted(folder: Path, *words: str) -> tuple[Path, Path]:
+    """A `table` in a folder, and a run that was trained on it with these options."""
+    data, run = table(folder / "bags.csv"), folder / "run"
+    if main(["fit", str(data), *words, "--out", str(run)]):
+        raise RuntimeError("the run was not trained")
+    return data, run
 
 
 def table(path: Path | str, **changes: Sequence[object]) -> Path:

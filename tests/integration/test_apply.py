@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import table
+from tests.integration.commands import fitted, table
 
 from midam import Bags, read_bags
 from midam.cli import main
@@ -16,10 +16,7 @@ from midam.runs.apply import evaluate_run, load_run
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("apply")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), "--epochs", "8", "--lr", "0.01", "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("apply"), "--epochs", "8", "--lr", "0.01")
 
 
 def predict(run, data, out):
@@ -35,6 +32,30 @@ def test_scores_are_those_of_the_run(made, tmp_path):
     pd.testing.assert_frame_equal(found, fitted[list(found)])
 
 
+def test_classes_of_a_run_that_ranks_nothing_are_said_to_mean_nothing(tmp_path, capsys):
+    splits = ["val" if bag >= 28 else "test" if bag >= 16 else "train" for bag in range(40)]
+    data, run, out = table(tmp_path / "bags.csv", split=splits), tmp_path / "run", tmp_path / "e.json"
+    frame = pd.read_csv(data)
+    frame["label"] = np.where(frame["split"] == "val", 1 - frame["label"], frame["label"])  # ranked the wrong way
+    frame.to_csv(data, index=False)
+    words = ["--split", "split", "--epochs", "6", "--lr", "0.01", "--members", "1", "--out", str(run)]
+    said = "class and probability of a bag mean nothing"
+    assert main(["fit", str(data), *words]) == 0
+    assert capsys.readouterr().out.count(said) == 1
+    assert all(said in json.loads((run / "summary.json").read_text())[split]["warnings"][-1] for split in set(splits))
+    assert set(predict(run, data, tmp_path / "p.csv")["class"]) <= {"0", "1"}
+    assert capsys.readouterr().out.count(said) == 1
+    assert main(["evaluate", str(run), str(data), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.count(said) == 1
+    assert said in json.loads(out.read_text())["test"]["warnings"][-1]
+
+
+def test_classes_of_a_run_that_ranks_are_left_without_a_word(made, tmp_path, capsys):
+    data, run = made
+    predict(run, data, tmp_path / "p.csv")
+    assert "mean nothing" not in capsys.readouterr().out
+
+
 def test_labels_are_not_needed(made, tmp_path):
     data, run = made
     frame = pd.read_csv(data)
@@ -43,6 +64,30 @@ def test_labels_are_not_needed(made, tmp_path):
     assert list(found) == ["bag", "score", "probability", "class"]
     assert found["score"].tolist() == pd.read_csv(run / "predictions.csv", dtype=str)["score"].tolist()
     assert main(["evaluate", str(run), str(tmp_path / "u.csv")]) == 2
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_column_of_labels_that_is_missing_is_told_by_its_near_name(suffix, made, tmp_path, capsys):
+    data, run, other, out = *made, tmp_path / f"b{suffix}", tmp_path / "p.csv"
+    frame = pd.read_csv(data).rename(columns={"label": "Labels"})
+    frame.to_csv(other, index=False) if suffix == ".csv" else frame.to_parquet(other)
+    told = f"of --label-column, got none (in {other}); name the right one: did you mean 'Labels'?"
+    assert main(["evaluate", str(run), str(other)]) == 2
+    assert f"Expected the column 'label' {told}" in capsys.readouterr().err
+    for command in (["evaluate", str(run), str(other)], ["predict", str(run), str(other), "--out", str(out)]):
+        assert main([*command, "--label-column", "Label"]) == 2
+        assert f"Expected the column 'Label' {told}" in capsys.readouterr().err
+    assert main(["evaluate", str(run), str(other), "--label-column", "Labels"]) == 0
+    assert predict(run, other, out)["bag"].size == 40  # labels that nobody names are not needed
+
+
+def test_a_missing_value_is_told_by_bag_and_column_with_the_way_to_fill_it(made, tmp_path, capsys):
+    data, run = made
+    frame = pd.read_csv(data)
+    frame.loc[4, "f2"] = np.nan
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    assert main(["predict", str(run), str(tmp_path / "b.csv"), "--out", str(tmp_path / "p.csv")]) == 2
+    assert "line 6, column f2, bag b01); drop it, or train with --impute median" in capsys.readouterr().err
 
 
 def test_an_archive_scores_as_the_table_does(made, tmp_path, capsys):
@@ -91,11 +136,11 @@ def test_a_store_of_other_columns_is_refused(change, words, made, tmp_path, caps
 
 
 def test_another_width_is_refused(made, tmp_path, capsys):
-    np.savez(tmp_path / "b.npz", X=np.zeros((3, 5)), bag=[0, 1, 1])
-    assert main(["predict", str(made[1]), str(tmp_path / "b.npz"), "--out", str(tmp_path / "p.csv")]) == 2
+    (data, run), other = made, tmp_path / "b.npz"
+    np.savez(other, X=np.zeros((3, 5)), bag=[0, 1, 1])
+    assert main(["predict", str(run), str(other), "--out", str(tmp_path / "p.csv")]) == 2
     error = capsys.readouterr().err
-    assert "shape [4] as in training, got [5]" in error
-    assert "b.npz" in error
+    assert f"shape [4], on which {run} was trained, got [5] (in {other}); use the features of {data}" in error
     assert not (tmp_path / "p.csv").exists()
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from tests.integration.commands import table
+from tests.integration.commands import fitted, table
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -37,9 +37,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
-    assert main(["fit", str(table(folder / "t.csv")), "--epochs", "1", "--out", str(folder / "run")]) == 0
-    return folder
+    return fitted(tmp_path_factory.mktemp("finished"), "--epochs", "1")
 
 
 def refused(capsys, *command, words=(), advice=True):
@@ -250,9 +248,9 @@ def test_incomplete_commands(here, capsys):
 
 
 def test_an_existing_run_is_kept(here, finished, capsys):
-    run = finished / "run"
+    data, run = finished
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    refused(capsys, "fit", str(finished / "t.csv"), "--out", str(run), words=[str(run), "--resume"])
+    refused(capsys, "fit", str(data), "--out", str(run), words=[str(run), "--resume"])
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     (here / "file").write_text("mine")
     refused(capsys, "fit", "digits", "--out", "file", words=["file"])
@@ -295,9 +293,9 @@ def plant(path):
 
 @pytest.mark.parametrize("damage", [truncate, scramble, flip, swap, plant, lambda path: path.unlink()])
 def test_damaged_checkpoints(damage, here, finished, capsys):
-    shutil.copytree(finished / "run", here / "run")
+    shutil.copytree(finished[1], here / "run")
     damage(here / "run" / "model.pt")
-    command = ["predict", "run", str(finished / "t.csv"), "--out", "p.csv"]
+    command = ["predict", "run", str(finished[0]), "--out", "p.csv"]
     if (here / "run" / "model.pt").exists():
         refused(capsys, *command, words=["run/model.pt"])
         assert not (here / "p.csv").exists()

@@ -47,12 +47,12 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
     command += ["--lrs", "0.1,0.01", "--margins", "1.0", "--out", str(out)]
     log = tmp_path / "log"
     trials = out / "trials.csv"
-    assert stop_after(start(*command, log=log), trials, epochs=3, delay=0, signal_number=signal.SIGTERM) == 130
+    assert stop_after(start(*command, log=log), trials, lines=3, delay=0, signal_number=signal.SIGTERM) == 130
     first = trials.read_text()
     assert 3 <= len(first.splitlines()) - 1 < TOTAL
     assert "The same command goes on" in log.read_text()
     rows = len(first.splitlines()) + 2
-    assert stop_after(start(*command, log=log), trials, epochs=rows, delay=0, signal_number=signal.SIGKILL) == -9
+    assert stop_after(start(*command, log=log), trials, lines=rows, delay=0, signal_number=signal.SIGKILL) == -9
     second = trials.read_text()
     assert second.startswith(first)
     assert len(second.splitlines()) - 1 < TOTAL

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.integration.commands import finish, start, table
+from tests.integration.commands import finish, fitted, start
 
 from midam.cli import main
 from midam.cli.outputs import keep_sources
@@ -25,10 +25,7 @@ h5py = pytest.importorskip("h5py")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("explain")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), "--epochs", "4", "--lr", "0.01", "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("explain"), "--epochs", "4", "--lr", "0.01")
 
 
 @pytest.fixture(scope="module")

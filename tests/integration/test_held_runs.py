@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.commands import PATIENCE, finish, rows, start, table
+from tests.integration.commands import PATIENCE, finish, fitted, rows, session, start, table
 
 import midam
 from midam.cli import main
+from midam.compare import repeated_folds, run_comparison
+from midam.data.sources import read_bags
 from midam.files import partial_path
 from midam.runs.folder import RunFolder
 
@@ -21,10 +23,7 @@ _FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted run, and its data."""
-    folder = tmp_path_factory.mktemp("whole")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), *_FIT, "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("whole"), *_FIT)
 
 
 def files(folder):
@@ -111,18 +110,26 @@ def test_a_comparison_that_was_killed_as_it_began_goes_on(tmp_path):
     left = [out / "trials.jsonl.lock", partial_path(out / "config.yaml"), partial_path(out / "trials.csv")]
     for path in left:
         path.write_text("")
-    methods = "bag-statistics-logistic,instance-logistic-max"
-    command = ["compare", str(data), "--methods", methods, "--cv", "1x2", "--jobs", "1", "--out", str(out)]
-    assert main(command) == 0
+    bags, methods = read_bags(data), ["bag-statistics-logistic", "instance-logistic-max"]
+    run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=2), measure_memory=False, out=out)
     assert not [path for path in left if path.exists()]
+
+
+COMPARE = """
+from midam import read_bags
+from midam.compare import repeated_folds, run_comparison
+from midam.settings import Settings
+bags = read_bags({data!r})
+how = dict(settings=Settings(epochs=300), jobs=2, out={out!r}, measure_memory={memory})
+run_comparison(bags, ["midam-att", "midam-smx"], repeated_folds(bags, repeats=4, folds=2), **how)
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["trials", "memory"])
 def test_the_workers_of_a_killed_comparison_end(at, tmp_path):
     data, out = table(tmp_path / "bags.csv"), tmp_path / "out"
-    words = ["compare", str(data), "--methods", "midam-att,midam-smx", "--cv", "4x2", "--epochs", "300"]
-    command = [sys.executable, "-m", "midam.cli", *words, "--jobs", "2", "--out", str(out)]
+    command = [sys.executable, "-c", COMPARE.format(data=str(data), out=str(out), memory=at == "memory")]
     path = os.pathsep.join([str(Path(midam.__file__).parents[1]), str(Path(__file__).parents[2])])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     null = subprocess.DEVNULL
@@ -140,17 +147,3 @@ def test_the_workers_of_a_killed_comparison_end(at, tmp_path):
         time.sleep(0.1)
     assert session(parent.pid) == {}
     assert {path.name for path in tmp_path.iterdir()} == {"bags.csv", "out"}
-
-
-def session(leader):
-    """Command lines of the processes of a session that are alive."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] not in "ZX":
-            found[int(stat.parent.name)] = line
-    return found

@@ -78,7 +78,7 @@ def test_evaluate_takes_the_positive_value(made, tmp_path, capsys):
     assert main(["evaluate", str(run), str(other), "--label-column", "end"]) == 2
     assert "got alive, dead" in capsys.readouterr().err
     assert main(["evaluate", str(run), str(other)]) == 2
-    assert "name their column with --label-column, or a table of them with --labels" in capsys.readouterr().err
+    assert "Expected the column 'outcome' of --label-column, got none" in capsys.readouterr().err
     how = ["--label-column", "end", "--positive"]
     for name, turned in (("dead", False), ("alive", True)):
         assert main(["evaluate", str(run), str(other), *how, name, "--out", str(out)]) == 0

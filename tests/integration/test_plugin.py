@@ -31,13 +31,12 @@ PATHS = {
 RUN = """
 import json, sys
 from midam.cli import main
-codes = [main(words) for words in json.loads(sys.argv[1])]
-sys.exit(max(codes))
+print(json.dumps([main(words) for words in json.loads(sys.argv[1])]))
 """
 
 
 def run(commands, *, path, cwd):
-    """Run midam's commands in an interpreter that finds a package at `path`; returns what it printed."""
+    """Run midam's commands in an interpreter that finds a package at `path`; returns their codes, output and errors."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps(commands)],
         cwd=cwd,
@@ -47,7 +46,7 @@ def run(commands, *, path, cwd):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
 
 
 def options(names, *, epochs=3):
@@ -85,57 +84,60 @@ def weights(folder):
     return torch.cat([tensor.flatten().double() for tensor in content.values()])
 
 
-def test_every_surface_knows_the_names_of_an_installed_package(installed, bags, tmp_path):
-    again = ["fit", str(bags), "--config", "one/config.yaml", "--out", "two"]
-    methods = "partial-auc+cross-fitted+linear-softmax,bag-size"
-    printed = run(
-        [
-            ["fit", str(bags), *options(NAMES), "--out", "one"],
-            again,
-            ["evaluate", "one", str(bags), "--metrics", "auroc,partial-auroc"],
-            ["predict", "one", str(bags), "--out", "scores.csv"],
-            ["compare", str(bags), "--methods", methods, "--cv", "1x2", "--epochs", "2", "--out", "compared"],
-        ],
-        path=installed,
-        cwd=tmp_path,
+@pytest.fixture(scope="module")
+def surfaces(installed, bags, tmp_path_factory):
+    """What became of commands with the installed package: folder, codes by name, output, errors."""
+    folder = tmp_path_factory.mktemp("surfaces")
+    np.savez(
+        folder / "images.npz",
+        X=np.random.default_rng(0).random((40, 1, 8, 8), dtype=np.float32),
+        bag=np.repeat(np.arange(20), 2),
+        y=np.arange(20) % 2,
     )
+    data, methods = str(bags), "partial-auc+cross-fitted+linear-softmax,bag-size"
+    few = ["--cv", "1x2", "--epochs", "2", "--lrs", "0.1", "--margins", "1.0", "--jobs", "1"]
+    small = ["fit", "images.npz", "--epochs", "1", "--encoder", "mlp", "--members", "1"]
+    commands = {
+        "fit": ["fit", data, *options(NAMES), "--out", "one"],
+        "fit again": ["fit", data, "--config", "one/config.yaml", "--out", "two"],
+        "evaluate": ["evaluate", "one", data, "--metrics", "auroc,partial-auroc"],
+        "predict": ["predict", "one", data, "--out", "scores.csv"],
+        "compare": ["compare", data, "--methods", methods, *few, "--out", "compared"],
+        "near name": ["fit", data, "--pooling", "linear-sofmax"],
+        "augmented": [*small, "--augment", "noise", "--out", "noisy"],
+        "plain": [*small, "--out", "plain"],
+    }
+    codes, out, errors = run(list(commands.values()), path=installed, cwd=folder)
+    return folder, dict(zip(commands, codes, strict=True)), out, errors
+
+
+def test_every_surface_knows_the_names_of_an_installed_package(surfaces):
+    folder, codes, printed, errors = surfaces
+    assert {name: code for name, code in codes.items() if code} == {"near name": 2}, errors
     assert "partial-auroc" in printed
-    config = (tmp_path / "one" / "config.yaml").read_text()
-    assert "pooling: linear-softmax" in config
-    assert torch.equal(weights(tmp_path / "one"), weights(tmp_path / "two"))
-    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 41
-    trials = (tmp_path / "compared" / "trials.csv").read_text()
+    assert "pooling: linear-softmax" in (folder / "one" / "config.yaml").read_text()
+    assert torch.equal(weights(folder / "one"), weights(folder / "two"))
+    assert len((folder / "scores.csv").read_text().splitlines()) == 41
+    trials = (folder / "compared" / "trials.csv").read_text()
     assert trials.count("bag-size") == trials.count("partial-auc+cross-fitted+linear-softmax") == 2
 
 
-def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(installed, bags, tmp_path):
-    run([["fit", str(bags), *options(NAMES), "--out", "run"]], path=installed, cwd=tmp_path)
-    last = torch.load(tmp_path / "run" / "checkpoints" / "last.pt", weights_only=True)
+def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(surfaces):
+    last = torch.load(surfaces[0] / "one" / "checkpoints" / "last.pt", weights_only=True)
     inner = last["trainer"]["members"][0]["objective"]["inner"]
     assert inner.shape == (24,)  # a number for each bag of the training set
     assert (inner > 0).sum() == 12  # of which the positive ones are remembered
 
 
+def test_an_unknown_name_is_refused_with_the_nearest(surfaces):
+    assert "did you mean 'linear-softmax'" in surfaces[3]
+
+
+def test_an_augmentation_from_outside_changes_images(surfaces):
+    assert not torch.equal(weights(surfaces[0] / "noisy"), weights(surfaces[0] / "plain"))
+
+
 def test_class_paths_do_without_an_installation(bags, tmp_path):
     words = ["fit", str(bags), *options(PATHS), "--reader", "midam_example.reader.JSONLines", "--out", "run"]
-    run([words], path=EXAMPLE / "src", cwd=tmp_path)
+    assert run([words], path=EXAMPLE / "src", cwd=tmp_path)[0] == [0]
     assert (tmp_path / "run" / "model.pt").exists()
-
-
-def test_an_unknown_name_is_refused_with_the_nearest(installed, bags, tmp_path):
-    words = ["fit", str(bags), "--pooling", "linear-sofmax"]
-    with pytest.raises(AssertionError, match="did you mean 'linear-softmax'"):
-        run([words], path=installed, cwd=tmp_path)
-
-
-def test_an_augmentation_from_outside_changes_images(installed, tmp_path):
-    rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "images.npz",
-        X=rng.random((40, 1, 8, 8), dtype=np.float32),
-        bag=np.repeat(np.arange(20), 2),
-        y=np.arange(20) % 2,
-    )
-    small = ["fit", "images.npz", "--epochs", "1", "--encoder", "mlp", "--members", "1"]
-    run([[*small, "--augment", "noise", "--out", "one"], [*small, "--out", "two"]], path=installed, cwd=tmp_path)
-    assert not torch.equal(weights(tmp_path / "one"), weights(tmp_path / "two"))

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import PATIENCE, finish, start, table
+from tests.integration.commands import PATIENCE, finish, fitted, start, stop_at
 
 import midam.runs.apply
 import midam.runs.instance_files
@@ -25,11 +25,7 @@ from midam.runs.results import predictions_text
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A run whose bags are scored 16 at a time, and its data."""
-    folder = tmp_path_factory.mktemp("stopped")
-    data = table(folder / "bags.csv")
-    words = ["fit", str(data), "--epochs", "2", "--members", "1", "--chunk-size", "3", "--out", str(folder / "run")]
-    assert main(words) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("stopped"), "--epochs", "2", "--members", "1", "--chunk-size", "3")
 
 
 def command(made, out, *words):
@@ -39,20 +35,6 @@ def command(made, out, *words):
 
 def lines_of(journal):
     return journal.read_bytes().count(b"\n")
-
-
-def stop_at(monkeypatch, module, name, call):
-    """Let a function raise what Ctrl-C raises at its call number `call`; returns the list of its calls."""
-    function, calls = getattr(module, name), []
-
-    def counted(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return function(*arguments, **options)
-
-    monkeypatch.setattr(module, name, counted)
-    return calls
 
 
 def test_a_stopped_prediction_goes_on(made, tmp_path, monkeypatch, capsys):
@@ -141,7 +123,7 @@ def test_stopped_before_its_first_bag_it_leaves_nothing(made, tmp_path, monkeypa
 
 def test_a_killed_prediction_goes_on(made, tmp_path):
     _, run = made
-    bags = np.repeat(np.arange(4000), 3)
+    bags = np.repeat(np.arange(1500), 3)
     x = np.random.default_rng(0).normal(size=(len(bags), 4))
     many = tmp_path / "many.npz"
     np.savez(many, X=x, bag=bags)
@@ -154,7 +136,7 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     assert finish(process) == -signal.SIGKILL
     noted = lines_of(journal) - 1
-    assert 0 < noted < 4000
+    assert 0 < noted < 1500
     # As if the power had gone in the middle of a line.
     journal.write_bytes(journal.read_bytes()[:-5])
     assert main(command((many, run), tmp_path / "p.csv")) == 0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integration.commands import finish, rows, start, stop_after, table
+from tests.integration.commands import finish, fitted, rows, start, stop_after, table
 
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
-EPOCHS = 36
+EPOCHS = {"vrsp": 24, "minibatch": 20, "exact": 12, "exact-point": 20}
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": [
@@ -49,7 +49,7 @@ def whole_runs(tmp_path_factory):
 
 
 def fit(method: str, run: Path) -> list[str]:
-    return ["fit", "digits", "--epochs", str(EPOCHS), *METHODS[method], "--out", str(run)]
+    return ["fit", "digits", "--epochs", str(EPOCHS[method]), *METHODS[method], "--out", str(run)]
 
 
 def assert_same_run(run: Path, whole: Path) -> None:
@@ -87,16 +87,16 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     rng = random.Random(method)
     command = fit(method, run)
-    for epochs in sorted(rng.sample(range(1, EPOCHS // 3), 2)):
+    for epochs in sorted(rng.sample(range(1, EPOCHS[method] // 3), 2)):
         code = stop_after(
             start(*command, log=log),
             run / "metrics.csv",
-            epochs=epochs,
+            lines=epochs,
             delay=rng.uniform(0, 0.1),
             signal_number=signal.SIGKILL,
         )
         assert code == -signal.SIGKILL
-        assert epochs <= rows(run / "metrics.csv") < EPOCHS
+        assert epochs <= rows(run / "metrics.csv") < EPOCHS[method]
         assert not (run / "predictions.csv").exists()
         command = ["fit", "digits", "--resume", str(run)]
     assert main(command) == 0
@@ -108,7 +108,7 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
 def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(number, whole_runs, tmp_path):
     run, log = tmp_path / "a run", tmp_path / "log"
     process = start(*fit("vrsp", run), log=log)
-    assert stop_after(process, run / "metrics.csv", epochs=3, delay=0.05, signal_number=number) == 130
+    assert stop_after(process, run / "metrics.csv", lines=3, delay=0.05, signal_number=number) == 130
     assert f"Continue with `midam fit digits --resume '{run}'`" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert {path.name for path in run.rglob("*")} == {"config.yaml", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
@@ -120,7 +120,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(numbe
 def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
     run, log = tmp_path / "run", tmp_path / "log"
     process = start(*fit("minibatch", run), log=log)
-    assert stop_after(process, run / "metrics.csv", epochs=2, delay=0.0, signal_number=signal.SIGKILL) == -9
+    assert stop_after(process, run / "metrics.csv", lines=2, delay=0.0, signal_number=signal.SIGKILL) == -9
     assert main(["predict", str(run), "digits", "--out", str(tmp_path / "p.csv")]) == 0
     assert "did not finish" in capsys.readouterr().err
     header, first = (tmp_path / "p.csv").read_text().splitlines()[:2]
@@ -151,10 +151,7 @@ def test_a_finished_run_is_rewritten_the_same(whole_runs):
 
 @pytest.fixture(scope="module")
 def table_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("table")
-    data = table(folder / "bags.csv")
-    assert main(["fit", str(data), "--epochs", "2", "--out", str(folder / "run")]) == 0
-    return data, folder / "run"
+    return fitted(tmp_path_factory.mktemp("table"), "--epochs", "2")
 
 
 def test_other_data_are_refused(table_run, tmp_path, capsys):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.integration.commands import finish, start
 
+from midam.cli import main
 from midam.runs.apply import load_run
 
 D = 5
@@ -148,3 +149,24 @@ def test_mistakes_end_in_one_line(study, tmp_path, options, message):
     assert code == 2
     assert message in text
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "slides"),
+        ("compare", "slides", "--methods", "bag-statistics-logistic,mi-kernel-svm", "--cv", "1x2"),
+        ("data", "import", "slides"),
+        ("data", "describe", "slides"),
+    ],
+)
+def test_nothing_is_put_where_it_would_pass_for_data(command, tmp_path, monkeypatch, capsys):
+    write_slides(tmp_path / "slides", seed=1, first=0, number=8)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    words = [*command, "--labels", "slides/labels.csv", "--positive", "yes"]
+    for out in ("slides", "slides/pt_files/out"):
+        assert main([*words, "--out", out]) == 2
+        expected = "which exists" if (command[1], out) == ("import", "slides") else "another folder than the data"
+        assert expected in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -2,13 +2,11 @@
 
 import json
 import multiprocessing
-import os
 import signal
-import time
 
 import numpy as np
 import pytest
-from tests.integration.commands import PATIENCE, _run, finish, start, table
+from tests.integration.commands import _run, finish, rows, start, stop_after, table
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -58,23 +56,6 @@ def begin(source, out, log):
     return process
 
 
-def stop(process, journal, *, bags, delay, number):
-    """Send a signal a while after so many bags are noted; returns the exit code."""
-    deadline = time.monotonic() + PATIENCE
-    while process.is_alive() and noted(journal) < bags:
-        if time.monotonic() > deadline:
-            process.kill()
-            raise TimeoutError("no bag was written")
-        time.sleep(0.001)
-    time.sleep(delay)
-    os.kill(process.pid, number)
-    return finish(process)
-
-
-def noted(journal):
-    return max(0, journal.read_text().count("\n") - 1) if journal.exists() else 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_killed_import_goes_on(source, tmp_path, seed):
@@ -83,11 +64,12 @@ def test_a_killed_import_goes_on(source, tmp_path, seed):
     left = []
     for first in (0, BAGS // 3, 2 * BAGS // 3):
         bags = int(rng.integers(first, first + BAGS // 4))
-        code = stop(begin(source, out, log), journal, bags=bags, delay=rng.uniform(0, 0.003), number=signal.SIGKILL)
+        delay = rng.uniform(0, 0.003)
+        code = stop_after(begin(source, out, log), journal, lines=bags, delay=delay, signal_number=signal.SIGKILL)
         assert code == -signal.SIGKILL
         assert not out.exists()
         assert not is_store(tmp_path / ".out.part")
-        left.append(noted(journal))
+        left.append(rows(journal))
     assert left == sorted(left)
     assert left[-1] >= 2 * BAGS // 3
     assert finish(begin(source, out, log)) == 0
@@ -99,12 +81,12 @@ def test_a_killed_import_goes_on(source, tmp_path, seed):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_import_says_how_it_goes_on(source, tmp_path, number):
     out, journal, log = tmp_path / "out", tmp_path / ".out.journal", tmp_path / "log"
-    assert stop(begin(source, out, log), journal, bags=10, delay=0, number=number) == 130
+    assert stop_after(begin(source, out, log), journal, lines=10, delay=0, signal_number=number) == 130
     text = log.read_text()
     assert "bags are written" in text
     assert "the same command goes on" in text
     assert "Traceback" not in text
-    assert noted(journal) >= 10
+    assert rows(journal) >= 10
     assert not out.exists()
     assert main(["data", "import", str(source / "bags.npz"), "--out", str(out)]) == 0
     assert content(out) == content(source / "whole")

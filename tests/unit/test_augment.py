@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from tests.trainings import train, weights
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -35,16 +36,6 @@ def images(number=12, *, shape=PATCH):
 def settings(**changes):
     base = {"encoder": "resnet20", "epochs": 2, "num_positive": 2, "num_negative": 2, "num_instances": 2, "members": 1}
     return Settings(**{**base, **changes})
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
-
-
-def train(trainer):
-    while not trainer.finished:
-        trainer.train_epoch()
-    return trainer
 
 
 def small(**changes):

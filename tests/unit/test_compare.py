@@ -15,6 +15,7 @@ from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
 from midam.compare.setkernel import set_kernels
 from midam.compare.statistics import corrected_interval
+from midam.compare.summary import stopped_early
 from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
@@ -287,6 +288,18 @@ def test_the_summary_is_of_folds_and_pairs():
     assert (row["difference"], row["difference_low"], row["paired_folds"]) == pytest.approx((*expected[:2], 3))
     assert np.isfinite(expected.low)
     assert np.isnan(found.summary.iloc[0]["difference"])
+
+
+def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_path):
+    alike = Bags.from_list([np.ones((2, 3))] * 40, [0, 1] * 20)  # all scores are equal, the AUROC is 1/2
+    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["instance-logistic-max", "midam-att", "midam"]
+    how = {"lrs": [0.1], "margins": [1.0], "select": "last", "measure_memory": False}
+    found = run_comparison(alike, methods, folds, settings=Settings(epochs=2, members=1), out=tmp_path / "out", **how)
+    said = "near chance after 2 epochs (100 are the default): midam-att, midam; train for longer"
+    assert found.notes == [said]
+    assert f"- {said}.\n" in (tmp_path / "out/summary.md").read_text()
+    assert stopped_early(found.summary, methods, 100) == []
+    assert stopped_early(found.summary.assign(auroc=[0.5, 0.9, np.nan]), methods[1:], 2) == []
 
 
 def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):

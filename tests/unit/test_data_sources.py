@@ -133,7 +133,7 @@ def test_unlabeled_tables_are_read_on_demand(table):
         (TABLE.replace("tone", "size"), COLUMNS, "unique column names, got 'size' 2 times"),
         (TABLE.replace("bag,", ",", 1), COLUMNS, "name for each column, got none for column 1"),
         (TABLE.splitlines()[0], COLUMNS, "at least one row"),
-        ("", {}, "header line"),
+        ("", {}, "got an empty one"),
         ("bag,label\na,1\nb,0\n", {}, "at least one feature column"),
         ("bag\tlabel\tx\n", {}, "at least one row"),
     ],

@@ -13,6 +13,8 @@ from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
 from midam.data.sources.faults import Faults
 from midam.data.sources.npz import read_npz, write_npz
+from midam.data.sources.probe import open_file
+from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError, ConfigError, Note
 
 
@@ -157,6 +159,32 @@ def test_a_numeric_column_group_of_instances_is_warned_of(tmp_path):
         read_bags(written(frame((1, 0, 1), group=[1, 1, 2, 3]), tmp_path / "t.csv"))
 
 
+@pytest.mark.parametrize("name", ["PatientID", "case no", "subject_number", "slide-group", "Participants"])
+def test_columns_called_like_those_of_groups_are_warned_of(tmp_path, name):
+    path = written(frame((1, 0, 1), **{name: [1, 1, 2, 3]}), tmp_path / "t.csv")
+    with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*group_column='{name}'"):
+        read_bags(path)
+    assert read_bags(path, group_column=name).groups.tolist() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("name", ["instance", "instance_id", "index", "level_1", "Row"])
+@pytest.mark.parametrize("values", [[0, 1, 0, 0], [0, 1, 2, 3], [1, 2, 1, 1]])
+def test_columns_that_number_the_instances_are_warned_of(tmp_path, name, values):
+    table = frame((1, 0, 1), **{name: values})
+    for read in (read_bags, Bags.from_dataframe):
+        source = written(table, tmp_path / "t.csv") if read is read_bags else table
+        with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*ignore_columns=\['{name}'\]"):
+            assert read(source).feature_names == ("x", name)
+        assert read(source, ignore_columns=[name]).feature_names == ("x",)
+
+
+def test_features_of_usual_names_are_read_without_a_word(tmp_path):
+    columns = {"index": [5, 2, 1, 1], "row": [1.5, 2.6, 0, 0], "groups": [1, 2, 1, 2]}
+    read_bags(written(frame((1, 0, 1), **columns), tmp_path / "t.csv"))
+    single = pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "level": [3, 1]})
+    read_bags(written(single, tmp_path / "t.csv"))
+
+
 def test_the_names_of_classes_stay_in_a_store(folder):
     table = labeled(folder, "t.csv")
     store = write_store(read_bags(folder, labels=table, positive="mut"), folder / "store")
@@ -243,6 +271,31 @@ def test_damaged_tables_are_refused(tmp_path, name):
         path.write_bytes(damaged)
         with pytest.raises(BagDataError, match=name):
             read_bags(path)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "labels.csv", "features.csv"])
+@pytest.mark.parametrize("text", ["bag,größe\n", "bag,label,x\na,1,2\nb,0,größer\n"])
+def test_text_of_another_encoding_is_told_how_to_be_saved(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode("latin-1")) if name.endswith("gz") else text.encode("latin-1"))
+    read = {"labels.csv": read_names, "features.csv": open_file}.get(name, read_bags)
+    with pytest.raises(BagDataError, match=r"Expected text in UTF-8, got a byte 0xF6 .*save it as UTF-8: in Excel"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "t.npz", "labels.csv", "s.h5", "s.pt", "s.npy", "s.png", "s.nii.gz"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(BagDataError, match=f"got an empty one .*{name}"):
+        (read_names if name == "labels.csv" else open_file if name.startswith("s.") else read_bags)(path)
+
+
+def test_a_first_line_without_a_word_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("\n\na,1\n")
+    for read in (read_bags, read_names):
+        with pytest.raises(BagDataError, match="Expected the names of the columns in the first line, got none"):
+            read(tmp_path / "t.csv")
 
 
 def test_the_index_of_a_packed_table_counts_its_lines(tmp_path):

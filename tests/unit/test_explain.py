@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.trainings import make_scorers
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
@@ -27,23 +28,12 @@ from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estima
 from midam.explain.picture import draw_explanation, map_of
 from midam.explain.run import find_bags
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
-from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
-from midam.settings import Settings
-from midam.train.build import build_method
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
-
-
-def make_model(pooling, members=1, shape=(4,), **settings):
-    configs = [
-        Settings(pooling=pooling, estimator="exact", standardize=False, seed=seed, **settings)
-        for seed in range(members)
-    ]
-    return BagEnsemble([build_method(config, instance_shape=shape, num_bags=1).model for config in configs])
 
 
 def make_bags(shape=(4,), sizes=SIZES, dtype=np.float32, **columns):
@@ -59,7 +49,7 @@ def grid(columns, rows, side):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("members", [1, 3])
 def test_the_numbers_are_those_that_predict_pools(pooling, members):
-    model, bags = make_model(pooling, members), make_bags()
+    model, bags = make_scorers(pooling, members), make_bags()
     scores = predict(model, bags)
     for index in range(len(bags)):
         found, expected = explain_bag(model, bags, index, chunk_size=10), instance_scores(model, bags, index)
@@ -77,7 +67,7 @@ def test_the_numbers_are_those_that_predict_pools(pooling, members):
 @pytest.mark.parametrize("members", [1, 2])
 def test_an_instance_adds_what_the_score_loses_without_it(pooling, members, monkeypatch):
     monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
-    model = make_model(pooling, members).double()
+    model = make_scorers(pooling, members).double()
     bags = Bags(make_bags().instances.astype(np.float64), starts=np.cumsum(SIZES) - SIZES, sizes=SIZES)
     for index in (0, 2):
         found, x = explain_bag(model, bags, index, chunk_size=10), bags[index]
@@ -106,14 +96,14 @@ def test_top_is_what_raises_the_score_not_what_weighs_most():
 
 
 def test_poolings_that_weigh_all_alike_are_known():
-    weighted = {pooling: explain_bag(make_model(pooling), make_bags(), 0).weighted for pooling in POOLINGS}
+    weighted = {pooling: explain_bag(make_scorers(pooling), make_bags(), 0).weighted for pooling in POOLINGS}
     assert {pooling for pooling, differ in weighted.items() if not differ} == {"mean", "noisy-or"}
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
     monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
-    model, bags = make_model(pooling, 2), make_bags()
+    model, bags = make_scorers(pooling, 2), make_bags()
     found = explain_bag(model, bags, 0, chunk_size=9)
     curves, n = found.faithfulness, SIZES[0]
     bins = faithful._bins(found.order, 20, 0)
@@ -133,7 +123,7 @@ def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
 
 
 def test_random_orders_are_seeded_and_differ():
-    found = [explain_bag(make_model("attention"), make_bags(), 0).faithfulness for _ in range(2)]
+    found = [explain_bag(make_scorers("attention"), make_bags(), 0).faithfulness for _ in range(2)]
     np.testing.assert_array_equal(found[0].deletion.random, found[1].deletion.random)
     assert len(np.unique(found[0].deletion.random_areas)) == faithful.ORDERS
 
@@ -168,7 +158,7 @@ def test_a_map_beside_the_evidence_is_not():
 
 
 def test_small_bags_have_as_many_steps_as_instances_and_one_instance_has_no_curve():
-    model, bags = make_model("attention"), make_bags()
+    model, bags = make_scorers("attention"), make_bags()
     assert explain_bag(model, bags, 1).faithfulness is None
     assert len(explain_bag(model, bags, 2).faithfulness.deletion.score) == SIZES[2]
     assert explain_bag(model, bags, 2, faithful=False).faithfulness is None
@@ -177,14 +167,14 @@ def test_small_bags_have_as_many_steps_as_instances_and_one_instance_has_no_curv
 
 
 def test_max_pooling_gives_all_weight_to_the_first_maximum():
-    found = explain_bag(make_model("max"), make_bags(), 0)
+    found = explain_bag(make_scorers("max"), make_bags(), 0)
     assert found.relative_weight[found.order[0]] == SIZES[0]
     assert found.instances.weight.sum() == 1
     assert (np.diff(found.instances.attention[found.order]) <= 0).all()
 
 
 def test_json_of_the_curves_is_plain():
-    found = explain_bag(make_model("attention"), make_bags(), 0).faithfulness
+    found = explain_bag(make_scorers("attention"), make_bags(), 0).faithfulness
     read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert read["deletion"]["area"] == found.deletion.area
     assert read["insertion"]["random_area"] == found.insertion.random_areas.mean()
@@ -246,7 +236,7 @@ def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
 
 def test_geojson_is_what_qupath_reads():
     bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 256), ids=["slide 1"])
-    found, patches = explain_bag(make_model("attention"), bags, 0), patches_of(bags, 0)
+    found, patches = explain_bag(make_scorers("attention"), bags, 0), patches_of(bags, 0)
     read = json.loads(geojson_text(found, patches, limit=10))
     assert read["type"] == "FeatureCollection"
     assert len(read["features"]) == 10
@@ -280,7 +270,7 @@ def image_bags(path, side=8, columns=6, rows=5, seed=0):
 
 def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     bags, pixels = image_bags(tmp_path / "one.png")
-    found = explain_bag(make_model("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
+    found = explain_bag(make_scorers("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
     drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
     np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
     raster = drawn.raster(found.contribution)
@@ -296,7 +286,7 @@ def drawn_numbers(path, *, width, height, side, top):
     coords = grid(width // side, height // side, side)
     said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
     bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
-    found = explain_bag(make_model("attention"), bags, 0, faithful=False)
+    found = explain_bag(make_scorers("attention"), bags, 0, faithful=False)
     drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(path))
     figure = new_figure((10.0, drawn.height(10.0)))
     draw_map(figure.subfigures(1, 1), drawn, top=top)
@@ -370,9 +360,9 @@ def picture(path, model, bags, **options):
 
 def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
     path, n, pooling = tmp_path / "p.png", np.array([30]), "attention"
-    patches, coords = make_model(pooling, shape=(3, 8, 8), encoder="mlp"), grid(6, 5, 8)
-    slices = make_model(pooling, shape=(1, 8, 8), encoder="mlp")
-    vectors = make_model(pooling)
+    patches, coords = make_scorers(pooling, shape=(3, 8, 8), encoder="mlp"), grid(6, 5, 8)
+    slices = make_scorers(pooling, shape=(1, 8, 8), encoder="mlp")
+    vectors = make_scorers(pooling)
     cases = {
         "overlay": (patches, image_bags(tmp_path / "one.png")[0]),
         "sheet": (patches, make_bags((3, 8, 8), n, np.uint8)),
@@ -387,19 +377,19 @@ def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_every_pooling_has_a_picture(pooling, tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")
-    assert picture(tmp_path / "p.png", make_model(pooling, shape=(3, 8, 8), encoder="mlp"), bags)[0] == "overlay"
+    assert picture(tmp_path / "p.png", make_scorers(pooling, shape=(3, 8, 8), encoder="mlp"), bags)[0] == "overlay"
 
 
 def test_a_moved_image_leaves_the_contact_sheet(tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")
     (tmp_path / "one.png").rename(tmp_path / "two.png")
-    model = make_model("attention", shape=(3, 8, 8), encoder="mlp")
+    model = make_scorers("attention", shape=(3, 8, 8), encoder="mlp")
     with pytest.warns(UserWarning, match=r"one\.png is left out of the picture: it is not there"):
         assert picture(tmp_path / "p.png", model, bags)[0] == "sheet"
 
 
 def test_pictures_of_few_and_of_many_instances(tmp_path):
-    vectors, pictures = make_model("attention"), make_model("attention", shape=(3, 8, 8), encoder="mlp")
+    vectors, pictures = make_scorers("attention"), make_scorers("attention", shape=(3, 8, 8), encoder="mlp")
     for count in (1, 3000):
         n = np.array([count])
         assert picture(tmp_path / "v.png", vectors, make_bags(sizes=n), top=20)[0] == "bars"
@@ -412,11 +402,11 @@ def test_pictures_of_few_and_of_many_instances(tmp_path):
 
 def test_the_sheet_shows_both_ends_once():
     bags = make_bags()
-    found = explain_bag(make_model("attention"), bags, 0)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     high, low = shown(found, 8)
     assert high.tolist() == found.order[:8].tolist()
     assert low.tolist() == found.order[-8:].tolist()
-    found = explain_bag(make_model("attention"), bags, 2)
+    found = explain_bag(make_scorers("attention"), bags, 2)
     high, low = shown(found, 5)
     assert (len(high), len(low)) == (5, 2)
     assert not set(high) & set(low)
@@ -425,7 +415,7 @@ def test_the_sheet_shows_both_ends_once():
 def test_the_strip_is_in_order_and_holds_the_top_slices():
     order = np.random.default_rng(3).permutation(40)[:, None]
     bags = make_bags((1, 8, 8), np.array([40]), coords=order)
-    found = explain_bag(make_model("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
+    found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
     chosen = strip_instances(found, 8)
     assert len(chosen) == SLICES
     assert (np.diff(order[chosen, 0]) > 0).all()
@@ -444,7 +434,7 @@ def scans(folder, depths):
 
 def test_scans_of_one_bag_stand_side_by_side(tmp_path):
     bags = scans(tmp_path, {"t1": 5, "t2": 9, "t3": 4})
-    model = make_model("attention", shape=(1, 8, 8), encoder="mlp")
+    model = make_scorers("attention", shape=(1, 8, 8), encoder="mlp")
     found = explain_bag(model, bags, 0)
     parts = Scans([0, 5, 14], ["t1", "t2", "t3"])
     assert scans_of(found, bags) == parts
@@ -471,7 +461,7 @@ def test_scans_of_one_bag_stand_side_by_side(tmp_path):
 
 def test_scans_whose_slices_go_on_counting_are_still_told_apart_by_their_files(tmp_path):
     bags = scans(tmp_path, {"t1": 3, "t2": 6})
-    model, path = make_model("attention", shape=(1, 8, 8), encoder="mlp"), tmp_path / "t2.npy"
+    model, path = make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), tmp_path / "t2.npy"
     np.save(path, np.concatenate([np.zeros((3, 8, 8), np.uint8), np.load(path)[3:]]))  # empty ones are left out
     bags = read_bags(tmp_path, labels=tmp_path / "labels.tsv", bag_by="patient")
     assert bags.places(0)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
@@ -485,7 +475,7 @@ def strip_of(tmp_path, **said):
     bags = make_bags((1, 8, 8), np.array([20]), coords=np.arange(20)[:, None])
     said = [json.dumps({"a.nii": {"file": said}})]
     bags = Bags(pixels, starts=[0], sizes=[20], coords=bags.coords, sources=["a.nii"], attributes=said)
-    found = explain_bag(make_model("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
+    found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
     figure = new_figure((10, 6))
     part = figure.subfigures(1, 1)
     draw_strip(part, found, bags, top=3)
@@ -519,7 +509,7 @@ def test_a_strip_of_arrays_does_not_guess_a_side(tmp_path):
 def test_scores_have_a_fixed_scale_and_a_uniform_bag_does_not_tint_the_image(tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")
     bags = bags.replace(instances=np.repeat(bags.gather([0]), 30, axis=0))
-    found = explain_bag(make_model("attention", shape=(3, 8, 8), encoder="mlp"), bags, 0)
+    found = explain_bag(make_scorers("attention", shape=(3, 8, 8), encoder="mlp"), bags, 0)
     drawn = map_of(found, bags)
     assert [(one.scale.vmin, one.scale.vmax) for one in drawn.layers if one.key == "score"] == [(0, 1)]
     for layer in drawn.layers:
@@ -545,7 +535,7 @@ def test_what_adds_much_is_seen_and_what_adds_nothing_is_clear():
 
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 def test_ranks_are_whole_numbers_and_the_top_has_an_axis_with_a_name(count):
-    found = explain_bag(make_model("attention"), make_bags(sizes=np.array([count])), 0)
+    found = explain_bag(make_scorers("attention"), make_bags(sizes=np.array([count])), 0)
     figure = new_figure((10, 3.4))
     draw_bars(figure.subfigures(1, 1), found, top=8)
     every, best = figure.axes
@@ -561,7 +551,7 @@ def test_ranks_are_whole_numbers_and_the_top_has_an_axis_with_a_name(count):
 def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
     """Orange raises the score and blue lowers it, on maps and in charts, among the top ones too; a legend says so."""
     bags = make_bags(sizes=np.array([count]), coords=grid(count, 1, 8))
-    found = explain_bag(make_model("attention"), bags, 0)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     figure = new_figure((10, 3.4))
     draw_bars(figure.subfigures(1, 1), found, top=8)
     every, best = figure.axes
@@ -585,7 +575,7 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
 
 def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
     bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 8))
-    found = explain_bag(make_model("attention"), bags, 0)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     drawn = map_of(found, bags)
     figure = new_figure((10, drawn.height(10)))
     draw_map(figure.subfigures(1, 1), drawn, top=3)
@@ -605,7 +595,7 @@ def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
 
 def test_a_place_that_is_the_number_is_not_said_twice():
     bags = make_bags(sizes=np.array([6]), coords=np.arange(6)[:, None])
-    found = explain_bag(make_model("attention"), bags, 0)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     figure = new_figure((10, 3.4))
     draw_bars(figure.subfigures(1, 1), found, top=8)
     assert [text.get_text() for text in figure.axes[1].get_yticklabels()] == [f"#{i}" for i in found.order]
@@ -643,7 +633,7 @@ def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, 
     Image.new("RGB", (48, 40), "pink").save(tmp_path / "s1.png")
     (tmp_path / "s10.png").write_bytes((tmp_path / "s1.png").read_bytes())
     images = ImageFolder(tmp_path, downsample)
-    found = explain_bag(make_model("attention"), bags, 0)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     drawn = map_of(found, bags, images)
     assert drawn.backdrop.pixels.shape == (40, 48, 3)
     assert drawn.scale == pytest.approx(scale)
@@ -658,7 +648,7 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
         ({}, 1.5, "times as far as s1.png"),
     ):
         bags = feature_bags(said)
-        found = explain_bag(make_model("attention"), bags, 0)
+        found = explain_bag(make_scorers("attention"), bags, 0)
         with pytest.warns(UserWarning, match=f"no image of bag s1 is drawn: .*{reason}"):
             assert map_of(found, bags, ImageFolder(tmp_path, downsample)).backdrop is None
     with pytest.raises(DataNotFoundError, match=r"by the names of the bags, such as b0\.png, got s1\.png"):

@@ -1,6 +1,8 @@
 """Instance scores on disk: the layout, the numbers, the chunks, and what must not be written over."""
 
+import errno
 import multiprocessing
+import os
 import resource
 import sys
 from pathlib import Path
@@ -8,25 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.row_files import row_file
+from tests.trainings import make_scorers
 
 from midam.data.bags import Bags
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.files import partial_path
-from midam.nn.ensemble import BagEnsemble
 from midam.runs.instance_files import file_name, write_instance_scores
-from midam.settings import Settings
-from midam.train.build import build_method
 
 h5py = pytest.importorskip("h5py")
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-and", "generalized-mean"]
 IDS = ["slide/1", "slide 2", ".x", "ü" * 90]
-
-
-def make_model(pooling, members=1):
-    configs = [Settings(pooling=pooling, estimator="exact", standardize=False, seed=s) for s in range(members)]
-    return BagEnsemble([build_method(config, instance_shape=(4,), num_bags=1).model for config in configs])
 
 
 def make_bags(*, ids=IDS, tmp_path=None):
@@ -48,7 +43,7 @@ def read(path):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_file_holds_what_instance_scores_gives(pooling, members, tmp_path):
-    model, bags = make_model(pooling, members), make_bags(tmp_path=tmp_path)
+    model, bags = make_scorers(pooling, members), make_bags(tmp_path=tmp_path)
     scores = write_instance_scores(model, bags, tmp_path / "out", chunk_size=256)
     np.testing.assert_allclose(scores, predict(model, bags), rtol=0, atol=1e-6)
     assert len(list((tmp_path / "out").iterdir())) == 4
@@ -67,6 +62,17 @@ def test_a_file_holds_what_instance_scores_gives(pooling, members, tmp_path):
         assert ("members/score" in found) == (members > 1)
 
 
+def test_a_file_system_that_reserves_no_room_is_written_to_all_the_same(tmp_path, monkeypatch):
+    def unsupported(handle, start, size):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    model, bags = make_scorers("mean"), make_bags()
+    scores = write_instance_scores(model, bags, tmp_path / "out")
+    np.testing.assert_allclose(scores, predict(model, bags), rtol=0, atol=1e-6)
+    assert len(list((tmp_path / "out").iterdir())) == 4
+
+
 def pooled(pooling, score, z, weight):
     """Score of a bag from what is in its file, by the definition of the pooling."""
     score, z, weight = (x.astype(np.float64) for x in (score, z, weight))
@@ -83,7 +89,7 @@ def pooled(pooling, score, z, weight):
 @pytest.mark.parametrize("pooling", ["attention", "mean", "max", "smoothed-max", "generalized-mean"])
 def test_the_instances_of_each_member_pool_to_its_score(pooling, tmp_path):
     bags = make_bags()
-    write_instance_scores(make_model(pooling, 2), bags, tmp_path, chunk_size=100)
+    write_instance_scores(make_scorers(pooling, 2), bags, tmp_path, chunk_size=100)
     for bag in bags.ids:
         found, attributes = read(tmp_path / f"{file_name(str(bag))}.h5")
         columns = zip(*(found[f"members/{name}"].T for name in ("score", "attention_scores", "weight")), strict=True)
@@ -94,7 +100,7 @@ def test_the_instances_of_each_member_pool_to_its_score(pooling, tmp_path):
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_chunks_do_not_matter(pooling, tmp_path):
-    model, bags = make_model(pooling, 2), make_bags()
+    model, bags = make_scorers(pooling, 2), make_bags()
     found = []
     for chunk_size in (100, 1000, 10**6):
         write_instance_scores(model, bags, tmp_path / str(chunk_size), chunk_size=chunk_size)
@@ -111,13 +117,13 @@ def test_a_file_that_is_there_is_kept_and_nothing_is_written(tmp_path):
     bags, kept = make_bags(), tmp_path / f"{file_name('slide 2')}.h5"
     kept.write_text("mine")
     with pytest.raises(RunExistsError, match=r"got 1 of them .*slide 2\.h5"):
-        write_instance_scores(make_model("mean"), bags, tmp_path)
+        write_instance_scores(make_scorers("mean"), bags, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [kept.name]
     assert kept.read_text() == "mine"
 
 
 def test_a_file_appears_once_it_is_whole(tmp_path):
-    model, seen = make_model("attention"), []
+    model, seen = make_scorers("attention"), []
     model.members[0].encoder.register_forward_hook(lambda *_: seen.append({p.name for p in tmp_path.iterdir()}))
     write_instance_scores(model, make_bags().subset([0]), tmp_path, chunk_size=1000)
     name = f"{file_name(IDS[0])}.h5"
@@ -126,7 +132,7 @@ def test_a_file_appears_once_it_is_whole(tmp_path):
 
 
 def test_an_error_leaves_no_half_file(tmp_path):
-    model = make_model("attention")
+    model = make_scorers("attention")
 
     def stop(*_):
         if any(tmp_path.glob("*.h5")):
@@ -141,7 +147,7 @@ def test_an_error_leaves_no_half_file(tmp_path):
 def write_to_the_limit(folder, queue):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     try:
-        write_instance_scores(make_model("attention", 2), make_bags(), folder)
+        write_instance_scores(make_scorers("attention", 2), make_bags(), folder)
     except MidamError as error:
         queue.put(str(error))
 
@@ -164,7 +170,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path):
 def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MidamError, match=r"midam\[hdf5\]"):
-        write_instance_scores(make_model("mean"), make_bags(), tmp_path)
+        write_instance_scores(make_scorers("mean"), make_bags(), tmp_path)
 
 
 def test_names_of_files_are_safe_and_differ():

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
@@ -28,17 +29,6 @@ METHODS = [
     ("max", "exact", "minmax-auc"),
     ("max", "minibatch", "minmax-auc"),
 ]
-
-
-def make_bags(number=30, *, seed=0, width=5, largest=9):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(number) % 2
-    parts = []
-    for label in labels:
-        part = rng.normal(size=(int(rng.integers(2, largest)), width)).astype(np.float32)
-        part[0] += 2 * label
-        parts.append(part)
-    return Bags.from_list(parts, labels)
 
 
 def make_config(pooling="attention", estimator="vrsp", objective="minmax-auc", **settings):
@@ -67,7 +57,7 @@ def alone(config, bags, trial):
 @pytest.mark.parametrize("largest", [9, 80])
 @pytest.mark.parametrize("method", METHODS, ids="-".join)
 def test_every_trial_is_that_of_a_trainer_of_its_own(method, largest):
-    bags, config = make_bags(largest=largest), make_config(*method, weight_decay=0.01, temperature=None)
+    bags, config = witness_bags(30, largest=largest), make_config(*method, weight_decay=0.01, temperature=None)
     trials = make_trials(bags)
     for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
         scores, loss = alone(config, bags, trial)
@@ -85,7 +75,7 @@ def test_every_trial_is_that_of_a_trainer_of_its_own(method, largest):
     ids=str,
 )
 def test_every_setting_of_a_step_is_followed(settings):
-    bags, config = make_bags(), make_config(**settings)
+    bags, config = witness_bags(30), make_config(**settings)
     trials = make_trials(bags)
     for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
         np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
@@ -94,7 +84,7 @@ def test_every_setting_of_a_step_is_followed(settings):
 @pytest.mark.parametrize("largest", [9, 80])
 @pytest.mark.parametrize("settings", [{}, {"hidden": [6, 4], "weight_decay": 0.1}, {"standardize": False}], ids=str)
 def test_whole_bags_of_any_size_follow_the_settings(settings, largest):
-    bags, config = make_bags(largest=largest), make_config(pooling="max", estimator="exact", **settings)
+    bags, config = witness_bags(30, largest=largest), make_config(pooling="max", estimator="exact", **settings)
     trials = make_trials(bags)
     for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
         np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
@@ -102,7 +92,7 @@ def test_whole_bags_of_any_size_follow_the_settings(settings, largest):
 
 @pytest.mark.parametrize("largest", [9, 80])
 def test_max_pooling_under_dropout_scores_the_instances_that_it_found(largest, monkeypatch):
-    bags, config = make_bags(largest=largest), make_config(pooling="max", estimator="exact", dropout=0.5)
+    bags, config = witness_bags(30, largest=largest), make_config(pooling="max", estimator="exact", dropout=0.5)
     rows = []
     instances = StackedScorer.instances
     monkeypatch.setattr(StackedScorer, "instances", lambda s, x: rows.append(len(x)) or instances(s, x))
@@ -118,7 +108,7 @@ def test_max_pooling_under_dropout_scores_the_instances_that_it_found(largest, m
 @pytest.mark.parametrize("settings", [{}, {"hidden": [6, 4], "weight_decay": 0.1}], ids=str)
 @pytest.mark.parametrize("estimator", ["vrsp", "exact"])
 def test_features_that_never_vary_are_not_multiplied(estimator, settings, monkeypatch):
-    bags, config = make_bags(), make_config(estimator=estimator, **settings)
+    bags, config = witness_bags(30), make_config(estimator=estimator, **settings)
     wide = np.zeros((len(bags.instances), 12), dtype=np.float32)
     wide[:, [1, 4, 5, 8, 11]] = bags.instances
     sparse = Bags(wide, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
@@ -133,14 +123,14 @@ def test_features_that_never_vary_are_not_multiplied(estimator, settings, monkey
 @pytest.mark.parametrize("estimator", ["exact-point", "exact"])
 def test_what_cannot_be_stacked_is_trained_one_after_the_other(estimator):
     # Bags of 200 on average: their arithmetic is what a step costs, with or without company.
-    bags, config = make_bags(largest=400), make_config(estimator=estimator)
+    bags, config = witness_bags(30, largest=400), make_config(estimator=estimator)
     trials = make_trials(bags, count=2)
     for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
         np.testing.assert_array_equal(result.scores, alone(config, bags, trial)[0])
 
 
 def test_trials_of_different_numbers_of_steps_and_single_ones_keep_their_order():
-    bags, config = make_bags(), make_config()
+    bags, config = witness_bags(30), make_config()
     order = np.random.default_rng(0).permutation(len(bags))
     trials = [Trial(np.sort(order[cut:]), order[:cut], seed=s) for s, cut in enumerate([5, 14, 6, 15])]
     for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
@@ -148,7 +138,7 @@ def test_trials_of_different_numbers_of_steps_and_single_ones_keep_their_order()
 
 
 def test_members_are_averaged():
-    bags, config = make_bags(), make_config(members=3)
+    bags, config = witness_bags(30), make_config(members=3)
     trial = make_trials(bags, count=1)[0]
     (found,) = train_trials(config, bags, [trial], every_epoch=True)
     own = [dataclasses.replace(trial, seed=member_seed(trial.seed, m)) for m in range(3)]
@@ -158,7 +148,7 @@ def test_members_are_averaged():
 
 
 def test_a_trial_that_diverges_leaves_the_others_alone():
-    bags = make_bags()
+    bags = witness_bags(30)
     trials = make_trials(bags, held=12)
     # A training bag of the first trial alone holds values near the end of float32.
     only = sorted(set(trials[0].train) - set(trials[1].train) - set(trials[2].train))[0]
@@ -176,7 +166,7 @@ def test_a_trial_that_diverges_leaves_the_others_alone():
 
 
 def test_the_global_random_state_is_left_alone():
-    bags, config = make_bags(), make_config(dropout=0.5)
+    bags, config = witness_bags(30), make_config(dropout=0.5)
     torch.manual_seed(3)
     before = torch.get_rng_state()
     first = train_trials(config, bags, make_trials(bags))

@@ -6,7 +6,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from tests.unit.test_trainer import make_bags, make_config, train
+from tests.trainings import train, witness_bags
+from tests.unit.test_trainer import make_config
 
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
@@ -39,7 +40,7 @@ def test_an_ensemble_of_nobody_is_refused():
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_members_are_single_trainings_from_the_member_seeds(estimator):
-    bags, val = make_bags(), make_bags(10, seed=1)
+    bags, val = witness_bags(), witness_bags(10, seed=1)
     together = train(Trainer(config_of(estimator, members=3, seed=4), bags, val))
     alone = [
         train(Trainer(config_of(estimator, members=1, seed=member_seed(4, member)), bags, val)) for member in range(3)
@@ -56,7 +57,7 @@ def test_members_are_single_trainings_from_the_member_seeds(estimator):
 
 
 def test_all_members_follow_the_schedule():
-    trainer = train(Trainer(make_config(members=3, lr=0.01), make_bags()))
+    trainer = train(Trainer(make_config(members=3, lr=0.01), witness_bags()))
     last = trainer.history[-1]
     for member in trainer.members:
         assert {group["lr"] for group in member.optimizer.param_groups} == {last["lr"]}
@@ -64,7 +65,7 @@ def test_all_members_follow_the_schedule():
 
 
 def test_members_share_nothing_but_the_bags():
-    trainer = train(Trainer(make_config(members=2), make_bags()))
+    trainer = train(Trainer(make_config(members=2), witness_bags()))
     first, second = trainer.members
     pointers = [
         {tensor.data_ptr() for module in parts for tensor in module.state_dict().values()}
@@ -78,7 +79,7 @@ def test_members_share_nothing_but_the_bags():
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_state_of_members_continues_bit_for_bit(estimator):
-    bags, val = make_bags(), make_bags(10, seed=1)
+    bags, val = witness_bags(), witness_bags(10, seed=1)
     config = config_of(estimator, members=2, epochs=5)
     whole = Trainer(config, bags, val)
     for _ in range(2):
@@ -95,7 +96,7 @@ def test_a_state_of_members_continues_bit_for_bit(estimator):
 
 
 def test_one_member_that_diverges_stops_the_run():
-    trainer = Trainer(make_config(members=2), make_bags())
+    trainer = Trainer(make_config(members=2), witness_bags())
     with torch.no_grad():
         next(trainer.members[1].model.parameters()).fill_(float("nan"))
     with pytest.raises(DivergedError, match="epoch 1"):
@@ -106,7 +107,7 @@ def test_one_member_that_diverges_stops_the_run():
 def test_what_is_short_is_warned_of_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer = Trainer(make_config(members=3, num_positive=50), make_bags())
+        trainer = Trainer(make_config(members=3, num_positive=50), witness_bags())
     assert len(caught) == 1
     assert [member.sampler.num_positive for member in trainer.members] == [12, 12, 12]
 
@@ -114,5 +115,5 @@ def test_what_is_short_is_warned_of_once():
 def test_the_global_random_state_is_left_alone():
     before = torch.get_rng_state()
     build_ensemble(make_config(members=2), instance_shape=(5,))
-    Trainer(make_config(members=2, dropout=0.5), make_bags()).train_epoch()
+    Trainer(make_config(members=2, dropout=0.5), witness_bags()).train_epoch()
     assert torch.equal(torch.get_rng_state(), before)

@@ -43,6 +43,20 @@ def test_a_patient_of_one_series_is_a_bag_under_the_patients_name(tree, tmp_path
         np.testing.assert_array_equal(bags[seed][:, 0], body(SHAPE, seed))
 
 
+def test_one_series_is_one_bag_where_no_labels_are_asked_for(tmp_path, monkeypatch):
+    folder = tmp_path / "p1"
+    series(folder)
+    (folder / "notes.csv").write_text("slice,remark\n1,good\n")
+    series(tmp_path / "p2", 1)
+    for path, at in ((folder, tmp_path), (".", folder)):
+        monkeypatch.chdir(at)
+        bags = read_bags(path, require_labels=False)
+        assert (bags.ids.tolist(), bags.sizes.tolist(), bags.labels) == (["p1"], [6], None)
+        np.testing.assert_array_equal(bags[0][:, 0], body(SHAPE, 0))
+    with pytest.raises(BagDataError, match=r"got the slices of one .*name the folder above it"):
+        read_bags(folder)
+
+
 def test_several_series_of_a_patient_are_refused_with_the_list_and_the_way_out(tree, tmp_path):
     labels = table(tmp_path / "l.csv", [("p1", 0), ("p2", 1), ("p3", 1)])
     with pytest.raises(BagDataError) as caught:

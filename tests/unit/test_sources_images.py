@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows, FileSet
@@ -239,10 +240,10 @@ def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monk
 def test_decoded_images_are_let_go_at_a_bound(folder, monkeypatch):
     rows = FileRows(FileSet.probed(sorted((folder / "images").iterdir()), EIGHT))
     expected = rows.take(np.arange(36))
-    assert rows.files.num_open == 6
+    assert num_open(rows.files) == 6
     monkeypatch.setattr("midam.data.sources.file_rows._HELD_BYTES", 2 * 20 * 27 * 3)
     np.testing.assert_array_equal(rows.take(np.arange(36)), expected)
-    assert rows.files.num_open == 2
+    assert num_open(rows.files) == 2
 
 
 def test_all_unusable_images_are_named_at_once(folder):

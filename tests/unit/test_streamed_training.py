@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.row_files import row_file
+from tests.trainings import train, weights
 
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
@@ -39,16 +40,6 @@ def disk(memory, tmp_path):
 def make_config(**settings):
     small = {"epochs": 3, "num_positive": 4, "num_negative": 4, "num_instances": 4, "chunk_size": 64, "lr": 0.01}
     return Settings(**{**small, **settings})
-
-
-def train(trainer, epochs=None):
-    while not trainer.finished and trainer.epoch != epochs:
-        trainer.train_epoch()
-    return trainer
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 def states(trainer):

@@ -298,8 +298,8 @@ def test_a_trial_is_the_same_in_another_process(sets):
         assert run_job(there)[0]["test_last"] == run_job(job)[0]["test_last"]
 
 
-def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, sets):
-    two = {name: sets[name].bags for name in ("breast", "colon")}
+def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, few):
+    two = {name: few[name].bags for name in ("breast", "colon")}
     figure_convergence.study(options(tmp_path), two)
     figure_budget.study(options(tmp_path), two)
     text = page(tmp_path, "figure-convergence")
@@ -323,20 +323,20 @@ def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, sets
     assert all(len(row["test"]) == len(row["epochs"]) for row in curves)
 
 
-def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, sets):
-    defaults.study(options(tmp_path), {name: found.bags for name, found in sets.items()})
+def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, few):
+    defaults.study(options(tmp_path), {name: found.bags for name, found in few.items()})
     text = page(tmp_path, "image-defaults")
     rates, states = text.split("## gamma0")
     assert set(re.findall(r"^\| (sgd|adam) [\d.]+ \|", rates, flags=re.MULTILINE)) == {"sgd", "adam"}
     names = {defaults.name_of(*candidate) for candidate in defaults.CANDIDATES}
     for part, candidates in ((rates, names), (states, {f"{rate:g}" for rate in defaults.STATE_RATES})):
         chosen = dict(re.findall(r"^\| (breast|colon|adrenal) \| (.*) \|$", part, flags=re.MULTILINE))
-        assert chosen.keys() == sets.keys()
+        assert chosen.keys() == few.keys()
         assert set(chosen.values()) <= candidates
     assert "| DAM (MB-att) | 0." in states or "| DAM (MB-att) | 1." in states
     rows = [json.loads(line) for line in (tmp_path / "cache" / "image-curves.jsonl").read_text().splitlines()]
     # The first gamma0 is that of the first stage: trained once.
-    assert sum("wall" not in row for row in rows) == len(sets) * (len(names) + len(defaults.STATE_RATES))
+    assert sum("wall" not in row for row in rows) == len(few) * (len(names) + len(defaults.STATE_RATES))
 
 
 def test_the_studies_take_what_the_page_says_was_chosen():

@@ -3,6 +3,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tests.trainings import train, weights, witness_bags
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, OneClassError
@@ -16,29 +17,8 @@ from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import build_training
 
 
-def make_bags(number=24, *, seed=0, width=5, shift=2.0, ids=None):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(number) % 2
-    parts = []
-    for label in labels:
-        part = rng.normal(size=(int(rng.integers(2, 9)), width)).astype(np.float32)
-        part[0] += shift * label
-        parts.append(part)
-    return Bags.from_list(parts, labels, ids=ids)
-
-
 def make_config(**settings):
     return Settings(**{"epochs": 4, "num_positive": 4, "num_negative": 4, "num_instances": 3, **settings})
-
-
-def train(trainer):
-    while not trainer.finished:
-        trainer.train_epoch()
-    return trainer
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 def scaler_of(trainer):
@@ -46,7 +26,9 @@ def scaler_of(trainer):
 
 
 def test_a_row_an_epoch_with_the_schedule_of_the_rates():
-    trainer = train(Trainer(make_config(lr=0.01, state_rate=0.8, dual_lr=0.5), make_bags(), make_bags(10, seed=1)))
+    trainer = train(
+        Trainer(make_config(lr=0.01, state_rate=0.8, dual_lr=0.5), witness_bags(), witness_bags(10, seed=1))
+    )
     rows = trainer.history
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     assert list(rows[0]) == ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
@@ -59,25 +41,25 @@ def test_a_row_an_epoch_with_the_schedule_of_the_rates():
 
 
 def test_rates_that_a_method_lacks_are_absent():
-    trainer = Trainer(make_config(estimator="minibatch", objective="bce"), make_bags())
+    trainer = Trainer(make_config(estimator="minibatch", objective="bce"), witness_bags())
     assert "state_rate" not in trainer.train_epoch()
     assert "dual_lr" not in trainer.history[0]
 
 
 def test_the_validation_column_is_the_auroc_of_whole_bags():
-    val = make_bags(10, seed=1)
-    trainer = Trainer(make_config(), make_bags(), val)
+    val = witness_bags(10, seed=1)
+    trainer = Trainer(make_config(), witness_bags(), val)
     row = trainer.train_epoch()
     assert row["val_auroc"] == auroc(val.require_labels(), predict(trainer.model, val))
 
 
 def _of_one_set(tmp_path):
-    everything = make_bags(34)
+    everything = witness_bags(34)
     return everything.subset(np.arange(24)), everything.subset(np.arange(24, 34))
 
 
 def _of_two_sets(tmp_path):
-    return make_bags(24), make_bags(10, seed=1)
+    return witness_bags(24), witness_bags(10, seed=1)
 
 
 def _on_disk_and_in_memory(tmp_path):
@@ -103,21 +85,24 @@ def test_scores_while_training_are_those_of_a_prediction(parts, settings, tmp_pa
 
 
 def test_validation_changes_nothing():
-    alone, beside = Trainer(make_config(), make_bags()), Trainer(make_config(), make_bags(), make_bags(10, seed=1))
+    alone, beside = (
+        Trainer(make_config(), witness_bags()),
+        Trainer(make_config(), witness_bags(), witness_bags(10, seed=1)),
+    )
     assert torch.equal(weights(train(alone)), weights(train(beside)))
     assert {row["val_auroc"] for row in alone.history} == {None}
     assert alone.best_epoch is None
 
 
 def test_validation_bags_of_one_class_have_no_auroc():
-    val = make_bags(10, seed=1)
-    trainer = Trainer(make_config(), make_bags(), val.subset(np.flatnonzero(val.labels == 1)))
+    val = witness_bags(10, seed=1)
+    trainer = Trainer(make_config(), witness_bags(), val.subset(np.flatnonzero(val.labels == 1)))
     assert trainer.train_epoch()["val_auroc"] is None
 
 
 def test_patience_counts_from_the_best_epoch(monkeypatch):
     values = iter([0.6, 0.7, 0.7, 0.5, 0.6, 0.9])
-    trainer = Trainer(make_config(epochs=20, patience=2), make_bags(), make_bags(10, seed=1))
+    trainer = Trainer(make_config(epochs=20, patience=2), witness_bags(), witness_bags(10, seed=1))
     monkeypatch.setattr(trainer, "_validate", lambda: next(values))
     train(trainer)
     # Of equals the later one is the best; patience counts the epochs without a better one than the second.
@@ -127,7 +112,7 @@ def test_patience_counts_from_the_best_epoch(monkeypatch):
 @pytest.mark.parametrize("settings", [{"select": "best"}, {"patience": 3}])
 def test_what_needs_validation_bags_warns_without_them(settings):
     with pytest.warns(UserWarning, match=next(iter(settings))):
-        Trainer(make_config(**settings), make_bags())
+        Trainer(make_config(**settings), witness_bags())
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "exact"])
@@ -135,15 +120,15 @@ def test_the_global_random_state_is_left_alone_and_does_not_matter(estimator):
     config = make_config(estimator=estimator, dropout=0.5, chunk_size=16, epochs=2)
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    first = train(Trainer(config, make_bags()))
+    first = train(Trainer(config, witness_bags()))
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(2)
-    assert torch.equal(weights(first), weights(train(Trainer(config, make_bags()))))
+    assert torch.equal(weights(first), weights(train(Trainer(config, witness_bags()))))
 
 
 def test_dropout_differs_between_epochs_and_seeds():
     def losses(**settings):
-        return [row["loss"] for row in train(Trainer(make_config(lr=1e-12, **settings), make_bags())).history]
+        return [row["loss"] for row in train(Trainer(make_config(lr=1e-12, **settings), witness_bags())).history]
 
     still = losses(estimator="exact", objective="bce", num_positive=12, num_negative=12)
     noisy = losses(estimator="exact", objective="bce", num_positive=12, num_negative=12, dropout=0.5)
@@ -151,7 +136,7 @@ def test_dropout_differs_between_epochs_and_seeds():
 
 
 def test_the_standardizer_knows_training_instances_alone():
-    bags = make_bags(30)
+    bags = witness_bags(30)
     held = np.arange(30) >= 20
     poisoned = bags.instances.copy()
     for start, size in zip(bags.starts[held], bags.sizes[held], strict=True):
@@ -173,7 +158,7 @@ def test_the_standardizer_knows_training_instances_alone():
 
 
 def test_without_standardising_the_scaler_does_nothing():
-    standardizer = scaler_of(Trainer(make_config(standardize=False), make_bags()))
+    standardizer = scaler_of(Trainer(make_config(standardize=False), witness_bags()))
     assert torch.equal(standardizer.center, torch.zeros(5))
     assert torch.equal(standardizer.scale, torch.ones(5))
 
@@ -181,7 +166,7 @@ def test_without_standardising_the_scaler_does_nothing():
 @pytest.mark.parametrize("pooling", ["attention", "smoothed-max"])
 def test_bfloat16_trains_to_finite_weights_near_those_of_float32(pooling):
     trainers = [
-        train(Trainer(make_config(precision=precision, pooling=pooling, epochs=8, lr=0.01), make_bags()))
+        train(Trainer(make_config(precision=precision, pooling=pooling, epochs=8, lr=0.01), witness_bags()))
         for precision in ("32-true", "bf16-mixed")
     ]
     full, half = (weights(trainer) for trainer in trainers)
@@ -195,7 +180,7 @@ def test_bfloat16_trains_to_finite_weights_near_those_of_float32(pooling):
 
 def test_each_step_in_bfloat16_sees_the_weights_of_its_own_step():
     # Autocast keeps its bfloat16 copy of a weight for as long as its region lasts.
-    trainer = Trainer(make_config(precision="bf16-mixed", epochs=1, lr=5.0, weight_decay=0.0), make_bags(40))
+    trainer = Trainer(make_config(precision="bf16-mixed", epochs=1, lr=5.0, weight_decay=0.0), witness_bags(40))
     encoder = trainer.members[0].model.encoder
     errors, outputs, first = [], [], []
 
@@ -214,8 +199,8 @@ def test_each_step_in_bfloat16_sees_the_weights_of_its_own_step():
 
 @pytest.mark.parametrize("steps", [1, 6])
 def test_a_diverging_run_stops(steps):
-    bags = make_bags(8 * steps)
-    trainer = Trainer(make_config(lr=1e38, optimizer="sgd", epochs=9), bags, make_bags(10, seed=1))
+    bags = witness_bags(8 * steps)
+    trainer = Trainer(make_config(lr=1e38, optimizer="sgd", epochs=9), bags, witness_bags(10, seed=1))
     with pytest.raises(DivergedError, match=r"epoch \d.*lower lr \(now 1e\+38\)"):
         train(trainer)
     assert trainer.epoch == len(trainer.history)
@@ -223,7 +208,7 @@ def test_a_diverging_run_stops(steps):
 
 @pytest.mark.parametrize("estimator", ["vrsp", "minibatch", "exact", "exact-point"])
 def test_a_state_continues_bit_for_bit(estimator):
-    bags, val = make_bags(), make_bags(10, seed=1)
+    bags, val = witness_bags(), witness_bags(10, seed=1)
     config = make_config(estimator=estimator, chunk_size=16, epochs=5, lr=0.01)
     whole = Trainer(config, bags, val)
     for _ in range(2):
@@ -239,9 +224,9 @@ def test_a_state_continues_bit_for_bit(estimator):
 
 
 def test_the_mean_of_the_weights_is_validated_and_reported():
-    val = make_bags(10, seed=1)
-    trainer = Trainer(make_config(average_from=0.5, epochs=5, lr=0.5, decay_at=[], members=2), make_bags(), val)
-    plain = Trainer(make_config(epochs=5, lr=0.5, decay_at=[], members=2), make_bags(), val)
+    val = witness_bags(10, seed=1)
+    trainer = Trainer(make_config(average_from=0.5, epochs=5, lr=0.5, decay_at=[], members=2), witness_bags(), val)
+    plain = Trainer(make_config(epochs=5, lr=0.5, decay_at=[], members=2), witness_bags(), val)
     entered = []
     for epoch in range(5):
         row, own = trainer.train_epoch(), plain.train_epoch()
@@ -262,7 +247,7 @@ def test_the_mean_of_the_weights_is_validated_and_reported():
 
 
 def test_the_mean_of_the_weights_continues_bit_for_bit():
-    bags, config = make_bags(), make_config(average_from=0.2, epochs=5, lr=0.1)
+    bags, config = witness_bags(), make_config(average_from=0.2, epochs=5, lr=0.1)
     whole = Trainer(config, bags)
     for _ in range(3):
         whole.train_epoch()
@@ -284,23 +269,23 @@ def test_a_mean_of_weights_with_batch_statistics_is_refused():
 
 
 def test_the_state_of_other_bags_is_refused():
-    state = Trainer(make_config(), make_bags()).state_dict()
-    other = make_bags(ids=[f"x{i}" for i in range(24)])
+    state = Trainer(make_config(), witness_bags()).state_dict()
+    other = witness_bags(ids=[f"x{i}" for i in range(24)])
     with pytest.raises(CheckpointError, match="that of others"):
         Trainer(make_config(), other).load_state_dict(state)
 
 
 def test_bad_bags_are_refused():
-    bags = make_bags()
+    bags = witness_bags()
     with pytest.raises(OneClassError):
         Trainer(make_config(), bags.subset(np.flatnonzero(bags.labels == 1)))
     with pytest.raises(BagDataError, match=r"\(5,\), got \(4,\)"):
-        Trainer(make_config(), bags, make_bags(10, width=4))
+        Trainer(make_config(), bags, witness_bags(10, width=4))
 
 
 def test_fewer_bags_than_a_batch_asks_for_warn_and_train():
     with pytest.warns(UserWarning, match="a batch now holds 12 positive and 4 negative"):
-        trainer = Trainer(make_config(num_positive=50), make_bags())
+        trainer = Trainer(make_config(num_positive=50), witness_bags())
     assert np.isfinite(trainer.train_epoch()["loss"])
 
 
@@ -316,7 +301,7 @@ def test_a_device_that_is_not_here_is_refused():
     ids=str,
 )
 def test_a_loop_of_your_own_trains_the_very_method(settings):
-    bags, config = make_bags(), make_config(members=1, epochs=2, **settings)
+    bags, config = witness_bags(), make_config(members=1, epochs=2, **settings)
     trainer = Trainer(config, bags)
     training = build_training(config, bags)
     for epoch in range(config.training.epochs):
@@ -337,7 +322,7 @@ def test_a_loop_of_your_own_trains_the_very_method(settings):
 @pytest.mark.parametrize("pooling", ["embedding-attention", "attention", "smoothed-max"])
 @pytest.mark.parametrize("objective", ["minmax-auc", "bce"])
 def test_the_reported_auroc_is_that_of_the_scores_that_the_loss_saw(pooling, objective):
-    bags, config = make_bags(), make_config(pooling=pooling, objective=objective, members=1, epochs=2)
+    bags, config = witness_bags(), make_config(pooling=pooling, objective=objective, members=1, epochs=2)
     training, seen = build_training(config, bags), []
     loss = type(training.objective).loss
 

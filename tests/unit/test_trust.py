@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 import yaml
-from tests.integration.commands import table
+from tests.integration.commands import fitted
 
 from midam.cli import main
 from midam.errors import CheckpointError, ConfigError, UntrustedError
@@ -29,10 +29,7 @@ class Net(nn.Linear):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
-    words = ["fit", str(table(folder / "t.csv")), "--epochs", "1", "--members", "1", "--out", str(folder / "run")]
-    assert main(words) == 0
-    return folder
+    return fitted(tmp_path_factory.mktemp("finished"), "--epochs", "1", "--members", "1")
 
 
 @pytest.fixture
@@ -41,8 +38,8 @@ def here(tmp_path, monkeypatch, finished):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.syspath_prepend(tmp_path / "packages")
-    shutil.copytree(finished / "run", tmp_path / "run")
-    shutil.copy(finished / "t.csv", tmp_path)
+    shutil.copytree(finished[1], tmp_path / "run")
+    shutil.copy(finished[0], tmp_path / "t.csv")
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages/strange_net.py").write_text(NET.format(made=str(tmp_path / "made")))
     yield tmp_path
@@ -123,19 +120,19 @@ def test_trust_is_given_once_for_the_same_code_and_arguments(here, capsys):
 def test_a_terminal_is_asked(here):
     own_run(here)
     shutil.rmtree(here / "config")
-    code = "import sys; from midam.cli import main; sys.exit(main(['predict', 'own', 't.csv', '--out', 'p.csv']))"
-    for answer, expected in ((b"n\n", 2), (b"y\n", 0)):
-        ours, theirs = os.openpty()
-        child = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-c", code],
-            {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            file_actions=[(os.POSIX_SPAWN_DUP2, theirs, number) for number in (0, 1, 2)],
-        )
-        os.write(ours, answer)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == expected, os.read(ours, 5000).decode()
-        os.close(ours)
-        os.close(theirs)
+    code = "import sys; from midam.cli import main; words = ['predict', 'own', 't.csv', '--out', 'p.csv']; "
+    code += "sys.exit(main(words) * 10 + main(words))"
+    ours, theirs = os.openpty()
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", code],
+        {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        file_actions=[(os.POSIX_SPAWN_DUP2, theirs, number) for number in (0, 1, 2)],
+    )
+    os.write(ours, b"n\ny\n")  # refused, then granted
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 20, os.read(ours, 5000).decode()
+    os.close(ours)
+    os.close(theirs)
     assert (here / "p.csv").exists()
 
 

@@ -1,6 +1,5 @@
 """`midam compare`: many methods on the same folds of one data set."""
 
-import csv
 import re
 import warnings
 from pathlib import Path
@@ -12,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.cli.outputs import keep_folder
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
 from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
 from midam.compare.methods import find_methods
@@ -62,12 +62,13 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Compare; returns the exit code."""
-    methods = _words(options.methods)
+    methods = words(options.methods)
     find_methods(methods)
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
     settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
+    keep_folder(options, "out")
     bags = read_data(options.data, settings)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)
@@ -135,12 +136,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(f"[yellow]note:[/] {escape(note)}")
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
-
-
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        return [float(word) for word in _words(text)]
+        return [float(word) for word in words(text)]
     except ValueError:
         raise ConfigError(f"Expected --{name} as numbers a,b,..., got {text!r}; correct the list.") from None

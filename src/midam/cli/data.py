@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
+from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
 from midam.errors import ConfigError, DataNotFoundError, nearest
 from midam.settings import Settings
@@ -91,6 +92,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.figures import plot_sizes
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
+    keep_folder(options, "out", data="name")
     bags = _read(options.name, options)
     if options.impute != "none":
         tell(bags, options.impute, missing_counts(bags), of="all bags")
@@ -114,6 +116,7 @@ def _import(options: Namespace, console: Console) -> int:
     from midam.report.terminal import BagProgress, stdout_console
 
     require_free(options.out)
+    keep_folder(options, "out", data="source")
     if options.impute != "none":
         raise ConfigError(
             "Expected no --impute for a store, which would fill the training bags with what the test bags say; train "

@@ -1,16 +1,22 @@
 """`midam evaluate`: test a trained run on labeled bags."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_data
-from midam.cli.parser import Parser
+from midam.cli.parser import Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
+    from midam.runs.apply import Evaluation
 
 
 def parser() -> ArgumentParser:
@@ -27,17 +33,10 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Test a run; returns the exit code."""
     from midam.files import write_json
-    from midam.report.terminal import BagProgress, print_evaluation, stdout_console
-    from midam.runs.apply import evaluate_bags
-    from midam.runs.data import noting
+    from midam.report.terminal import print_evaluation, stdout_console
     from midam.runs.report import evaluation_path, write_evaluation_report
 
-    keep_data(options)
-    with noting() as notes:
-        trained, bags = read_inputs(options, labeled=True)
-    metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
-    with BagProgress("scoring", bags.sizes, console=console) as progress:
-        found = evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all)
+    bags, found, notes = evaluated(options, console, metrics=words(options.metrics))
     if options.out is not None:
         write_json(Path(options.out), found.result)
     out, root = stdout_console(), Path(options.run)
@@ -51,3 +50,18 @@ def run(options: Namespace, console: Console) -> int:
         out.print(f"report: {escape(str(page))}")
     print_evaluation(out, found.result)
     return 0
+
+
+def evaluated(
+    options: Namespace, console: Console, *, metrics: Sequence[str] = ()
+) -> "tuple[Bags, Evaluation, list[str]]":
+    """Labeled bags that the options name, how the run does on them, and what reading them warned of."""
+    from midam.report.terminal import BagProgress
+    from midam.runs.apply import evaluate_bags
+    from midam.runs.data import noting
+
+    keep_data(options)
+    with noting() as notes:
+        trained, bags = read_inputs(options, labeled=True)
+    with BagProgress("scoring", bags.sizes, console=console) as progress:
+        return bags, evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all), notes

@@ -4,7 +4,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import TRUST, Parser
+from midam.cli.parser import TRUST, Parser, words
 
 
 def parser() -> ArgumentParser:
@@ -27,8 +27,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import stdout_console
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
-    formats = [name.strip() for name in options.format.split(",") if name.strip()]
     how = {"license": options.license, "trust": options.trust}
-    done = export_run(options.run, options.out, formats=formats, **how)
+    done = export_run(options.run, options.out, formats=words(options.format), **how)
     stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
     return 0

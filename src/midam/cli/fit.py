@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
+from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError
 from midam.settings import Settings, read_yaml, unknown_setting
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from midam.runs.folder import RunFolder
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
-its bag, one holds the label (0 or 1), the rest are features. The run folder gets weights, predictions, metrics and
-figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of --config."""
+its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
+metrics and figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of
+--config."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
@@ -82,6 +84,7 @@ def run(options: Namespace, console: Console) -> int:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+        keep_folder(options, "out")
         folder, method = _run_folder(options, settings), settings.method
         title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
         with FitProgress(settings.training.epochs, console=console) as bar:

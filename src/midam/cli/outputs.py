@@ -38,10 +38,13 @@ def keep_other(path: Path) -> None:
             raise ConfigError(f"Expected a new file or one of scores for --out, got {path}; choose a new name.")
 
 
-def keep_folder(options: Namespace, name: str) -> None:
-    """Refuse the data, or a place in it, as the folder that an option names."""
-    folder = options.get(name)
-    if folder is not None and _is_or_lies_in(Path(folder), [Path(options.data).resolve()]):
+def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
+    """Refuse the data, or a place in it, as the folder that an option names; what is put there may pass for data next.
+
+    `data` is what the command calls its data.
+    """
+    folder, place = options.get(name), options.get(data)
+    if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
         raise ConfigError(f"Expected another folder than the data for --{name}, got {folder}; choose a new name.")
 
 

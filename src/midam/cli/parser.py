@@ -205,6 +205,11 @@ def normalize(argv: Sequence[str]) -> list[str]:
     return tokens
 
 
+def words(text: str) -> list[str]:
+    """The parts of `A,B,...`; one in double quotes may hold a comma."""
+    return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
+
+
 def as_flags(message: str, names: Collection[str]) -> str:
     """A message with its parameters as flags, where they are among these settings: `volume=True` to --volume."""
 

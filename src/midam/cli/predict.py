@@ -68,7 +68,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream, write_text
     from midam.report.terminal import BagProgress, stdout_console
     from midam.runs.apply import predict_run
-    from midam.runs.results import predictions_text
+    from midam.runs.results import decision_notes, predictions_text
 
     keep_data(options)
     trained, bags = read_inputs(options)
@@ -97,6 +97,8 @@ def run(options: Namespace, console: Console) -> int:
             journal.remove()
     # What reads the scores from a stream reads nothing else there.
     said = console if is_stream(out) else stdout_console()
+    for note in decision_notes(trained.calibrator):
+        said.print(f"[yellow]note:[/] {escape(note)}")
     said.print(f"{len(bags)} bags scored: {escape(options.out)}")
     return 0
 

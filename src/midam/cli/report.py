@@ -7,9 +7,9 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data
-from midam.cli.parser import DATA, Parser
-from midam.cli.predict import add_tables, read_inputs
+from midam.cli.evaluate import evaluated
+from midam.cli.parser import DATA, Parser, words
+from midam.cli.predict import add_tables
 from midam.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,16 +60,9 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _evaluate(options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None") -> Path:
-    from midam.report.terminal import BagProgress
-    from midam.runs.apply import evaluate_bags
-    from midam.runs.data import noting
     from midam.runs.report import write_evaluation_report
 
-    keep_data(options)
-    with noting() as notes:
-        trained, bags = read_inputs(options, labeled=True)
-    with BagProgress("scoring", bags.sizes, console=console) as progress:
-        found = evaluate_bags(trained, bags, on_bags=progress.update_all)
+    bags, found, notes = evaluated(options, console)
     root, data = Path(options.run), options.data
     return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes)
 
@@ -77,7 +70,7 @@ def _evaluate(options: Namespace, console: Console, out: Path | None, table: "Su
 def _table(options: Namespace) -> "SubgroupTable | None":
     from midam.runs.subgroup_table import SubgroupTable
 
-    columns = [name.strip() for name in options.subgroups.split(",") if name.strip()]
+    columns = words(options.subgroups)
     if bool(columns) != (options.table is not None):
         raise ConfigError(
             "Expected --subgroups and --table together, got one of them; name the columns and their file."

@@ -13,7 +13,6 @@ from warnings import warn
 
 import numpy as np
 
-from midam import __version__
 from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
@@ -21,14 +20,12 @@ from midam.compare.tasks import Task, single_threaded
 from midam.compare.trials import OK
 from midam.data.bags import Bags
 from midam.errors import DivergedError
-from midam.files import write_text
 from midam.runs.data import SplitBags, fill
 from midam.runs.fit import describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.results import fit_decision
-from midam.settings import ResolvedSettings, Settings, yaml_text
-from midam.train.checkpoint import save_checkpoint
+from midam.runs.results import fit_decision, model_content, write_model
+from midam.settings import ResolvedSettings, Settings
 from midam.train.trainer import Trainer
 
 FOLDER = "models"
@@ -72,9 +69,7 @@ def keep_models(
         if content is None:
             warn(f"{task.folder}: trained by itself, the model diverged; it is not kept", UserWarning, stacklevel=4)
             return
-        folder = RunFolder(task.folder)
-        write_text(folder.config, yaml_text({"data": bags.source, **content["config"]}))
-        save_checkpoint(folder.model, content)
+        write_model(RunFolder(task.folder), content)
 
     report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
     made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
@@ -102,14 +97,8 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
             held = bags.subset(val)
             scores = trainer.scores(held, trainer.reader(held))
             calibrator, threshold = fit_decision(held.require_labels(), scores)
-    return {
-        "version": __version__,
-        "config": trainer.config.flat(),
-        "model": trainer.reported.state_dict(),
-        "calibrator": None if calibrator is None else calibrator.to_dict(),
-        "threshold": threshold,
-        **describe_origin(SplitBags(bags.subset(used), names[used], imputed)),
-    }
+    origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
+    return model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:

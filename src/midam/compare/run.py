@@ -15,7 +15,7 @@ from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
 from midam.compare.plan import Selection, group_results, make_selection, plan
 from midam.compare.report import write_comparison_report
-from midam.compare.summary import Comparison, make_comparison, plot_comparison
+from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags, both_classes
@@ -127,6 +127,8 @@ def run_comparison(
             )
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
             comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
+            trained = [method.name for method in compared if method.baseline is None]
+            comparison = comparison.with_remarks(stopped_early(comparison.summary, trained, base.training.epochs))
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:

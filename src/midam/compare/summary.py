@@ -1,10 +1,10 @@
 """From trials to a table of methods, with notes on what was left out, and its picture."""
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,10 @@ from midam.compare.trials import (
     prediction_table,
 )
 from midam.data.bags import Bags
+from midam.evaluate.metrics import NEAR_CHANCE
 from midam.files import write_bytes
 from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.settings.training import TrainingSettings
 
 _REASONS = {
     "one_class": "whose test or training part holds one class only",
@@ -58,6 +60,10 @@ class Comparison:
     summary: pd.DataFrame
     remarks: tuple[str, ...] = ()
     predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def with_remarks(self, remarks: Sequence[str]) -> Self:
+        """The comparison with further remarks."""
+        return replace(self, remarks=(*self.remarks, *remarks))
 
     @property
     def notes(self) -> list[str]:
@@ -103,6 +109,18 @@ def make_comparison(
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials = pd.DataFrame(ordered, columns=COLUMNS)
     return Comparison(trials, pd.DataFrame(summary), tuple(remarks), prediction_table(bags, ordered, folds))
+
+
+def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int) -> list[str]:
+    """A sentence on those of the methods `trained` here that are near chance after fewer epochs than the default."""
+    usual = TrainingSettings().epochs
+    weak = summary["method"].isin(list(trained)) & (summary["auroc"] < NEAR_CHANCE)
+    if epochs >= usual or not weak.any():
+        return []
+    few = f"{epochs} epoch" + "s" * (epochs > 1)
+    return [
+        f"near chance after {few} ({usual} are the default): {', '.join(summary['method'][weak])}; train for longer"
+    ]
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:

@@ -68,6 +68,12 @@ class PlattCalibrator:
         self._check_fitted()
         return {key: float(getattr(self, f"{key}_")) for key in _KEYS}
 
+    @property
+    def ranks(self) -> bool:
+        """Whether scores rank validation bags better than chance: else probability and class of a bag mean nothing."""
+        self._check_fitted()
+        return self.slope_ > 0
+
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> Self:
         """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""

@@ -26,6 +26,8 @@ from midam.evaluate.ranking import auroc, check_bags, check_two_classes, group_n
 from midam.registry import METRICS, build
 
 FEW_BAGS = 20
+NEAR_CHANCE = 0.6
+"""AUROC below which a model is said not to have learned."""
 
 
 def auprc(labels: ArrayLike, scores: ArrayLike) -> float:

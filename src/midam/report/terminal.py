@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.describe import BagDescription, size_edges
 
 _LINES = 10
@@ -156,9 +157,6 @@ def stdout_console() -> Console:
     return console
 
 
-_UNDERFITTED = 0.6  # AUROC of training bags below which a run is said not to have learned
-
-
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
     """Result of a run: a row a split, then the headline and the folder."""
     parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
@@ -166,7 +164,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_parts(console, parts)
     _print_notes(console, headline, parts[headline])
     trained = summary.get("train", {}).get("auroc")
-    if trained is not None and trained < _UNDERFITTED:
+    if trained is not None and trained < NEAR_CHANCE:
         console.print(
             f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f} after "
             f"{summary['epochs']} epochs): the model has not learned yet, and its other figures say little; raise "

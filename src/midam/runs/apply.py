@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import impute, missing_counts, tell
+from midam.data.sources.table_columns import require_columns
+from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import bag_groups, predict
@@ -24,7 +26,7 @@ from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
-from midam.runs.results import SPLITS, summarize_parts
+from midam.runs.results import SPLITS, decision_notes, summarize_parts
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.train.average import reported_weights
@@ -53,6 +55,8 @@ class LoadedRun:
         Groups that the run was trained or validated on.
     data : dict
         source, place, fingerprint, instance_shape, classes, feature_names, cut and imputed of the run's data.
+    source : str
+        Where the run comes from; messages name it.
     """
 
     model: BagEnsemble
@@ -63,6 +67,7 @@ class LoadedRun:
     contents: dict[str, str]
     groups: set[str]
     data: dict[str, Any]
+    source: str = "memory"
 
     def digest(self) -> str:
         """SHA-256 of what scores depend on: weights, calibration and threshold, as hexadecimal digits."""
@@ -122,6 +127,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         contents=content["contents"],
         groups=set(content["groups"]),
         data=content["data"],
+        source=str(folder.root),
     )
 
 
@@ -159,11 +165,8 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     how |= {"classes": None if classes is None else tuple(classes), "features": names}
     bags = read_data(data, run.settings.replace(**changes), **how)
-    if labeled and bags.labels is None:
-        raise BagDataError(
-            f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
-            "table of them with `labels`."
-        )
+    if bags.labels is None and (labeled or reading.get("label_column") is not None):
+        _check_label_column(data, run.settings.replace(**changes), labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
     if run.data["feature_names"] is not None and bags.feature_names is not None:
@@ -173,13 +176,26 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
-            f"Expected instances of shape {list(expected)} as in training, got {list(bags.instance_shape)} "
-            f"(in {data}); use the same features."
+            f"Expected instances of shape {list(expected)}, on which {run.source} was trained, got "
+            f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
     if imputed is not None:
         tell(bags, imputed["how"], missing_counts(bags))
         bags = impute(bags, np.array(imputed["values"]))
     return bags
+
+
+def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:
+    """Refuse a table without the column of the labels, and any bags without labels where they must be `labeled`."""
+    table, column = Path(settings.data.labels or data), settings.data.label_column
+    known = header_of(table, sheet=settings.data.sheet) if table.is_file() else []
+    if known:
+        require_columns(known, [("label_column", column)], str(table))
+    if labeled:
+        raise BagDataError(
+            f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
+            "table of them with `labels`."
+        )
 
 
 def _check_names(expected: list[str], found: list[str], data: str) -> None:
@@ -302,10 +318,9 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
-    at, names = run.threshold, ("new", *SPLITS)
-    result = summarize_parts(
-        bags, parts, scores, names=names, threshold=at, probabilities=probabilities, metrics=metrics
-    )
+    told: dict[str, Any] = {"threshold": run.threshold, "probabilities": probabilities, "metrics": metrics}
+    told["notes"] = decision_notes(run.calibrator)
+    result = summarize_parts(bags, parts, scores, names=("new", *SPLITS), **told)
     return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities, notes)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,10 +18,10 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.errors import MidamError, RunExistsError, install
+from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
-from midam.files import partial_path
+from midam.files import allocate, partial_path
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
@@ -197,7 +198,9 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     temporary = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _reserve(temporary, room)
+        # HDF5 fails on a full disk, again when the file is closed, and when the process ends.
+        with FileIO(temporary, "w") as empty:
+            allocate(empty, room)
         with _opened(h5py, temporary) as file:
             yield file
         with temporary.open("rb+") as written:
@@ -211,15 +214,6 @@ def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     finally:
         with suppress(OSError):
             temporary.unlink()
-
-
-def _reserve(path: Path, room: int) -> None:
-    """Take the room first: HDF5 fails on a full disk, again when the file is closed, and when the process ends."""
-    with path.open("wb") as empty:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(empty.fileno(), 0, room)
-        else:
-            empty.truncate(room)
 
 
 @contextmanager
@@ -240,8 +234,4 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
 
 def need_h5py() -> Any:
     """The package h5py; a `MidamError` where it is missing."""
-    try:
-        import h5py  # noqa: PLC0415
-    except ImportError as error:
-        raise MidamError(f"Expected the package h5py to write HDF5, got none; {install('hdf5')}.") from error
-    return h5py
+    return need_package("h5py", "to write HDF5", extra="hdf5")

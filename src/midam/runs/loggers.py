@@ -4,7 +4,6 @@ A logger is a function or class that returns a `lightning_fabric.loggers.Logger`
 `title`, what the run is called, where it has parameters of these names, and the setting `logger_args`.
 """
 
-import importlib
 import json
 import uuid
 import warnings
@@ -17,7 +16,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from midam.errors import MidamError, install
+from midam.errors import MidamError, first_line, need_package
 from midam.files import write_json
 from midam.registry import LOGGERS, build
 from midam.settings import Settings
@@ -47,8 +46,8 @@ class Tracking:
                 logger.log_hyperparams(settings.flat())
             except Exception as error:  # a server of anybody's raises what it likes
                 raise MidamError(
-                    f"Expected the logger {settings.run.logger!r} to take the run, got {_told(error)}; log in, correct "
-                    "`logger_args`, or leave `logger` out."
+                    f"Expected the logger {settings.run.logger!r} to take the run, got {first_line(error)}; log in, "
+                    "correct `logger_args`, or leave `logger` out."
                 ) from error
 
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
@@ -80,7 +79,9 @@ class Tracking:
             call()
         except Exception as error:  # a server of anybody's raises what it likes
             self._failed = True
-            warnings.warn(f"the logger failed, and gets no more of this run: {_told(error)}", UserWarning, stacklevel=3)
+            warnings.warn(
+                f"the logger failed, and gets no more of this run: {first_line(error)}", UserWarning, stacklevel=3
+            )
 
 
 def tensorboard(root: Path, **arguments: Any) -> TensorBoardLogger:
@@ -212,10 +213,7 @@ class WandbLogger(Logger):
 
 
 def _need(package: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise MidamError(f"Expected the package {package} for the logger, got none; {install(extra)}.") from None
+    return need_package(package, "for the logger", extra=extra)
 
 
 def _remembered(root: Path, name: str) -> str | None:
@@ -227,8 +225,3 @@ def _remembered(root: Path, name: str) -> str | None:
 
 def _remember(root: Path, name: str, of: str) -> None:
     write_json(root / "loggers.json", {name: of})
-
-
-def _told(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,7 +1,7 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,9 +14,11 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
 from midam.files import write_json, write_text
+from midam.nn.ensemble import BagEnsemble
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
+from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
 
@@ -46,7 +48,8 @@ def write_results(
     chosen, settings = scores[selected], trainer.config.flat()
     calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
-    summary = summarize_parts(bags, splits, chosen, names=SPLITS, threshold=threshold, probabilities=probabilities)
+    told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
+    summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     weights = {"last": trainer.epoch, "best": trainer.best_epoch}
     summary |= {
@@ -66,9 +69,8 @@ def write_results(
         "version": __version__,
         "environment": _environment(),
     }
-    decision = {"calibrator": None if calibrator is None else calibrator.to_dict(), "threshold": threshold}
-    content = {"version": __version__, "config": settings, "model": trainer.reported.state_dict()}
-    save_checkpoint(folder.model, {**content, **decision, **origin})
+    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
+    save_checkpoint(folder.model, content)
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
@@ -82,6 +84,31 @@ def write_results(
     return summary
 
 
+def model_content(
+    config: ResolvedSettings,
+    model: BagEnsemble,
+    origin: Mapping[str, Any],
+    *,
+    calibrator: PlattCalibrator | None,
+    threshold: float | None,
+) -> dict[str, Any]:
+    """What the model file of a run holds; `origin` is what `midam.runs.fit.describe_origin` says of its data."""
+    return {
+        "version": __version__,
+        "config": config.flat(),
+        "model": model.state_dict(),
+        "calibrator": None if calibrator is None else calibrator.to_dict(),
+        "threshold": threshold,
+        **origin,
+    }
+
+
+def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
+    """Write the folder of a run that is a model alone, with its settings; `content` is of `model_content`."""
+    write_text(folder.config, yaml_text({"data": content["data"]["source"], **content["config"]}))
+    save_checkpoint(folder.model, content)
+
+
 def summarize_parts(
     bags: Bags,
     parts: NDArray[np.str_],
@@ -90,9 +117,10 @@ def summarize_parts(
     names: Sequence[str],
     threshold: float | None,
     probabilities: NDArray[np.float64] | None,
+    notes: Sequence[str] = (),
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some."""
+    """Entries of `midam.evaluate.metrics.summarize` of each part of labeled bags that has some, and these notes."""
     optional = {"groups": bags.groups, "probabilities": probabilities}
     labels, found = bags.require_labels(), {}
     for name in names:
@@ -100,6 +128,7 @@ def summarize_parts(
         if inside.any():
             own: dict[str, Any] = {key: None if values is None else values[inside] for key, values in optional.items()}
             found[name] = summarize(labels[inside], scores[inside], **own, threshold=threshold, metrics=metrics)
+            found[name]["warnings"] += notes
     return found
 
 
@@ -141,6 +170,13 @@ def _imputed(parts: SplitBags) -> dict[str, Any]:
 def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:
     """Calibrator and operating point of the validation bags; None where these lack a class."""
     return (PlattCalibrator().fit(scores, labels), operating_point(labels, scores)) if _both(labels) else (None, None)
+
+
+def decision_notes(calibrator: PlattCalibrator | None) -> list[str]:
+    """What to say of classes and probabilities that mean nothing; nothing where they mean something, or are none."""
+    if calibrator is None or calibrator.ranks:
+        return []
+    return ["The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."]
 
 
 def _areas(labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArray[np.str_]) -> dict[str, float | None]:

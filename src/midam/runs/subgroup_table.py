@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
-from midam.errors import BagDataError, nearest
+from midam.errors import BagDataError
 from midam.evaluate.subgroups import make_levels
 
 
@@ -41,10 +42,8 @@ class SubgroupTable:
             If a column is missing, no row names a bag or group, or two rows of one differ.
         """
         frame = read_names(self.path)
-        for name in filter(None, (*self.columns, self.key)):
-            if name not in frame.columns:
-                advice = nearest(name, frame.columns)
-                raise BagDataError(f"Expected a column {name!r}, got none (in {self.path}); {advice}")
+        wanted = [*(("", name) for name in self.columns), ("bag_column", self.key)]
+        require_columns(frame.columns, wanted, str(self.path))
         key, names = self._named(frame, ids, groups)
         known = frame[frame[key].isin(set(names.tolist()))]
         found = {}

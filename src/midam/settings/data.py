@@ -16,7 +16,7 @@ class DataSettings(Room):
     bag_column
         Column of a table that names the bag; of a label table, the file: by default the column that does.
     label_column
-        Column of a table that holds the bag's label: 0 and 1, or two words.
+        Column of a table, or attribute of HDF5 and Zarr files, that holds the bag's label: 0 and 1, or two words.
     groups
         Column of the group (patient), by which splits are disjoint; default: the column group, patient or case of a
         label table.

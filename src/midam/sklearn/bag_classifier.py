@@ -13,25 +13,22 @@ from scipy.special import logit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from midam import __version__
 from midam.data.bags import Bags
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.metrics import operating_point
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
-from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
 from midam.runs.apply import LoadedRun, load_run
 from midam.runs.data import SplitBags
 from midam.runs.fit import describe_origin
 from midam.runs.folder import RunFolder
-from midam.settings import ResolvedSettings, Settings, member_seed, yaml_text
+from midam.runs.results import fit_decision, model_content, write_model
+from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import encoded, per_bag
 from midam.sklearn.parameters import chosen_settings, setting_defaults
-from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
 if TYPE_CHECKING:
@@ -157,16 +154,8 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         """
         folder, run = RunFolder(Path(path)), self.to_run()
         folder.require_free()
-        content = {
-            "version": __version__,
-            "config": run.settings.flat(),
-            "model": run.model.state_dict(),
-            "calibrator": None if run.calibrator is None else run.calibrator.to_dict(),
-            "threshold": run.threshold,
-            **self.origin_,
-        }
-        write_text(folder.config, yaml_text({"data": run.data["source"], **run.settings.flat()}))
-        save_checkpoint(folder.model, content)
+        decision: dict[str, Any] = {"calibrator": run.calibrator, "threshold": run.threshold}
+        write_model(folder, model_content(run.settings, run.model, self.origin_, **decision))
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
@@ -260,9 +249,9 @@ class BagClassifier(ClassifierMixin, BagEstimator):  # type: ignore[misc]
         self.origin_ = _joined(self.origin_ if going_on else {}, describe_origin(parts))
         self.calibrator_, self.threshold_ = None, 0.5
         if val is not None:
-            scores, truth = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size), val.require_labels()
-            self.calibrator_ = PlattCalibrator().fit(scores, truth)
-            self.threshold_ = operating_point(truth, scores)
+            scores = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
+            self.calibrator_, point = fit_decision(val.require_labels(), scores)
+            self.threshold_ = 0.5 if point is None else point
         return self
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:

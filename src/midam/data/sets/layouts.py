@@ -84,7 +84,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     if not tables:
         raise BagDataError(f"Expected a table UCSF-PDGM-metadata_v2.csv, got none (in {path}); put it there.")
     frame, where = read_names(tables[-1]), str(tables[-1])
-    require_columns(frame, [("", "ID"), ("", _GRADE)], where)
+    require_columns(frame.columns, [("", "ID"), ("", _GRADE)], where)
     grades = {
         _patient(str(name)): _GRADES[str(grade)]
         for name, grade in zip(frame["ID"], frame[_GRADE])

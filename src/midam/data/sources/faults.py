@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from midam.data.sources.file_names import first_names
 from midam.errors import BagDataError
 
 _SHOWN = 10
@@ -16,7 +17,8 @@ class Faults:
 
     def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
         """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
-        more = f"; {len(rows)} such {self._unit}s: {shown(rows)}" if len(rows) > 1 else ""
+        numbers = first_names([str(row) for row in rows], limit=_SHOWN)
+        more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
         self._told.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
     def add_error(self, error: BagDataError) -> None:
@@ -33,9 +35,3 @@ class Faults:
         rest = len(self._told) - _SHOWN
         more = [f"... and {rest} more kinds"] if rest > 0 else []
         raise BagDataError("\n".join([head, *self._told[:_SHOWN], *more]))
-
-
-def shown(rows: Sequence[int]) -> str:
-    """The first ten numbers, and how many there are beside them."""
-    rest = len(rows) - _SHOWN
-    return ", ".join(map(str, rows[:_SHOWN])) + (f" and {rest} more" if rest > 0 else "")

@@ -73,11 +73,6 @@ class FileSet(Parts):
             warnings.warn(f"{len(doubts)} of {len(paths)} files are doubtful, the first {first}: {doubt}", stacklevel=4)
         return cls(paths, facts, options, reader)
 
-    @property
-    def num_open(self) -> int:
-        """Files that this process holds open."""
-        return len(self._open) if self._process == os.getpid() else 0
-
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
         self._leave_inherited()

@@ -20,12 +20,15 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     """Files of one format in a folder, by name, without the tables in `leave`; of DICOM its folders, such as patients.
 
     They are looked for in the folder itself, then in `FEATURE_FOLDERS`, then in all its folders (one a class, as DSMIL
-    has them). Of several formats the first of `midam.registry.READERS` is read, with a warning, or `reader` alone.
+    has them); a folder that holds the slices of a series is itself one. Of several formats the first of
+    `midam.registry.READERS` is read, with a warning, or `reader` alone.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     here = _by_family([folder], tables, readers)
+    if all(found.maybe_table for found, _ in here) and is_dicom_folder(folder):
+        return [Path(os.path.abspath(folder))]  # which has a name, as "." has not
     if not here:
         usual = [path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern))]
         known = [path for path in usual if _by_family([path], tables, readers)]
@@ -68,11 +71,6 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
 
 def _nothing(folder: Path) -> BagDataError:
     """Error of a folder where no file is found, with the way out."""
-    if is_dicom_folder(folder):
-        return BagDataError(
-            f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
-            "the folder above it."
-        )
     inside, deep = first_names([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:

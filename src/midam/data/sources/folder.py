@@ -1,20 +1,31 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
-import functools
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.label_table import read_labels
+from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
-from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request, check_options, file_suffix
+from midam.data.sources.probe import open_file
+from midam.data.sources.reader import (
+    COLUMNS,
+    LABELS,
+    SPLITS,
+    BagReader,
+    Request,
+    check_options,
+    file_reader,
+    file_suffix,
+)
 from midam.data.sources.scan_folders import scan_folders
-from midam.data.sources.table_columns import SPLIT_NAMES
+from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.errors import BagDataError, ConfigError, given
 
 
@@ -23,7 +34,8 @@ class FolderReader(BagReader):
 
     Files that the label table does not name are left out, with a warning. Without a table all of them are read, and the
     folders that they stand in are their classes where these are a plain pair, such as normal and tumor, or `positive`
-    names one of them.
+    names one of them; HDF5 and Zarr files may say what a table would, such as their label, in attributes. A folder that
+    is one DICOM series is one bag, where no labels are asked for.
     """
 
     what = "a folder of features"
@@ -40,18 +52,16 @@ class FolderReader(BagReader):
             raise _no_table(request)
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
+        alone = paths == [Path(os.path.abspath(folder))]
+        if alone and request.require_labels:
+            raise BagDataError(
+                f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
+                "the folder above it."
+            )
         paths, names = scan_folders(paths, folder, request)
-        coded = _classes_of_folders(request, paths) if request.labels is None else None
-        if request.labels is None and request.require_labels and coded is None:
-            raise _no_table(request)
-        check_options(request, paths)
-        assembled = functools.partial(
-            assemble, options=request.images, source=str(folder), reader=request.reader, on_file=request.on_file
-        )
         if request.labels is None:
-            warn_of_left_alone(folder, paths)
-            known: dict[str, Any] = {} if coded is None else {"labels": coded.labels, "classes": coded.classes}
-            return assembled(paths, names, **known)
+            return _without_table(request, paths, names, leave=not alone)
+        check_options(request, paths)
         said = read_labels(request, names, {file_suffix(path) for path in paths})
         paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
         bags, groups = np.array(names), said.groups
@@ -64,8 +74,34 @@ class FolderReader(BagReader):
             # A patient who is a bag is no group beside it.
             same = groups is not None and np.array_equal(groups, said.patients)
             bags, groups = said.patients, None if same and request.group_column is None else groups
-        known = {} if said.labels is None else {"labels": said.labels.labels, "classes": said.labels.classes}
-        return assembled(paths, bags, **known, groups=groups, splits=said.splits, by_name=True)
+        known: dict[str, Any] = {"groups": groups, "splits": said.splits}
+        if said.labels is not None:
+            known |= {"labels": said.labels.labels, "classes": said.labels.classes}
+        return _assembled(request, paths, bags, by_name=True, **known)
+
+
+def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str], *, leave: bool) -> Bags:
+    """Bags of all files, labeled by their folders or by what they say; with `leave`, what is left alone is told."""
+    coded = _classes_of_folders(request, paths)
+    tells = coded is None and file_reader(paths[0], request.reader).tells_labels
+    if request.require_labels and coded is None and not (tells and _says_label(request, paths[0])):
+        raise _no_table(request)
+    check_options(request, paths)
+    if leave:
+        warn_of_left_alone(request.path, paths)
+    if coded is not None:
+        return _assembled(request, paths, names, labels=coded.labels, classes=coded.classes)
+    bags = _assembled(request, paths, names)
+    if not tells or bags.attributes is None:
+        return bags
+    said = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
+    return labels_of_files(request, bags.ids.tolist(), said).of(bags)
+
+
+def _assembled(request: Request, paths: Sequence[Path], bags: ArrayLike, **known: Any) -> Bags:
+    """Bags over files as the request says."""
+    how: dict[str, Any] = {"options": request.images, "source": str(request.path), "reader": request.reader}
+    return assemble(paths, bags, on_file=request.on_file, **how, **known)
 
 
 def _no_table(request: Request) -> ConfigError:
@@ -74,8 +110,28 @@ def _no_table(request: Request) -> ConfigError:
         what, table, or_else = f"{given(bag_by='patient')}", "table of patients", ""
     else:
         what, table = "a folder of features", "label table"
-        or_else = ", or put the files into a folder for each class and say which is `positive`"
+        or_else = ", put the files into a folder for each class and say which is `positive`, or write the attribute "
+        or_else += f"{request.label_column!r} into each HDF5 or Zarr file"
     return ConfigError(f"Expected `labels` with {what}, got none (in {request.path}); name a {table}{or_else}.")
+
+
+def _says_label(request: Request, path: Path) -> bool:
+    """Whether a file, the first of all, says its label; a name of one's own that it lacks is refused."""
+    opened = open_file(path, request.images, reader=request.reader)
+    try:
+        said = _single(opened.attributes)
+    finally:
+        opened.close()
+    if said and request.label_column != "label":
+        require_columns(said, [("label_column", request.label_column)], str(path))
+    return request.label_column in said
+
+
+def _single(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Texts and numbers that a file says of itself, or of its features."""
+    found = {**said.get("features", {}), **said.get("file", {})}
+    single = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in found.items()}
+    return {name: value for name, value in single.items() if isinstance(value, str | int | float)}
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:

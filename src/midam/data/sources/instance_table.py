@@ -12,7 +12,7 @@ from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
-from midam.data.sources.table_columns import GROUP_COLUMNS, SPLIT_NAMES, has_labels, require_columns
+from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, is_row_like, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
 from midam.data.validate import str_array, usable
 from midam.data.validate import wanted as expected_of
@@ -68,7 +68,7 @@ def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
         )
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
-    require_columns(table, named, where)
+    require_columns(table.columns, named, where)
     return _bags(_Table(where, table), request)
 
 
@@ -82,7 +82,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
         coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
     label = label if has_labels(table.frame, request) else None
     named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
-    require_columns(table.frame, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.find_bags(bag)
     labels = None if label is None else table.optional(request, lambda faults: table.labels(label, request, faults))
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
@@ -93,7 +93,8 @@ def _bags(table: "_Table", request: Request) -> Bags:
     instances = table.numbers(features, missing=request.impute)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
-    table.warn_of_patients(features)
+    if request.features is None:
+        table.warn_of_names(features)
     return Bags.from_arrays(
         instances,
         table.codes,
@@ -220,7 +221,7 @@ class _Table:
                 continue
             gaps = values.isna()
             wrong = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
-            named = column.lower() in GROUP_COLUMNS
+            named = is_group_like(column)
             other = f"name it with {given(group_column=column)}" if named else "correct it"
             leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
             self._add(self.faults, wrong if wrong.any() else ~gaps, column, f"numbers in column {column}", leave)
@@ -236,17 +237,18 @@ class _Table:
                 self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
 
-    def warn_of_patients(self, features: Sequence[str]) -> None:
-        """Warn of features that bear the name of patients or groups, and are constant in each bag."""
+    def warn_of_names(self, features: Sequence[str]) -> None:
+        """Warn of features called as patients are that are constant in each bag, and of those that number instances."""
         for column in features:
-            named = column.lower() in GROUP_COLUMNS
-            if named and (self.frame[column].groupby(self.codes).nunique() <= 1).all():
-                group, leave = given(group_column=column), given(ignore_columns=[column])
-                warnings.warn(
-                    f"column {column} is read as a feature (in {self.where}): if it names patients, give {group}, so "
-                    f"that no patient is in two splits, or leave it out with {leave}",
-                    stacklevel=5,
-                )
+            values, leave = self.frame[column], given(ignore_columns=[column])
+            if is_group_like(column) and (values.groupby(self.codes).nunique() <= 1).all():
+                group = given(group_column=column)
+                why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out"
+            elif is_row_like(column) and set(values.groupby(self.codes).diff().dropna()) == {1}:
+                why = "if it numbers the instances, leave it out"
+            else:
+                continue
+            warnings.warn(f"column {column} is read as a feature (in {self.where}): {why} with {leave}", stacklevel=5)
 
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""

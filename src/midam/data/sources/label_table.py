@@ -1,34 +1,49 @@
-"""Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them."""
+"""Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them.
+
+Files that say of themselves what a table would are one too.
+"""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bags import Bags
 from midam.data.sources import table_columns as tables
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
-from midam.errors import BagDataError, given
+from midam.errors import BagDataError, Note, given
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_FILE = "file name"  # column of the names, where there is no table
+
+
 @dataclass(frozen=True)
 class Labeled:
-    """What a table says of the files that it names; None where it says nothing."""
+    """What a table says of the files that it names, or files of themselves; None where nothing is said."""
 
     index: NDArray[np.int64]  # of the files, ascending
     labels: Coded | None
     patients: NDArray[np.str_] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
+
+    def of(self, bags: Bags) -> Bags:
+        """The bags that the table names, of these, one a file, with what it says of them."""
+        known: dict[str, Any] = {"groups": self.groups, "splits": self.splits}
+        known = {name: value for name, value in known.items() if value is not None}
+        if self.labels is not None:
+            known |= {"classes": self.labels.classes or bags.classes}
+        return bags.subset(self.index).replace(labels=None if self.labels is None else self.labels.labels, **known)
 
 
 def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
@@ -42,24 +57,54 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     frame = read_names(where, sheet=sheet_of(request, where))
     if request.slides is not None:
         frame = _join(frame, request)
-    files, file_column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
+    files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
+    if not request.require_labels and column not in frame.columns:
+        column = None
+    how = {"avoid": request.label_column, "where": where, "source": str(request.source)}
+    return _labeled(frame, files, tables.find_file_column(frame, files, column, **how), request, where)
+
+
+def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mapping[str, object]]) -> Labeled:
+    """What files say of themselves, by the names of a table's columns; errors and warnings as of `read_labels`.
+
+    Where labels are not asked for, all files are kept, and what some of them do not say is not looked at.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    texts = [{key: str(value).strip() or None for key, value in own.items()} for own in said]
+    frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
+    label, where = request.label_column, str(request.source)
+    silent = int(frame[label].isna().sum()) if label in frame.columns else 0
+    if request.bad_labels == "ignore":
+        if 0 < silent < len(frame):
+            text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
+            warnings.warn(text, Note, stacklevel=4)
+        frame = frame.dropna(axis="columns")
+    frame = frame.assign(**{_FILE: list(names)})
+    if tables.has_labels(frame, request):
+        tables.require_columns(frame.columns, [("label_column", label)], where)
+        frame = frame.dropna(subset=[label])
+    return _labeled(frame, NameIndex(names), _FILE, request, where)
+
+
+def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, where: str) -> Labeled:
+    """What a table says of files, which its `column` names."""
     label, group, split = request.label_column, request.group_column, request.split_column
     if not request.require_labels:
-        group, split, file_column = (name if name in frame.columns else None for name in (group, split, file_column))
+        group, split = (name if name in frame.columns else None for name in (group, split))
     if split is None and request.split_file is None and "split" in frame.columns and label != "split":
         split = "split"
     if request.bad_labels == "ignore":
         split = None  # scores need none
-    column = tables.find_file_column(frame, files, file_column, avoid=label, where=where, source=str(request.source))
     labeled = tables.has_labels(frame, request)
     named = [("label_column", label if labeled else None), ("group_column", group), ("split_column", split)]
-    tables.require_columns(frame, named, where)
+    tables.require_columns(frame.columns, named, where)
     if labeled:
         empty = frame[label].isna()
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, (label if labeled else None, group, split))
+    frame = _matched(frame, files, column, request, where, single=(label if labeled else None, group, split))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
@@ -108,10 +153,10 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
 
 
 def _matched(
-    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, single: Sequence[str | None]
+    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, where: str, *, single: Sequence[str | None]
 ) -> "pd.DataFrame":
     """Rows that name a file, one a file and in its order, with its position `_file` and one value of each `single`."""
-    where, patient = str(request.labels), tables.find_column(frame, tables.PATIENT_COLUMNS)
+    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in found])
     lost = frame[frame["_file"] < 0]

@@ -46,7 +46,7 @@ class ManifestReader(BagReader):
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, request.label_column, split) else patient
         wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
-        tables.require_columns(frame, wanted.items(), where)
+        tables.require_columns(frame.columns, wanted.items(), where)
         split = None if ignoring else split  # scores need none
         _refuse_gaps(frame, (bag, "path", None if ignoring else label, group, split), where)
         found = np.array([(path.parent / name).exists() for name in frame["path"]])

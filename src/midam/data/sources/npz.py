@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.formats.npy import read_archive, refuse_near
+from midam.data.sources.formats.open_file import refuse_empty
 from midam.data.sources.label_values import code_labels, labels_or_none
 from midam.data.sources.reader import SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
@@ -57,6 +58,7 @@ def _read(request: Request) -> Bags:
     path = request.path
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+    refuse_empty(path)
     arrays, others = read_archive(path, _KEYS)
     refuse_near(others, arrays, _KEYS, path, **_SAME)
     required = ("X", "bag", "y") if request.require_labels else ("X", "bag")

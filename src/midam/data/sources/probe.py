@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from midam.data.sources.file_names import first_names
-from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.formats.open_file import OpenFile, refuse_empty
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.reader import OnFile, file_reader
 from midam.errors import BagDataError, DataNotFoundError, given
@@ -43,6 +43,7 @@ def open_file(
     found = file_reader(path, reader)
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+    refuse_empty(path)
     return found.open(path, options, places)
 
 

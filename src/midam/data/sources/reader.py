@@ -4,7 +4,7 @@ Both are rows of `midam.registry.READERS`, which are asked from the last to the 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -93,11 +93,13 @@ class FileReader(Reader):
     """A format of one bag's file: it says what it takes, which parameters of `ImageOptions` apply, and opens files.
 
     Readers of one `family` may share a folder; by default each is its own. `maybe_table` says that such a file beside
-    others is a table of labels or splits rather than a bag.
+    others is a table of labels or splits rather than a bag; `tells_labels` that the attributes of a file may say its
+    label, group and split.
     """
 
     family: ClassVar[str] = ""
     maybe_table: ClassVar[bool] = False
+    tells_labels: ClassVar[bool] = False
 
     def takes(self, path: Path) -> bool:
         """Whether a file, or a folder, is of this format; by its suffix, unless a reader knows better."""
@@ -156,7 +158,7 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
     )
 
 
-def check_options(request: Request, paths: list[Path]) -> None:
+def check_options(request: Request, paths: Sequence[Path]) -> None:
     """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
     if request.require_labels:
         found = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]

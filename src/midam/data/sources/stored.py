@@ -1,7 +1,7 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
@@ -44,12 +44,7 @@ class RelabeledStoreReader(StoreReader):
         bags = super().read(request)
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
-        said = read_labels(replace(request, classes=known_as), bags.ids.tolist())
-        known: dict[str, Any] = {"groups": said.groups, "splits": said.splits}
-        known = {name: value for name, value in known.items() if value is not None}
-        if said.labels is not None:
-            known |= {"classes": said.labels.classes or bags.classes}
-        return bags.subset(said.index).replace(labels=None if said.labels is None else said.labels.labels, **known)
+        return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)
 
 
 class CatalogReader(BagReader):

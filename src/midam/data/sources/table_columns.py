@@ -1,5 +1,6 @@
 """Tables of names: which columns they have, and what splits and labels stand in them."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,14 @@ PATIENT_COLUMNS = (
     *("subject", "subject_id", "participant_id"),  # of BIDS and its like
 )
 GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
+_OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
+_OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
-def require_columns(frame: "pd.DataFrame", columns: Iterable[tuple[str, str | None]], where: str) -> None:
-    """Refuse a table without these columns, all at once; each comes with the parameter that named it, if one did."""
-    present = [str(name) for name in frame.columns]
+def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
+    """Refuse a table of `known` columns that lacks some, all at once; each with the parameter that named it, if any."""
+    present = [str(name) for name in known]
     lost = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if lost:
         named = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in lost)
@@ -48,12 +51,26 @@ def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
     return next((lowered[name] for name in candidates if name in lowered), None)
 
 
+def is_group_like(name: str) -> bool:
+    """Whether a column is called as one of patients or other groups is: patient, PatientID, case_no, slide group."""
+    return name.lower() in GROUP_COLUMNS or _OF_GROUP.fullmatch(_letters(name)) is not None
+
+
+def is_row_like(name: str) -> bool:
+    """Whether a column is called as one that numbers instances is: instance, instance_id, index, level_1, row."""
+    return _OF_ROW.fullmatch(_letters(name)) is not None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
 def find_file_column(
     frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: str, where: str, source: str
 ) -> str:
     """Column that names the files: the one given, one with a usual name, or the only one with the most names."""
     if named is not None:
-        require_columns(frame, [("bag_column", named)], where)
+        require_columns(frame.columns, [("bag_column", named)], where)
         return named
     counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c != avoid}
     usual = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]

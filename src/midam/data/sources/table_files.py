@@ -5,11 +5,12 @@ import gzip
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.reader import Request, file_suffix
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
 
@@ -31,6 +32,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     """
     import pandas as pd  # noqa: PLC0415
 
+    refuse_empty(path)
     suffix, as_text = file_suffix(path), dict.fromkeys(texts, str)
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")
@@ -44,7 +46,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
     with (
-        sound(what, path, advice="correct the file"),
+        sound_text(what, path),
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
     ):
         with open_text(path) as file:
@@ -67,6 +69,7 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
     path = Path(path)
     if not path.is_file():
         raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
+    refuse_empty(path)
     suffix = file_suffix(path)
     if suffix not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
@@ -74,8 +77,8 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
         frame = _read_excel(path, None, sheet)
     else:
         separator = separator_of(path)
-        with sound("a table with a header line", path, advice="correct the file"):
-            first_line(path, separator)
+        with sound_text("a table with a header line", path):
+            _check_given(first_line(path, separator), path)
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
             frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
     frame.columns = frame.columns.str.strip()
@@ -119,7 +122,7 @@ def separator_of(path: Path) -> str:
     """
     if ".tsv" in file_suffix(path):
         return "\t"
-    with sound("a table of text", path, advice="correct the file"), open_text(path) as file:
+    with sound_text("a table of text", path), open_text(path) as file:
         line = re.sub(r'"[^"]*"', "", file.readline(2**20))
     return max(",;\t", key=line.count)
 
@@ -133,10 +136,7 @@ def open_text(path: Path) -> IO[str]:
 
 def first_line(path: Path, separator: str = ",") -> list[str]:
     """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
-    with (
-        open_text(path) as file,
-        sound("lines of a table", path, advice="correct the file"),
-    ):
+    with open_text(path) as file, sound_text("lines of a table", path):
         lines = csv.reader(file, delimiter=separator)
         first, second = next(lines, []), next(lines, [])
     if len(second) > len(first):
@@ -152,6 +152,8 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     try:
         if file_suffix(path) == EXCEL:
             found = list(_read_excel(path, None, sheet, rows=0).columns)
+        elif file_suffix(path) == ".parquet":
+            found = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
         else:
             with open_text(path) as file:
                 found = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
@@ -192,8 +194,28 @@ def _read_excel(
     return frame.rename(columns=str)
 
 
+@contextmanager
+def sound_text(what: str, path: Path) -> Iterator[None]:
+    """As `sound`, of a text table: one in another encoding is told how to become one in UTF-8."""
+    with sound(what, path, advice="correct the file"):
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            byte = f"a byte 0x{error.object[error.start]:02X} of another encoding"
+            raise BagDataError(
+                f"Expected text in UTF-8, got {byte} (in {path}); save it as UTF-8: in Excel, as 'CSV UTF-8'."
+            ) from error
+
+
+def _check_given(header: list[str], path: Path) -> None:
+    """Refuse a first line without a word."""
+    if not header:
+        raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
+
+
 def _check_header(header: list[str], path: Path) -> None:
-    """Refuse nameless and repeated columns: pandas would rename them, and they would pass for features."""
+    """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
+    _check_given(header, path)
     counts = Counter(header)
     for number, name in enumerate(header, start=1):
         if not name.strip():

@@ -1,6 +1,5 @@
 """Files of rows, allocated at the start of an import and filled by several threads at once."""
 
-import errno
 import hashlib
 import os
 import threading
@@ -22,11 +21,10 @@ from midam.data.on_disk import Rows, bytes_of
 from midam.data.store.format import RowFacts
 from midam.data.store.plan import WrittenBag
 from midam.data.validate import refuse_not_finite, row_chunks
-from midam.files import Journal
+from midam.files import Journal, allocate
 
 _COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
-_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @dataclass
@@ -54,7 +52,7 @@ class RowFiles:
                 with _named(path):
                     path.touch()
                     self._files.append(FileIO(path, "r+"))
-                    _allocate(self._files[-1], fact.bytes)
+                    allocate(self._files[-1], fact.bytes)
         except OSError:
             self.close()
             raise
@@ -174,17 +172,6 @@ def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
             block, size = [], 0
     if block:
         yield block
-
-
-def _allocate(file: FileIO, size: int) -> None:
-    """Reserve the room, where the system can, so that a full disk is found before the work."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-    file.truncate(size)
 
 
 @contextmanager

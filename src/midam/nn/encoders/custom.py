@@ -1,6 +1,5 @@
 """Encoders that are not ours: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
 
-import importlib
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError, install, nearest
+from midam.errors import ConfigError, MidamError, first_line, nearest, need_package
 from midam.registry import ENCODERS, build
 
 _SHOWN = 5
@@ -161,7 +160,7 @@ def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
     except MidamError:
         raise
     except Exception as error:  # other people's code raises what it likes
-        raise ConfigError(f"Expected {expected} {_told(error)}; {advice}") from error
+        raise ConfigError(f"Expected {expected} {first_line(error)}; {advice}") from error
 
 
 @torch.no_grad()
@@ -199,7 +198,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         # torch's own text advises to unpickle it all the same, which would run code of the file.
         reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
     except (RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        reason = _told(error)
+        reason = first_line(error)
     if reason:
         raise ConfigError(
             f"Expected a state dictionary written by torch.save, got something else (in {path}): {reason}; save "
@@ -216,16 +215,15 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        reader = importlib.import_module("safetensors.torch")
-        broken = importlib.import_module("safetensors").SafetensorError
-    except ModuleNotFoundError:
-        raise MidamError(f"Expected the package safetensors for {path}, got none; {install('export')}.") from None
+    root, reader = (
+        need_package(name, "to read weights", extra="export", where=path)
+        for name in ("safetensors", "safetensors.torch")
+    )
     try:
         found: dict[str, Tensor] = reader.load_file(path)
-    except broken as error:
+    except root.SafetensorError as error:
         raise ConfigError(
-            f"Expected a safetensors file, got something else (in {path}): {_told(error)}; restore the file."
+            f"Expected a safetensors file, got something else (in {path}): {first_line(error)}; restore the file."
         ) from None
     return found
 
@@ -233,9 +231,3 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _told(error: Exception) -> str:
-    """First line of an error, under its name."""
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.data.sources.formats.open_file import OpenFile, sound
+from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
-from midam.data.sources.table_files import first_line
+from midam.data.sources.table_files import first_line, sound_text
 from midam.errors import BagDataError
 
 
@@ -22,8 +22,7 @@ class CsvReader(FileReader):
         """Read a file."""
         import pandas as pd  # noqa: PLC0415
 
-        kind = "a CSV with a row for each instance"
-        with sound(kind, path, advice="correct the file"):
+        with sound_text("a CSV with a row for each instance", path):
             numbers = [_number(word) for word in first_line(path)]
             header = None in numbers or numbers == list(range(len(numbers)))
             frame = pd.read_csv(path, header=0 if header else None, encoding="utf-8-sig")

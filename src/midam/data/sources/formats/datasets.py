@@ -16,32 +16,24 @@ from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
 
 _HOPS = 16  # links that lead to one dataset
+_NAMES = 64  # in a file, up to which they are looked through
 _WHOLE = "copy the data into one file, such as with h5repack"
 _CODECS = (
-    *(
-        "blosc",
-        "zstd",
-        "gzip",
-        "zlib",
-        "lz4",
-        "bz2",
-        "lzma",
-        "bytes",
-        "transpose",
-        "endian",
-        "sharding_indexed",
-        "crc32c",
-    ),
-    *("crc32", "adler32", "fletcher32", "jenkins_lookup3", "shuffle", "delta", "fixedscaleoffset", "quantize"),
-    *("bitround", "packbits", "astype"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "bytes", "transpose", "endian", "sharding_indexed"),
+    *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "shuffle", "delta", "fixedscaleoffset"),
+    *("quantize", "bitround", "packbits", "astype"),
 )
 
 
 class Hdf5Reader(FileReader):
-    """One HDF5 file a slide, of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], and perhaps ``coords``."""
+    """One HDF5 file a slide, of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], and perhaps ``coords``.
+
+    A dataset of one text or number beside these, such as ``label``, counts as an attribute of the file.
+    """
 
     what = "features"
     suffixes = (".h5", ".hdf5")
+    tells_labels = True
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file; needs the package h5py."""
@@ -55,7 +47,12 @@ class Hdf5Reader(FileReader):
                 arrays = {name: node for name, node in found.items() if isinstance(node, h5py.Dataset)}
                 for name, node in arrays.items():
                     _refuse_foreign(node, name, path)
-                return _of_datasets(arrays | _beside(file.keys()), file, path, close=file.close)
+                opened = _of_datasets(arrays | _beside(file.keys()), file, path, close=file.close)
+                single = _single_values(h5py, file)
+                if not single:
+                    return opened
+                said = dict(opened.attributes)
+                return replace(opened, attributes=said | {"file": single | dict(said.get("file", {}))})
         except BaseException:
             file.close()
             raise
@@ -66,6 +63,7 @@ class ZarrReader(FileReader):
 
     what = "features"
     suffixes = (".zarr",)
+    tells_labels = True
 
     def takes(self, path: Path) -> bool:
         """By the suffix; a store is a folder, or a file."""
@@ -117,6 +115,20 @@ def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
         parts = [*link.path.split("/"), *parts]
         node = file if link.path.startswith("/") else node
     return node
+
+
+def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
+    """Datasets of the file itself that hold one text or number, by name."""
+    found = {}
+    for name in file if len(file) <= _NAMES else ():
+        if name in (*FEATURES, COORDS) or not isinstance(file.get(name, getlink=True), h5py.HardLink):
+            continue
+        node = file[name]
+        if not isinstance(node, h5py.Dataset) or node.external or node.is_virtual or node.size != 1:
+            continue
+        if h5py.check_string_dtype(node.dtype) is not None or node.dtype.kind in "biuf":
+            found[str(name)] = _plain(np.asarray(node[()]).reshape(()))
+    return found
 
 
 def _refuse_foreign(data: Any, name: str, path: Path) -> None:

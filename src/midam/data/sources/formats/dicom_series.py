@@ -62,25 +62,19 @@ def is_dicom(path: Path) -> bool:
         return file.read(_MAGIC + 4)[_MAGIC:] == b"DICM"
 
 
-def dicom_folders(folder: Path) -> Iterator[Path]:
-    """A folder, and those in it at any depth, that hold DICOM files themselves, by name."""
-    for here, below, _ in os.walk(folder):
+def dicom_folders(folder: Path, *, searched: int | None = None) -> Iterator[Path]:
+    """A folder, and those in it at any depth, that hold DICOM files themselves, by name; of the first `searched`."""
+    for number, (here, below, _) in enumerate(os.walk(folder)):
         below[:] = sorted(name for name in below if name[0] != "." and not name.endswith(".zarr"))
         if is_dicom_folder(Path(here)):
             yield Path(here)
+        if number == searched:
+            return
 
 
 def holds_dicom(folder: Path) -> bool:
     """Whether a folder, or one of the first 500 in it, holds DICOM files."""
-    if not folder.is_dir():
-        return False
-    for number, (here, below, _) in enumerate(os.walk(folder)):
-        below[:] = sorted(name for name in below if name[0] != "." and not name.endswith(".zarr"))
-        if is_dicom_folder(Path(here)):
-            return True
-        if number == _SEARCHED:
-            return False
-    return False
+    return folder.is_dir() and next(dicom_folders(folder, searched=_SEARCHED), None) is not None
 
 
 def is_one_series(homes: Sequence[Path]) -> bool:

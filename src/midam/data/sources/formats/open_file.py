@@ -1,6 +1,5 @@
 """A file of instances that is open: its arrays, which are read by position, and what it says of itself."""
 
-import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import BagDataError, MidamError, install
+from midam.errors import BagDataError, MidamError, need_package
 
 T = TypeVar("T")
 
@@ -118,12 +117,7 @@ def squeezed(array: Any) -> Any:
 
 def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -> Any:
     """Import what reads files of this kind; where it is missing, the error says what to install."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MidamError(
-            f"Expected the package {package or module} to read {what}, got none (in {path}); {install(extra)}."
-        ) from error
+    return need_package(module, f"to read {what}", extra=extra, package=package, where=path)
 
 
 @contextmanager
@@ -136,3 +130,9 @@ def sound(what: str, path: Path, *, advice: str = "copy or write the file anew")
     except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
         text = " ".join(str(error).split()) or type(error).__name__
         raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error
+
+
+def refuse_empty(path: Path) -> None:
+    """Refuse a file without a byte, as a broken download leaves it."""
+    if path.is_file() and not path.stat().st_size:
+        raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it anew.")

@@ -1,0 +1,40 @@
+"""Small scorers and trainings, and what tests ask of them."""
+
+import numpy as np
+import torch
+
+from midam.data.bags import Bags
+from midam.nn.ensemble import BagEnsemble
+from midam.settings import Settings
+from midam.train.build import build_method
+
+
+def make_scorers(pooling, members=1, *, shape=(4,), **settings):
+    """An ensemble of untrained scorers, one a seed."""
+    how = {"pooling": pooling, "estimator": "exact", "standardize": False, **settings}
+    configs = [Settings(**how, seed=seed) for seed in range(members)]
+    return BagEnsemble([build_method(config, instance_shape=shape, num_bags=1).model for config in configs])
+
+
+def witness_bags(number=24, *, seed=0, width=5, largest=9, shift=2.0, ids=None):
+    """Bags of 2 to `largest` - 1 instances, of which the first of a positive bag is shifted."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(number) % 2
+    parts = []
+    for label in labels:
+        part = rng.normal(size=(int(rng.integers(2, largest)), width)).astype(np.float32)
+        part[0] += shift * label
+        parts.append(part)
+    return Bags.from_list(parts, labels, ids=ids)
+
+
+def train(trainer, epochs=None):
+    """Train to the end, or so many epochs; returns the trainer."""
+    while not trainer.finished and trainer.epoch != epochs:
+        trainer.train_epoch()
+    return trainer
+
+
+def weights(trainer):
+    """All parameters in one vector."""
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
