@@ -27,6 +27,8 @@ _TITLED = re.compile(r'<span title="[^"]*">([^<]*)</span>|(?<=<a) class="autoref
 _FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
 # On a phone a picture is small: a tap shows it alone, to be enlarged.
 _PICTURE = re.compile(r'(<img [^>]*src="([^"]+)"[^>]*>)')
+# An option with a short value, which no line may break at its hyphens.
+_OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
 _SETTINGS = "<!-- settings -->"
 
 
@@ -46,11 +48,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Keep numbers of tables on one line, link a picture to its file, leave methods out of the contents of the API."""
+    """Keep numbers of tables and options on one line, link a picture to its file, leave methods out of the contents."""
     if page.file.src_uri.startswith("api/"):
         for item in (item for top in page.toc for item in top.children):
             item.children.clear()
-    html = _PICTURE.sub(r'<a href="\2">\1</a>', html)
+    html = _OPTION.sub(r'<code class="option">\1</code>', _PICTURE.sub(r'<a href="\2">\1</a>', html))
     return _FIGURE.sub(r'<td class="figure"\1', html)
 
 

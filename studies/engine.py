@@ -40,6 +40,7 @@ VERSIONS = {
     "images": 1,
     "image-curves": 1,
     "regime": 1,
+    "needle": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,

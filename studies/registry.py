@@ -26,6 +26,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "regime": "studies.regime.regime.run",
+        "needle": "studies.regime.needle.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")

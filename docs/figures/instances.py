@@ -1,7 +1,7 @@
 """Draw `instances.jpg`: what becomes an instance of an image, a slide and a volume.
 
 Run `MIDAM_DATA=FOLDER python docs/figures/instances.py` from the repository's root. The folder holds the sets `breast`
-and `adrenal` of the catalogue, and OpenSlide's test slide CMU-1-Small-Region as `wsi/cmu-1-small-region.svs`.
+and `adrenal` of the catalog, and OpenSlide's test slide CMU-1-Small-Region as `wsi/cmu-1-small-region.svs`.
 """
 
 import os

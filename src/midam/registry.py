@@ -200,7 +200,15 @@ OBJECTIVES = Registry(
     },
     base="midam.train.objectives.Objective",
 )
-DRAWS = Registry("draw", {"uniform": "midam.data.draws.Uniform"}, base="midam.data.draws.Draw")
+DRAWS = Registry(
+    "draw",
+    {
+        "uniform": "midam.data.draws.Uniform",
+        "scored": "midam.data.weighted_draws.Scored",
+        "top": "midam.data.weighted_draws.Top",
+    },
+    base="midam.data.draws.Draw",
+)
 ENCODERS = Registry(
     "encoder",
     {

@@ -324,6 +324,27 @@ def test_slides_known_by_features_are_drawn_over_a_folder_of_images(tmp_path, ca
     read_in_chromium(tmp_path / "o" / "index.html")
 
 
+def test_the_page_says_why_a_bag_has_no_image(tmp_path, capsys):
+    for folder in ("slides", "thumbs"):
+        (tmp_path / folder).mkdir()
+    feature_files(tmp_path / "slides")
+    Image.new("RGB", (20, 20), "pink").save(tmp_path / "thumbs" / "s01.png")
+    data, run = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run")
+    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    call = ["explain", run, *data, "--bags", "s01", "s02", "--images", str(tmp_path / "thumbs")]
+    assert main([*call, "--out", str(tmp_path / "o")]) == 0
+    said = capsys.readouterr().err
+    entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
+    page = (tmp_path / "o" / "index.html").read_text()
+    for entry, reason in zip(
+        entries, ("nothing states the scale of s01.png", "there is none of its name"), strict=True
+    ):
+        (note,) = entry["notes"]
+        assert reason in note
+        assert note in said
+        assert f"Note: {note}." in page
+
+
 def read_in_chromium(page_file):
     """The page at the width of a desk and of a phone, without a network, on paper; its maps are switched."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -349,6 +370,13 @@ def read_in_chromium(page_file):
                 return page.locator(".map").evaluate_all(script)
 
             assert shown() == ["added"]
+            scale = page.locator(".scale.added")
+            words = ["What it adds to the score of the bag", "lowers the score", "0", "raises the score"]
+            assert [word for word in words if word not in scale.inner_text().splitlines()] == []
+            for part in scale.locator("*").all():
+                box = part.bounding_box()
+                assert 0 <= box["x"] < box["x"] + box["width"] <= width
+                assert part.evaluate("part => part.scrollWidth <= part.clientWidth || !part.clientWidth")
             page.locator("input[value=score]").check()
             assert shown() == ["score"]
             page.locator("input[value=none]").check()

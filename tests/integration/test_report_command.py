@@ -1,11 +1,13 @@
 """`midam report` and the pages at the end of other commands, read by a real browser on desktop, phone and paper."""
 
 import shutil
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pandas as pd
 import pytest
+from PIL import Image
 from tests.integration.commands import table
 
 from midam.cli import main
@@ -125,6 +127,32 @@ def test_a_browser_reads_it(made, browser, kind, width, scheme):
     for kind_of in ("note", "kicker"):
         small = page.locator(f".{kind_of}").first.evaluate("part => getComputedStyle(part).color")
         assert contrast(small, page.evaluate(paper)) > 4.5
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_that_goes_on_shows_it_at_its_edge(made, browser, scheme):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto((made / PAGES["evaluation"]).as_uri())
+    wide = page.locator(".scroll", has_text="own test bags").first
+    narrow = page.locator(".scroll", has_text="Settings that were chosen")
+
+    def shaded(part):
+        """Whether the left and the right edge of a part have another color than its middle, below its last row."""
+        part.evaluate("part => { part.style.paddingBottom = '20px'; }")
+        with Image.open(BytesIO(part.screenshot())) as image:
+            row = [image.convert("RGB").getpixel((x, image.height - 5)) for x in (1, image.width // 2, image.width - 2)]
+        return row[0] != row[1], row[2] != row[1]
+
+    assert wide.evaluate("part => part.scrollWidth > part.clientWidth")
+    assert shaded(wide) == (False, True)
+    wide.evaluate("part => { part.scrollLeft = (part.scrollWidth - part.clientWidth) / 2; }")
+    assert shaded(wide) == (True, True)
+    wide.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
+    assert shaded(wide) == (True, False)
+    assert narrow.evaluate("part => part.scrollWidth === part.clientWidth")
+    assert shaded(narrow) == (False, False)
     context.close()
 
 

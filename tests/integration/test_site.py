@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import griffe
 import pytest
 from docs import hooks
+from PIL import Image, ImageStat
 from playwright.sync_api import sync_playwright
 
 import midam
@@ -197,21 +199,49 @@ def test_api_pages_are_small_and_name_no_internals(site):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
-def test_no_page_is_wider_than_the_screen_and_none_loads_from_elsewhere(site):
+def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_cut(site):
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         screen, loaded = browser.new_page(), []
         screen.on("request", lambda request: loaded.append(request.url))
-        wide = []
+        wide, broken = [], []
         for path in sorted(site.rglob("*.html")):
             screen.goto(path.as_uri())
             for width in (1280, 390):
                 screen.set_viewport_size({"width": width, "height": 800})
                 if screen.evaluate("document.scrollingElement.scrollWidth > innerWidth + 1"):
                     wide.append((path.name, width))
+            cut = screen.locator("article :not(pre) > code").evaluate_all(
+                "all => all.filter(code => code.getClientRects().length > 1).map(code => code.textContent)"
+            )
+            broken += [(path.name, text) for text in cut if text.startswith("-") and len(text) <= 20]
         browser.close()
     assert wide == []
+    assert broken == []
     assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_a_table_that_goes_on_shows_it_at_its_edge(site):
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        screen = browser.new_page(viewport={"width": 390, "height": 800})
+        screen.goto((site / "results" / "table2.html").as_uri())
+        table = screen.locator(".md-typeset__scrollwrap").first
+
+        def edges():
+            """Mean brightness of the left and the right edge."""
+            with Image.open(BytesIO(table.screenshot())) as image:
+                gray, low = image.convert("L"), image.height
+                return [ImageStat.Stat(gray.crop((x, 0, x + 3, low))).mean[0] for x in (0, image.width - 3)]
+
+        begin = edges()
+        table.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
+        end = edges()
+        browser.close()
+    assert begin[1] < 220 < begin[0]
+    assert end[0] < 220 < end[1]
 
 
 class Page(HTMLParser):

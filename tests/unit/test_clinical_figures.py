@@ -16,7 +16,7 @@ from midam.evaluate.conformal import ConformalSets, coverage_range
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
 from midam.evaluate.reliability import calibration_interval, reliability_bins
-from midam.evaluate.subgroups import MISSING, OTHER, find_subgroups, make_levels
+from midam.evaluate.subgroups import MISSING, find_subgroups, make_levels
 from midam.evaluate.utility import net_benefit, net_benefit_of_all
 
 
@@ -229,7 +229,22 @@ def test_levels_of_numbers_texts_and_gaps():
     assert sorted(set(levels)) == ["(missing)", "20 to 34", "35 to 49", "50 to 64", "65 to 79"]
     assert levels[-1] == MISSING
     assert set(make_levels([0, 1, 1, 0])) == {"0", "1"}
-    many = make_levels([f"site {number}" for number in range(20)] + ["site 0"] * 5)
-    assert len(set(many)) == 12
-    assert OTHER in many
     assert len({part.level for part in find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]))}) == 1
+
+
+@pytest.mark.parametrize(
+    ("bags", "rare"),
+    [
+        ([6, *[1] * 19], "(other: 9 levels of 1 bag each)"),
+        ([*range(3, 14), 2, 2], "(other: 2 levels of 2 bags each)"),
+        ([*range(1, 15)], "(other: 3 levels of 1 to 3 bags)"),
+    ],
+)
+def test_rare_levels_are_one_that_says_how_many_they_are(bags, rare):
+    sites = np.repeat([f"site {number}" for number in range(len(bags))], bags)
+    levels = make_levels(sites)
+    assert len(set(levels)) == 12
+    assert (levels == rare).sum() == sum(sorted(bags)[: len(bags) - 11])
+    found = find_subgroups(np.arange(len(levels)) % 2, np.arange(len(levels)), levels)
+    assert [part.level for part in found][-1] == rare
+    assert make_levels(sites[levels != rare]).tolist() == sites[levels != rare].tolist()

@@ -58,3 +58,16 @@ def test_table_3() -> None:
     assert f"{said} {over[0]:.3f} to {over[1]:.3f})" in README
     mean, low, high = (-float(x) for x in INTERVAL.fullmatch(volumes[3]).groups())
     assert f"mini-batches are ahead of it by {mean:.3f} ({high:.3f} to {low:.3f})" in README
+
+
+def test_the_needle() -> None:
+    found = {}
+    for size in ("1 of 500", "5 of 5000"):
+        rows = {row[0]: row for row in section(page("needle"), f"smoothed-max, {size}")}
+        found[size] = rows["top, annealed"], rows["uniform"]
+    (own, plain), (large, plain_large) = found.values()
+    assert f"above an AUROC of 0.7 in {own[3]} of trainings" in README
+    assert f"(mean {own[1]}, uniform draws {plain[1]})" in README
+    assert f"with five in 5000 in {large[3]} ({large[1]} against {plain_large[1]})" in README
+    findings = (ROOT / "docs" / "findings.md").read_text("utf-8").replace("\n ", "")
+    assert f"{own[1]} against {plain[1]} of uniform draws at the same cost, {own[4]};" in findings

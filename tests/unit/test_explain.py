@@ -3,6 +3,7 @@
 import json
 import re
 import uuid
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
-from midam.explain.charts import draw_bars
+from midam.explain.charts import draw_bars, draw_curves
 from midam.explain.geojson import geojson_text
 from midam.explain.layers import layers_of
 from midam.explain.marks import place_marks
@@ -544,6 +545,72 @@ def test_ranks_are_whole_numbers_and_the_top_has_an_axis_with_a_name(count):
     texts = [text.get_text() for text in best.texts]
     assert {"weight", "score", f"{found.instances.score[found.order[0]]:.3f}"} <= set(texts)
     assert f"{found.relative_weight[found.order[0]]:.3g}\N{MULTIPLICATION SIGN}" in texts
+
+
+@pytest.mark.parametrize("count", [6, 30, 200])
+def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
+    """Orange raises the score and blue lowers it, on maps and in charts, among the top ones too; a legend says so."""
+    bags = make_bags(sizes=np.array([count]), coords=grid(count, 1, 8))
+    found = explain_bag(make_scorers("attention"), bags, 0)
+    figure = new_figure((10, 3.4))
+    draw_bars(figure.subfigures(1, 1), found, top=8)
+    every, best = figure.axes
+    bars = [bar for bar in (*every.patches, *best.patches) if bar.get_label().startswith("_")]
+    added = layers_of(found)[0]
+    scale = {round(float(value), 9): added.colors(added.scale(value)) for value in found.contribution}
+    assert len(bars) == min(count, 8) + (count if count <= 60 else 0)
+    for bar in bars:
+        value = bar.get_width() if bar.axes is best else bar.get_height()
+        np.testing.assert_allclose(bar.get_facecolor(), scale[round(float(value), 9)], atol=1e-6)
+        red, _, blue, _ = bar.get_facecolor()
+        assert (red >= blue) if value >= 0 else (blue >= red)
+    if count > 60:
+        above, below = (part.get_facecolor()[0] for part in every.collections)
+        assert above[0] > above[2]
+        assert below[2] > below[0]
+    named = [text.get_text() for text in every.get_legend().get_texts()]
+    assert named == ["raises the score", "lowers the score", f"top {min(count, 8)}"]
+    assert every.get_xlim()[0] > 0  # there is no rank 0
+
+
+def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
+    bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 8))
+    found = explain_bag(make_scorers("attention"), bags, 0)
+    drawn = map_of(found, bags)
+    figure = new_figure((10, drawn.height(10)))
+    draw_map(figure.subfigures(1, 1), drawn, top=3)
+    figure.canvas.draw()
+    bars = [axes for axes in figure.axes if "here" in axes.get_xlabel()]
+    assert "blue lowers the score, orange raises the score" in bars[0].get_xlabel()
+    assert "\N{MINUS SIGN}" in bars[0].get_xlabel()
+    half = float(re.search(r"outlined from (\S+)", bars[0].get_xlabel())[1])
+    assert half == pytest.approx(0.5 * layers_of(found)[0].scale.vmax, rel=1e-2)
+    assert len(bars) == 3
+    for bar in bars:
+        boxes = [text.get_window_extent() for text in bar.get_xticklabels() if text.get_text()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        label = bar.xaxis.label.get_window_extent()
+        assert figure.bbox.x0 <= label.x0 < label.x1 <= figure.bbox.x1
+
+
+def test_a_place_that_is_the_number_is_not_said_twice():
+    bags = make_bags(sizes=np.array([6]), coords=np.arange(6)[:, None])
+    found = explain_bag(make_scorers("attention"), bags, 0)
+    figure = new_figure((10, 3.4))
+    draw_bars(figure.subfigures(1, 1), found, top=8)
+    assert [text.get_text() for text in figure.axes[1].get_yticklabels()] == [f"#{i}" for i in found.order]
+
+
+def test_no_score_beyond_one_is_on_an_axis():
+    x = np.zeros((20, 2), dtype=np.float32)
+    x[:, 1], x[0] = -6, (6, 6)
+    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
+    assert found.faithfulness.insertion.score.max() > 0.95
+    figure = new_figure((10, 2.7))
+    draw_curves(figure.subfigures(1, 1), found.faithfulness)
+    ticks = figure.axes[0].get_yticks()
+    assert len(ticks) > 3
+    assert ticks.max() < 1.001
 
 
 def feature_bags(said=None, side=8):

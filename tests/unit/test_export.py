@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import nn
 
-from midam import Bags, ExportError, MidamError, Settings, predict
+from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, predict
 from midam.errors import CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.export import export_run
@@ -206,6 +206,35 @@ def python_model(folder):
     return runpy.run_path(str(folder / "score_bags.py"))["Model"](folder)
 
 
+@pytest.mark.parametrize(
+    ("shape", "imputed", "words"),
+    [
+        ((4,), {"how": "zero", "values": [0.0] * 4, "missing": 1}, "is filled with 0."),
+        ((1, 2, 3), {"how": "mean", "values": [[[1, 2, 3], [4, 5, 6.5]]], "missing": 1}, "the mean of the feature"),
+    ],
+)
+def test_missing_values_of_any_shape_are_filled(tmp_path, shape, imputed, words):
+    run = made(shape, members=1, encoder="mlp")
+    run.data["imputed"] = imputed
+    write_export(run, SUMMARY, tmp_path, formats=["python"])
+    gaps = np.random.default_rng(0).normal(size=(50, *shape))
+    gaps.ravel()[::3] = np.nan
+    filled = Bags.from_list([np.where(np.isnan(gaps), imputed["values"], gaps)])
+    found = python_model(tmp_path).score(torch.from_numpy(gaps)).score
+    assert found == pytest.approx(predict(run.model, filled)[0], abs=1e-6)
+    assert words in (tmp_path / "README.md").read_text()
+    with pytest.raises(ValueError, match="Expected finite numbers"):
+        python_model(tmp_path).score(torch.full((2, *shape), torch.inf))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_onnx_refuses_what_is_no_number(exported, value):
+    bag = instances(7, (4,))
+    bag[3, 1] = value
+    with pytest.raises(ValueError, match="Expected finite numbers, got others"):
+        OnnxModel(exported[1]).score(bag)
+
+
 @pytest.mark.parametrize("bag", [torch.zeros(3, 5), torch.full((2, 4), float("nan")), torch.zeros(0, 4)])
 def test_the_python_file_refuses_what_is_no_bag(tmp_path, bag):
     write_export(made(members=1), SUMMARY, tmp_path, formats=["python"])
@@ -289,14 +318,15 @@ runpy.run_path("score_bags.py", run_name="__main__")
 """
 
 
-def test_the_python_file_scores_tables_with_torch_alone(tmp_path):
+@pytest.mark.parametrize(("separator", "point"), [(",", "."), (";", ",")])
+def test_the_python_file_scores_tables_with_torch_alone(tmp_path, separator, point):
     run = made(members=2)
     write_export(run, SUMMARY, tmp_path / "out", formats=["python"])
     bags = bags_of((4,), [1, 7, 300])
-    rows = [(f"b{i}", *x) for i in range(3) for x in bags[i]]
+    rows = [(f"b{i}", *(str(value).replace(".", point) for value in x)) for i in range(3) for x in bags[i]]
     np.random.default_rng(0).shuffle(rows)  # the rows of a bag need not stand together, the columns in no order
     with (tmp_path / "bags.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, delimiter=separator)
         writer.writerow([*reversed(FEATURES), "label", "bag"])
         writer.writerows([*reversed(row[1:]), "unknown", row[0]] for row in rows)
     torch.save(torch.from_numpy(bags[1]), tmp_path / "one.pt")
@@ -331,6 +361,20 @@ def test_a_place_that_is_taken_and_runs_that_are_none_are_refused(tmp_path):
         export_run(tmp_path, tmp_path / "new", formats=["onx"])
     assert not (tmp_path / "new").exists()
     assert issubclass(ExportError, MidamError)
+
+
+def test_a_saved_classifier_is_exported_with_a_card_without_results(tmp_path):
+    bags = Bags.from_list([instances(5, (4,), seed=seed) + 30 * (seed % 2) for seed in range(30)])
+    model = MIDAMClassifier(epochs=5, members=2, num_instances=2).fit(bags, [0, 1] * 15)
+    model.save(tmp_path / "run")
+    assert export_run(tmp_path / "run", tmp_path / "out", formats=["python"]) == ["python"]
+    found = [score.score for score in python_scores(tmp_path / "out", bags)]
+    np.testing.assert_allclose(found, model.bag_scores(bags), atol=1e-6)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "nothing is stated of how well it ranks" in text
+    assert "30 bags" in text
+    assert "## Results" not in text
+    assert "model-index" not in text
 
 
 def test_the_operations_that_onnx_lacks_are_made_of_others():

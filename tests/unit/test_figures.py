@@ -79,6 +79,15 @@ def test_curves_leave_out_what_was_not_measured(tmp_path):
     assert pixels(path, BLUE) == 0
 
 
+def test_curves_show_draws_by_score_where_there_are(tmp_path):
+    path = tmp_path / "curves.png"
+    plot_curves(path, history(5))
+    width = matplotlib.image.imread(path).shape[1]
+    plot_curves(path, [row | {"drawn_weight": 0.1 * row["epoch"], "memory_drift": None} for row in history(5)])
+    assert matplotlib.image.imread(path).shape[1] == pytest.approx(1.5 * width, rel=0.02)
+    assert pixels(path, np.array([0x00, 0x9E, 0x73])) > 0
+
+
 def test_figures_are_replaced_in_one_step(tmp_path, sample):
     labels, scores = sample
     path = tmp_path / "roc.png"

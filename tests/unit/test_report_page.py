@@ -17,7 +17,7 @@ from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.utility import net_benefit
 from midam.report.html.page import study_page
-from midam.report.html.study import ScoredBags, Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.runs.apply import evaluate_bags, load_run, read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
@@ -219,6 +219,16 @@ def test_an_unfinished_run_has_no_page(made, tmp_path):
         write_run_report(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["summary.json", "explain/explain.json"])
+@pytest.mark.parametrize("content", [b'{"test": ', b"[1, 2]", b"\xff\xfe"])
+def test_a_damaged_file_is_named(made, tmp_path, name, content):
+    shutil.copytree(made[0], tmp_path / "run")
+    (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"got a damaged one \(in .*{name}\); copy it anew"):
+        write_run_report(tmp_path / "run")
+
+
 def test_explanations_are_linked(made, tmp_path):
     run, _, _ = made
     rows = pd.read_csv(run / "predictions.csv").query("split == 'test'")
@@ -262,6 +272,53 @@ def study(labels, scores, **changes):
     return replace(made, **changes)
 
 
+def items(page):
+    """Where each item of TRIPOD+AI is answered, by its number; an empty text where it is left to others."""
+    text = study_page(page).partition('id="tripod"')[2]
+    rows = re.findall(r'<tr><th scope="row">(\d+[a-g]?)</th><td>(.*?)</td>', text)
+    return {number: "".join(re.findall(r'href="#(\w+)"', cell)) for number, cell in rows}
+
+
+@pytest.mark.parametrize(
+    ("column", "sites", "asked"),
+    [
+        (BY_SIZE, False, False),
+        (BY_GROUP, False, False),
+        ("website_visits", False, True),
+        ("sex", False, True),
+        ("clinic_id", True, True),
+        ("Hospital", True, True),
+    ],
+)
+def test_subgroups_answer_what_their_column_is_about(column, sites, asked):
+    levels = {column: np.array(["a", "b"] * 4)}
+    page = study([0, 0, 1, 1] * 2, np.arange(8), columns=levels)
+    found, heading = items(page), "Site by site" if sites else "By"
+    assert {found[number] for number in ("12d", "23b", "6a")} == ({"subgroups"} if sites else {""})
+    assert found["14"] == ("subgroups" if asked else "")
+    assert f"{heading}: {column}" in study_page(page) or f"{heading} {column}" in study_page(page)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 15])
+def test_the_histogram_counts_bags_of_both_classes_from_the_middle(most):
+    content = study_page(study([0] * most + [1], [0.2] * most + [0.8]))
+    drawn = content.partition("Histogram of scores")[2].partition("</svg>")[0]
+    places = re.findall(r'<text x="43" y="([\d.]+)" text-anchor="end" class="tick">([^<]*)</text>', drawn)
+    heights, counts = [float(y) for y, _ in places], [int(count) for _, count in places]
+    assert heights == sorted(heights, reverse=True)
+    upward = counts[len(counts) // 2 :]
+    assert upward == sorted(set(upward))
+    assert upward[0] == 0 < most / 2 < upward[-1]
+    assert counts == upward[:0:-1] + upward
+    assert all(name in drawn for name in (">Positive bags<", ">Negative bags<"))
+
+
+def test_rows_of_charts_keep_the_end_of_long_names():
+    levels = np.array(["University clinic of the northern and the western islands"] * 4 + ["b"] * 4)
+    content = study_page(study([0, 0, 1, 1] * 2, np.arange(8), columns={"clinic": levels}))
+    assert re.search(r'class="tick">Univers[^<]*\N{HORIZONTAL ELLIPSIS}[^<]*\(n = 4\)</text>', content)
+
+
 @pytest.mark.parametrize(
     "made_of",
     [
@@ -297,6 +354,8 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     page = Reader(tmp_path / "out/report.html")
     for row in found.summary.to_dict("records"):
         assert page.numbers[f"{row['method']}.auroc"] == pytest.approx(row["auroc"], rel=1e-8)
+    content = (tmp_path / "out/report.html").read_text()
+    assert re.search(r'<path d="M18[^>]*class="dot f1"></path></svg>Mean</li>', content), "the mark of the mean"
     second = found.summary.iloc[1]
     assert page.numbers["mi-kernel-svm.difference"] == pytest.approx(second["difference"], rel=1e-8)
     assert "2 repeats of 3 folds" in " ".join(page.text)

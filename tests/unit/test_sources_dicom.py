@@ -67,6 +67,23 @@ def test_several_series_of_a_patient_are_refused_with_the_list_and_the_way_out(t
     assert "patient/series" in text
 
 
+def test_what_is_wrong_with_several_patients_alike_is_told_once(tree, tmp_path):
+    for patient in ("p4", "p5"):
+        for number, name in enumerate(("T1", "T2")):
+            series(tree / patient / "2021 head" / name, 5 + number, number + 1, f"{name} axial")
+    for patient in ("p6", "p7"):
+        series(tree / patient / "T1", number=7, description="localizer")
+        series(tree / patient / "T2", number=8)
+    labels = table(tmp_path / "l.csv", [(f"p{number}", number % 2) for number in range(1, 8)])
+    with pytest.raises(BagDataError) as caught:
+        read_bags(tree, labels=labels)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "Expected files that can be used, got 5 of 7 that cannot:"
+    assert len(lines) == 2
+    assert f"(in {tree / 'p3'}; 3 such: p3, p4, p5); choose one by its" in lines[0]
+    assert f"(in {tree / 'p6'}; 2 such: p6, p7); choose one by its" in lines[1]
+
+
 @pytest.mark.parametrize("wanted", ["T2", "t2 AXIAL", "2"])
 def test_a_series_is_chosen_by_description_or_number(tree, tmp_path, wanted):
     labels = table(tmp_path / "l.csv", [("p3", 1)])

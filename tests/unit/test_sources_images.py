@@ -299,9 +299,8 @@ def test_colors_of_16_bits_are_refused_and_not_cut_to_8(folder):
     png_of_16_bits(images / "case.1.png", deep[..., :2], 4)  # gray and transparency
     with pytest.raises(BagDataError) as caught:
         read_bags(images, labels=folder / "labels.csv", images=EIGHT)
-    assert str(caught.value).count("Expected 8 bits of each color, got 16") == 2
-    assert "case.0.png" in str(caught.value)
-    assert "case.1.png" in str(caught.value)
+    assert str(caught.value).count("Expected 8 bits of each color, got 16") == 1
+    assert "2 such: case.0.png, case.1.png" in str(caught.value)
     tiffs = {"strips": {}, "packed": {"compression": "zlib"}, "planes": {"planarconfig": "separate"}}
     for name, options in tiffs.items():
         array = deep.transpose(2, 0, 1) if name == "planes" else deep

@@ -136,6 +136,18 @@ def test_a_terminal_is_asked(here):
     assert (here / "p.csv").exists()
 
 
+def test_an_export_runs_code_of_others_once_it_is_trusted(here, capsys):
+    pytest.importorskip("safetensors")
+    own_run(here)
+    shutil.rmtree(here / "config")
+    export = ["export", "own", "--format", "safetensors", "--out", "model"]
+    assert main(export) == 2
+    assert "--trust" in capsys.readouterr().err
+    assert not (here / "made").exists()
+    assert main([*export, "--trust"]) == 0
+    assert (here / "model/model.safetensors").exists()
+
+
 def test_networks_of_torch_need_no_trust(here):
     check_code({"encoder": "torch.nn.Linear", "pooling": "attention"}, here / "c.yaml")
     with pytest.raises(ConfigError, match=r"torch\.nn\.Module as encoder, got 'torch\.hub\.load'"):

@@ -4,7 +4,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import Parser, words
+from midam.cli.parser import TRUST, Parser, words
 
 
 def parser() -> ArgumentParser:
@@ -17,6 +17,7 @@ def parser() -> ArgumentParser:
     export.add_argument("--format", type=str, default="", metavar="A,B,...", help=known)
     text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
     export.add_text("--license", metavar="ID", help=text)
+    export.add_argument("--trust", action="store_true", help=TRUST)
     return export
 
 
@@ -26,6 +27,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import stdout_console
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
-    done = export_run(options.run, options.out, formats=words(options.format), license=options.license)
+    how = {"license": options.license, "trust": options.trust}
+    done = export_run(options.run, options.out, formats=words(options.format), **how)
     stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
     return 0

@@ -29,7 +29,7 @@ def parser() -> ArgumentParser:
     text = "HTML file; default: report.html in the folder, report-DATA.html with DATA"
     report.add_text("--out", metavar="FILE.html", help=text)
     report.add_argument("--subgroups", type=str, default="", metavar="A,B,...", help="columns of --table to show")
-    report.add_text("--table", metavar="FILE", help="CSV or TSV with a row for each bag, or patient (group)")
+    report.add_text("--table", metavar="FILE", help="CSV, TSV or Excel with a row for each bag, or patient (group)")
     add_tables(report)
     return report
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.batch import whole_batches as whole_batches
     from midam.data.digests import bag_digests as bag_digests
+    from midam.data.draws import Draw as Draw
+    from midam.data.draws import Drawn as Drawn
     from midam.data.missing import fill_values as fill_values
     from midam.data.missing import impute as impute
     from midam.data.missing import missing_counts as missing_counts
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from midam.data.on_disk import Rows as Rows
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
+    from midam.data.score_memory import ScoreMemory as ScoreMemory
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
     from midam.data.sources.imageoptions import ImageOptions as ImageOptions
@@ -37,5 +40,7 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
+    from midam.data.weighted_draws import Scored as Scored
+    from midam.data.weighted_draws import Top as Top
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

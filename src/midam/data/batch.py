@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -181,6 +181,7 @@ class SampledBatch:
     log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
     class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective works them out
     may_be_whole: bool = True  # False: each bag is larger than its draw
+    seen: Tensor | None = None  # float16 [K, B]: an estimator leaves the logits z here, for the draws to come
 
 
 @dataclass(frozen=True)
@@ -234,11 +235,17 @@ def sampled_batches(
     step_labels, weights = labels[index], _class_weights(plan, labels)
     masks = [None] * steps if plan.mask.all() else plan.mask.to(reader.device).unbind()
     ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
+    seen = None if plan.seen is None else plan.seen.to(reader.device)
+    rows = [None] * steps if seen is None else seen.unbind()
     small = bool((sizes <= plan.slots.shape[-1]).any())
-    parts = zip(index.unbind(), step_labels.unbind(), sizes.to(reader.device, labels.dtype).unbind(), masks, ratios)
+    parts = zip(
+        index.unbind(), step_labels.unbind(), sizes.to(reader.device, labels.dtype).unbind(), masks, ratios, rows
+    )
     with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
-        for _, (bags, of_bags, counts, mask, ratio), x in read:
-            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, weights, small)
+        for _, (bags, of_bags, counts, mask, ratio, row), x in read:
+            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, weights, small, row)
+    # Whoever leaves the epoch early has not seen all.
+    sampler.end_epoch(replace(plan, seen=seen))
 
 
 def whole_batches(

@@ -1,10 +1,12 @@
 """Draw rules: which instances of a bag a step encodes, and what a weighted draw has to be corrected by."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from midam.data.score_memory import ScoreMemory
 
 
 class Drawn(NamedTuple):
@@ -22,9 +24,27 @@ class Drawn(NamedTuple):
 class Draw:
     """Base of the draw rules.
 
-    A rule is made by name with what its constructor asks for: ``num_instances`` (B), ``num_bags``, ``seed``, and any
-    other setting.
+    A rule is made by name with what its constructor asks for: ``num_instances`` (B), ``num_bags``, ``sizes`` (int64
+    [N], instances of each bag), ``seed``, and any other setting.
+
+    Attributes
+    ----------
+    remembers : bool
+        It goes by what the instances scored when they were last seen, and has a `memory`.
+    memory : ScoreMemory or None
+        A training leaves there the logit of each instance that a step has encoded, and fills it anew when `pass_due`
+        says so.
     """
+
+    remembers: ClassVar[bool] = False
+    memory: ScoreMemory | None = None
+
+    def pass_due(self, epoch: int) -> bool:  # noqa: ARG002
+        """Whether epoch `epoch` (from 0) begins with a pass over all bags that fills the memory."""
+        return False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare for the draws of epoch `epoch` (from 0)."""
 
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
         """Draw the instances of an epoch.
@@ -40,6 +60,10 @@ class Draw:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
+
+    def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:  # noqa: ARG002
+        """What the curves of a run show of the draws of an epoch, by name; see `midam.data.weighted_draws`."""
+        return {}
 
 
 class Uniform(Draw):

@@ -28,6 +28,7 @@ class EpochPlan:
     num_positive: int  # of a step
     log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
     parts: int = 1  # batches of equal layout that the K bags are, side by side
+    seen: torch.Tensor | None = None  # float16 [T, K, B], where steps leave the logits of the instances, if asked for
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -56,6 +57,8 @@ class BagSampler:
     ----------
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force.
+    drawn : dict of float
+        What the rule says of the draws of the last epoch, see `Draw.diagnose`.
 
     Raises
     ------
@@ -95,7 +98,8 @@ class BagSampler:
         if seed < 0:
             raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
         self._seed = seed
-        self._draw = draw or Uniform()
+        self.draw = draw or Uniform()
+        self.drawn: dict[str, float] = {}
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
         self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
@@ -109,14 +113,30 @@ class BagSampler:
         for row in bags:
             row[: self.num_positive] = self._positive.take(self.num_positive)
             row[self.num_positive :] = self._negative.take(self.num_negative)
-        slots = mask = log_ratio = None
+        slots = mask = log_ratio = seen = None
         if self._width is not None:
             rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
-            drawn = self._draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
+            self.draw.begin_epoch(self._epoch)
+            drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
+            self.drawn = self.draw.diagnose(bags, drawn)
+            seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
         self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio)
+        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were drawn."""
+        return self._epoch
+
+    def end_epoch(self, plan: EpochPlan) -> None:
+        """Let the draw rule remember what the steps of an epoch have seen."""
+        if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:
+            return
+        width = plan.slots.shape[-1]
+        slots, mask = plan.slots.reshape(-1, width).numpy(), plan.mask.reshape(-1, width).numpy()
+        self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
 
     def state_dict(self) -> dict[str, Any]:
         """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
@@ -125,7 +145,7 @@ class BagSampler:
             "num_bags": len(self._sizes),
             "positive": self._positive.state_dict(),
             "negative": self._negative.state_dict(),
-            "draw": self._draw.state_dict(),
+            "draw": self.draw.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -137,7 +157,7 @@ class BagSampler:
             )
         self._positive.load_state_dict(state["positive"])
         self._negative.load_state_dict(state["negative"])
-        self._draw.load_state_dict(state["draw"])
+        self.draw.load_state_dict(state["draw"])
         self._epoch = int(state["epoch"])
 
     def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
@@ -175,6 +195,9 @@ class StackedSampler:
         slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)
         ratio = joined(plan.log_ratio for plan in plans)
         return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans))
+
+    def end_epoch(self, plan: EpochPlan) -> None:
+        """Nothing: rules that remember are not trained in lockstep."""
 
 
 class _ClassQueue:

@@ -16,7 +16,7 @@ _MOST_LEVELS = 12
 _MOST_NUMBERS = 6  # different numbers that are still levels of their own
 _PARTS = 4
 _MOST_ENTRIES = 4_000_000  # resamples times bags
-MISSING, OTHER = "(missing)", "(other)"
+MISSING, _OTHER = "(missing)", "(other: "
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def find_subgroups(
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     """Levels [N] of a column: texts as they are, many different numbers in four parts of equal size.
 
-    Of more than 12 texts, the rarest together are one level; what is missing is one too.
+    Of more than 12 texts, the rarest together are one level, which says how many and how rare they are; what is missing
+    is one too.
 
     Examples
     --------
@@ -121,8 +122,10 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     else:
         texts = column[known].map(_text).to_numpy()
         counts = pd.Series(texts).value_counts()
-        rare = set(counts.index[_MOST_LEVELS - 1 :]) if len(counts) > _MOST_LEVELS else set()
-        found[known] = [OTHER if text in rare else text for text in texts]
+        rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
+        low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
+        sizes = f"{low} to {high} bags" if low < high else f"{low} {'bag' if low == 1 else 'bags'} each"
+        found[known] = [f"{_OTHER}{len(rare)} levels of {sizes})" if text in rare else text for text in texts]
     return found.astype(np.str_)
 
 
@@ -159,7 +162,7 @@ def _sorted(levels: list[str]) -> list[str]:
 
     def key(level: str) -> tuple[bool, float, str]:
         first = pd.to_numeric(level.split(" to ", maxsplit=1)[0], errors="coerce")
-        return level in (MISSING, OTHER), float("inf") if np.isnan(first) else float(first), level
+        return level == MISSING or level.startswith(_OTHER), float("inf") if np.isnan(first) else float(first), level
 
     return sorted(levels, key=key)
 

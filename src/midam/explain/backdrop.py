@@ -15,7 +15,7 @@ from midam.data.sources.formats.images import ImageReader, read_pixels
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import ConfigError, DataNotFoundError, MidamError
-from midam.explain.patches import Patches, files_of, level0_width
+from midam.explain.patches import Patches, files_of, has_pixels, level0_width
 
 MAX_SIDE = 1600
 _SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
@@ -68,7 +68,7 @@ class ImageFolder:
 
     def require(self, bags: Bags, index: Sequence[int]) -> None:
         """Refuse bags that are no patches in pixels, or of which none has an image here."""
-        if bags.coords is None or bags.coords.shape[1] < 2 or bags.coords.dtype.kind not in "iu":
+        if not has_pixels(bags):
             raise ConfigError(
                 f"Expected bags of patches with coordinates in pixels for --images, got none (in {bags.source}); leave "
                 "--images out, or extract the features with coordinates."

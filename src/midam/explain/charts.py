@@ -1,48 +1,58 @@
 """Charts of a bag: what its instances add, in their order and by name, and its deletion and insertion curves."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from midam.explain.explanation import Explanation
+from midam.explain.explanation import Explanation, instance_name
 from midam.explain.faithful import Curve, Faithfulness
+from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.report.figures import BLUE, GRAY, ORANGE
 
 _MANY, _POINTS, _MOST = 60, 2000, 16
 _LEAST_RANGE = 0.1
-
-
-def place_name(found: Explanation, instance: int) -> str:
-    """Number of an instance and its place, where that is known."""
-    if found.coords is None:
-        return f"#{instance}"
-    return f"#{instance} ({', '.join(f'{x:g}' for x in found.coords[instance])})"
+_PAPER = "#ECECEC"  # behind the top ones
+_EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # what hardly adds is nearly white
 
 
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
-    """Draw what all instances add, by rank, and beside it the top ones with their weights and scores."""
+    """Draw what all instances add, by rank, and beside it the top ones with their weights and scores.
+
+    The colors are those of the map of what instances add.
+    """
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
     added, count = found.contribution[found.order], min(top, _MOST, len(found))
-    ranks = np.arange(1, len(found) + 1)
+    ranks, colors = np.arange(1, len(found) + 1), colors_of(found)[found.order]
+    every.axvspan(0.5, count + 0.5, color=_PAPER, zorder=0, label=f"top {count}")
     if len(found) <= _MANY:
-        every.bar(ranks, added, color=np.where(ranks <= count, ORANGE, BLUE))
+        every.bar(ranks, added, color=colors, **_EDGE)
+        every.set_xlim(0.3, len(found) + 0.7)
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     else:
         # A curve needs no more points than the picture has pixels.
         kept = np.unique(np.geomspace(1, len(found), _POINTS).astype(np.int64)) - 1
-        every.plot(ranks[kept], added[kept], color=BLUE, linewidth=1.8)
+        every.plot(ranks[kept], added[kept], color=GRAY, linewidth=1.4)
+        for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
+            every.fill_between(ranks[kept], side(added[kept], 0), color=color, alpha=0.75, linewidth=0)
         every.set_xscale("log")
         every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
         every.xaxis.set_minor_formatter(NullFormatter())
     every.axhline(0, color=GRAY, linewidth=1)
+    named, names = every.get_legend_handles_labels()
+    signs = [Patch(color=ORANGE), Patch(color=BLUE)]
+    every.legend([*signs, *named], [RAISES, LOWERS, *names], fontsize=8, loc="upper right")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
     every.set_xlabel(f"Rank (all {len(found)} instances)", fontsize=9)
     every.set_ylabel("Added to the score", fontsize=9)
     chosen = found.order[:count]
-    best.barh(np.arange(count), added[:count], color=ORANGE, height=0.72)
-    best.set_yticks(np.arange(count), [place_name(found, int(i)) for i in chosen])
+    best.barh(np.arange(count), added[:count], color=colors[:count], height=0.72, **_EDGE)
+    places = [() if found.coords is None else found.coords[i] for i in chosen]
+    best.set_yticks(np.arange(count), [instance_name(int(i), place) for i, place in zip(chosen, places)])
     best.invert_yaxis()
     best.axvline(0, color=GRAY, linewidth=1)
     best.set_xlabel("Added to the score", fontsize=9)
@@ -75,7 +85,10 @@ def draw_curves(part: SubFigure, found: Faithfulness) -> None:
     _panel(left, found.deletion, "Deletion: score as instances leave", "Share removed")
     _panel(right, found.insertion, "Insertion: score as instances enter", "Share entered")
     left.set_ylabel("Score of the bag", fontsize=9)
-    left.set_ylim(*_limits(found))
+    low, high = _limits(found)
+    left.set_ylim(low, high)
+    # The room for the legend may reach beyond 1, where no score is.
+    left.set_yticks([tick for tick in left.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 
 
 def _limits(found: Faithfulness) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +76,18 @@ class Explanation:
         found = np.empty(len(self))
         found[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
         return found
+
+
+def instance_name(instance: int, place: Iterable[float] = ()) -> str:
+    """Number of an instance, and its place where that says more.
+
+    Examples
+    --------
+    >>> instance_name(3, [512, 1024]), instance_name(3, [3]), instance_name(3)
+    ('#3 (512, 1024)', '#3', '#3')
+    """
+    said = ", ".join(f"{x:.10g}" for x in place)
+    return f"#{instance} ({said})" if said not in ("", str(instance)) else f"#{instance}"
 
 
 def explain_bag(

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from midam.explain.explanation import Explanation
 from midam.report.figures import BLUE, ORANGE
+from midam.report.words import signed
 
 ADDED = "What it adds to the score of the bag"
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone, from 0 to 1"
+RAISES, LOWERS = "raises the score", "lowers the score"
 COLORS = "viridis"  # perceptually uniform, and told apart by color-blind readers
 DIVERGING = LinearSegmentedColormap.from_list("midam", [BLUE, "#F7F7F7", ORANGE])
 _LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly differ must not look as if they did
@@ -29,6 +31,7 @@ class Layer(NamedTuple):
     opacity: NDArray[np.float64]  # [n], in [0, 1], on an image: what hardly matters lets it through
     scale: Normalize
     colors: Colormap
+    ends: tuple[str, str] = ("", "")  # what the ends of the scale mean
 
     def on_image(
         self, raster: Callable[[NDArray[Any]], NDArray[np.float64]], *, opaque: bool = False
@@ -51,15 +54,15 @@ class Layer(NamedTuple):
     @property
     def here(self) -> str:
         """Range of the values of this bag."""
-        return f"here {self.values.min():.3g} to {self.values.max():.3g}"
+        return f"here {signed(self.values.min())} to {signed(self.values.max())}"
 
 
 def layers_of(found: Explanation) -> list[Layer]:
     """What is mapped: what the instances add, their weights where they differ, and their scores."""
     added, relative = found.contribution.astype(np.float64), found.relative_weight.astype(np.float64)
-    width = float(added_range(added).vmax or 1)
-    matters = np.clip(np.abs(added) / width, 0, 1)
-    layers = [Layer("added", ADDED, added, matters, added_range(added), DIVERGING)]
+    around = added_range(added)
+    matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)
+    layers = [Layer("added", ADDED, added, matters, around, DIVERGING, (LOWERS, RAISES))]
     if found.weighted:
         scale = weight_range(relative)
         # Only what is preferred is seen: a slide that is weighed alike stays as it is.
@@ -67,6 +70,11 @@ def layers_of(found: Explanation) -> list[Layer]:
         layers.append(Layer("weight", WEIGHT, relative, preferred, scale, colormaps[COLORS]))
     score = found.instances.score.astype(np.float64)
     return [*layers, Layer("score", SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
+
+
+def colors_of(found: Explanation) -> NDArray[np.float64]:
+    """Color [n, 4] of what each instance adds to the score, as on the map."""
+    return np.asarray(DIVERGING(np.asarray(added_range(found.contribution)(found.contribution))))
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:

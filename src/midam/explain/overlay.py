@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
@@ -17,6 +18,7 @@ from midam.explain.layers import Layer, layers_of
 from midam.explain.marks import draw_marks
 from midam.explain.patches import Patches, rasterize
 from midam.report.figures import GRAY, ORANGE
+from midam.report.words import signed
 
 _PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
 _HIGHEST = 5.5  # inches of a panel
@@ -104,13 +106,18 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
         gray = drawn.backdrop.pixels.mean(axis=-1)  # the colors of the image would mix with those of the map
         axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
     axes.imshow(layer.on_image(drawn.raster, opaque=drawn.backdrop is None), interpolation="nearest")
+    outlined = ""
     if layer.key == "added":
         values = np.nan_to_num(drawn.raster(layer.values))
         level = _CONTOUR * float(layer.scale.vmax or 0)
         if values.min() < level < values.max():
             axes.contour(values, levels=[level], colors=[ORANGE], linewidths=1.1)
+            outlined = f"; outlined from {signed(level)}"
     axes.set_title(layer.name, fontsize=10, loc="left")
     colors = ScalarMappable(layer.scale, layer.colors)
     shown = axes.figure.colorbar(colors, cax=bar, orientation="horizontal", extend=layer.extend)
     bar.tick_params(labelsize=8.5)
-    shown.set_label(layer.here, fontsize=8.5, color=GRAY)
+    bar.xaxis.set_major_locator(MaxNLocator(4))
+    low, high = layer.ends
+    meaning = f"blue {low}, orange {high}\n" if low else ""
+    shown.set_label(f"{meaning}{layer.here}{outlined}", fontsize=8.5, color=GRAY)

@@ -1,12 +1,15 @@
 """One self-contained HTML page of all bags of a call: their maps, pictures, top instances and files."""
 
 import base64
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from midam.explain.explanation import instance_name
+from midam.report.html.markup import Cell, Html, join, number, tag
+from midam.report.words import signed
 
 _VERDICTS = {
     "lowers": "lowers the score faster than any random order",
@@ -32,7 +35,8 @@ _FILES = {
 }
 _LEGEND = {
     "Adds": "what the score of the bag would lose without this instance: the score, less the score without it. Orange "
-    "raises the score, blue lowers it, clear hardly changes it. Instances are ranked by it, the greatest first.",
+    "raises the score, blue lowers it, the stronger the more; what hardly changes it is white, or clear on an image. "
+    "Instances are ranked by it, the greatest first.",
     "Weight": "the share of the bag that the pooling gives the instance, in multiples of the uniform share 1/n: 1 is "
     "what each would have if none were preferred. What weighs no more is clear on an image.",
     "Score": "that of a bag which held this instance alone, on a fixed scale from 0 to 1. On an image its color is as "
@@ -59,109 +63,135 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
     return f"{what}: area {beside}" if nearest is None else f"{what}: area {nearest} the nearest one, {beside}"
 
 
+def facts_text(entry: Mapping[str, Any]) -> str:
+    """What is known of a bag beside its score, in a line."""
+    several = f", mean of {entry['members']} scorers" if entry["members"] > 1 else ""
+    texts = {
+        "probability": "probability {probability:.3f}",
+        "called": "called {called} (threshold {threshold:.3f})",
+        "label": "label {label}",
+        "split": "{split} bag",
+        "instances": "n = {instances} instances",
+        "pooling": "{pooling} pooling",
+    }
+    return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None) + several
+
+
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
     """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked."""
-    name = html.escape(title)
     own = files("midam.explain")
-    style, script = (own.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    legend = "".join(f"<dt>{term}</dt><dd>{text}</dd>" for term, text in _LEGEND.items())
-    sections = "".join(_section(number, entry, folder) for number, entry in enumerate(entries))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{name}</title><style>\n{style}</style></head>\n<body><h1>{name}</h1>\n{_overview(entries)}\n"
-        f'<details open><summary>How to read this page</summary><dl class="legend">{legend}</dl></details>\n'
-        f"{sections}<script>\n{script}</script></body></html>\n"
+    style, script = (Html(own.joinpath(f"page.{kind}").read_text(encoding="utf-8")) for kind in ("css", "js"))
+    legend = join(join([tag("dt", term), tag("dd", text)]) for term, text in _LEGEND.items())
+    return "".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            tag("title", title) + tag("style", style) + "</head>\n<body>" + tag("h1", title) + "\n",
+            _overview(entries) + "\n",
+            tag("details", tag("summary", "How to read this page"), tag("dl", legend, class_="legend"), open="") + "\n",
+            *(_section(number_of, entry, folder) for number_of, entry in enumerate(entries)),
+            tag("script", script) + "</body></html>\n",
+        ]
     )
 
 
-def _overview(entries: Sequence[Mapping[str, Any]]) -> str:
+def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
     """Table of all bags; on a narrow screen each is a block."""
     columns = ("Bag", "Label", "Split", "Score", "Probability", "Instances", "Top instance", "Removing the top")
-    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     rows = []
-    for number, entry in enumerate(entries):
+    for at, entry in enumerate(entries):
         tested, best = entry["faithfulness"], entry["top"][0]
-        cells = [
-            f'<a href="#bag-{number}">{html.escape(entry["bag"])}</a>',
-            *("-" if entry[key] is None else html.escape(str(entry[key])) for key in ("label", "split")),
-            f"{entry['score']:.4f}",
-            "-" if entry["probability"] is None else f"{entry['probability']:.4f}",
-            str(entry["instances"]),
-            f"#{best['instance']}, adds {best['contribution']:+.3g}",
-            "-" if tested is None else verdict_text(tested),
+        cells: list[Cell] = [
+            tag("a", entry["bag"], href=f"#bag-{at}"),
+            entry["label"],
+            entry["split"],
+            number(entry["score"], form=".4f"),
+            number(entry["probability"], form=".4f"),
+            entry["instances"],
+            join([f"#{best['instance']}, adds ", _added(best)]),
+            None if tested is None else verdict_text(tested),
         ]
-        body = "".join(f'<td data-name="{column}">{cell}</td>' for column, cell in zip(columns, cells))
-        rows.append(f"<tr>{body}</tr>")
-    return f'<table class="bags"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        rows.append(
+            tag("tr", *(tag("td", tag("span", cell), data_name=column) for column, cell in zip(columns, cells)))
+        )
+    head = tag("tr", *(tag("th", column, scope="col") for column in columns))
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="bags")
 
 
-def _section(number: int, entry: Mapping[str, Any], folder: Path) -> str:
-    bag, own = html.escape(entry["bag"]), entry["files"]
-    facts = [f"score {entry['score']:.4f}"]
-    facts += [] if entry["probability"] is None else [f"probability {entry['probability']:.4f}"]
-    facts += [] if entry["called"] is None else [f"called {entry['called']} (threshold {entry['threshold']:.3f})"]
-    facts += [f"{name} {entry[name]}" for name in ("label", "split") if entry[name] is not None]
-    facts += [f"{entry['instances']} instances", f"{html.escape(entry['pooling'])} pooling"]
-    links = ", ".join(f'<a href="{quote(name)}">{_FILES[kind]}</a>' for kind, name in own.items())
-    alt = f"Bag {bag}, score {entry['score']:.3f}: {_DRAWN[entry['picture']]}"
+def _section(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
+    own = entry["files"]
+    alt = f"Bag {entry['bag']}, score {entry['score']:.3f}: {_DRAWN[entry['picture']]}"
     alt += "" if entry["faithfulness"] is None else "; the score as the top instances leave and enter"
-    picture = f'<a href="{quote(own["picture"])}"><img alt="{alt}" src="{_data(folder / own["picture"])}"></a>'
-    return (
-        f'<section id="bag-{number}"><h2>{bag}</h2><p>{"; ".join(facts)}</p>\n'
-        f"{_viewer(number, entry, folder) if 'layers' in entry else ''}{_top(entry)}\n"
-        f"<figure>{picture}<figcaption>The picture; it opens at its full size.</figcaption></figure>\n"
-        f"<p>Files: {links}</p></section>\n"
-    )
+    picture = tag("a", tag("img", alt=alt, src=_data(folder / own["picture"])), href=quote(own["picture"]))
+    parts = [
+        tag("h2", entry["bag"]),
+        tag("p", "score ", number(entry["score"], form=".4f"), f"; {facts_text(entry)}"),
+        *(tag("p", f"Note: {note}.", class_="note") for note in entry["notes"]),
+        _viewer(at, entry, folder) if "layers" in entry else "",
+        _top(entry),
+        tag("figure", picture, tag("figcaption", "The picture; it opens at its full size.")),
+        tag("p", "Files: ", join((tag("a", _FILES[kind], href=quote(name)) for kind, name in own.items()), ", ")),
+    ]
+    return tag("section", join(parts, "\n"), id=f"bag-{at}")
 
 
-def _viewer(number: int, entry: Mapping[str, Any], folder: Path) -> str:
+def _viewer(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
     """The maps upon the image, of which one is chosen; without a script the first one is shown."""
-    own, layers, bag = entry["files"], entry["layers"], html.escape(entry["bag"])
-    shown, choices, scales = [], [], []
+    own, layers, bag = entry["files"], entry["layers"], entry["bag"]
+    shown, choices = list[Html](), list[Html]()
     if "image" in own:
-        shown.append(f'<img alt="Image of bag {bag}" src="{_data(folder / own["image"])}">')
-        choices.append(_choice(number, "none", "the image alone", chosen=False))
+        shown.append(tag("img", alt=f"Image of bag {bag}", src=_data(folder / own["image"])))
+        choices.append(_choice(at, "none", "the image alone", chosen=False))
     for place, layer in enumerate(layers):
         key, name = layer["key"], layer["name"]
-        on = "" if shown or place else " first"
-        source = _data(folder / own[key])
-        shown.append(f'<img class="map {key}{on}" alt="Map of bag {bag}: {name}; {layer["here"]}" src="{source}">')
-        choices.append(_choice(number, key, name[0].lower() + name[1:], chosen=place == 0))
-        low, high = f"{layer['low']:.3g}", f"{layer['high']:.3g}"
-        scales.append(f'<p class="scale {key}"><span>{low}</span><i></i><span>{high}</span> <b>{layer["here"]}</b></p>')
-    strength = '<label>strength <input type="range" min="0" max="100" value="100"></label>' if "image" in own else ""
-    return (
-        f'<figure class="viewer" data-map="{layers[0]["key"]}"><div class="stack">{"".join(shown)}</div>'
-        f"{''.join(scales)}<fieldset><legend>Show</legend>{''.join(choices)}{strength}</fieldset></figure>\n"
+        alt = f"Map of bag {bag}: {name}; {layer['here']}"
+        kinds = f"map {key}" + ("" if shown or place else " first")
+        shown.append(tag("img", class_=kinds, alt=alt, src=_data(folder / own[key])))
+        choices.append(_choice(at, key, name[0].lower() + name[1:], chosen=place == 0))
+    slide = tag("input", type="range", min="0", max="100", value="100")
+    strength = tag("label", "strength ", slide) if "image" in own else ""
+    return tag(
+        "figure",
+        tag("div", *shown, class_="stack"),
+        *map(_scale, layers),
+        tag("fieldset", tag("legend", "Show"), *choices, strength),
+        class_="viewer",
+        data_map=layers[0]["key"],
     )
 
 
-def _choice(number: int, key: str, name: str, *, chosen: bool) -> str:
-    on = " checked" if chosen else ""
-    return f'<label><input type="radio" name="map-{number}" value="{key}"{on}> {html.escape(name)}</label>'
+def _scale(layer: Mapping[str, Any]) -> Html:
+    """What is shown, its colors with the values at both ends, what these mean, and the range of this bag."""
+    low, high = layer["ends"]
+    meaning = [tag("small", low), tag("small", "0"), tag("small", high)] if low else []
+    bar = [tag("span", signed(layer["low"])), tag("i"), tag("span", signed(layer["high"]))]
+    return tag("p", tag("b", layer["name"]), *bar, *meaning, tag("em", layer["here"]), class_=f"scale {layer['key']}")
 
 
-def _top(entry: Mapping[str, Any]) -> str:
+def _choice(at: int, key: str, name: str, *, chosen: bool) -> Html:
+    button = tag("input", type="radio", name=f"map-{at}", value=key, checked="" if chosen else None)
+    return tag("label", button, f" {name}")
+
+
+def _top(entry: Mapping[str, Any]) -> Html:
     """Table of the top instances."""
     head = _row("th", ("Rank", "Instance", "Adds", "Weight", "Score"))
-    rows = "".join(_row("td", _top_cells(one)) for one in entry["top"])
-    return f'<table class="top"><caption>Top instances</caption><thead>{head}</thead><tbody>{rows}</tbody></table>'
+    rows = (_row("td", _top_cells(one)) for one in entry["top"])
+    return tag("table", tag("caption", "Top instances"), tag("thead", head), tag("tbody", *rows), class_="top")
 
 
-def _top_cells(one: Mapping[str, Any]) -> list[str]:
-    places = [f"{value:g}" for key, value in one.items() if key.startswith("coord_")]
-    return [
-        str(one["rank"]),
-        f"#{one['instance']}" + (f" ({', '.join(places)})" if places else ""),
-        f"{one['contribution']:+.3g}",
-        f"{one['relative_weight']:.3g}\N{MULTIPLICATION SIGN}",
-        f"{one['score']:.3f}",
-    ]
+def _top_cells(one: Mapping[str, Any]) -> list[Cell]:
+    place = [value for key, value in one.items() if key.startswith("coord_")]
+    weight = join([number(one["relative_weight"], form=".3g"), "\N{MULTIPLICATION SIGN}"])
+    return [one["rank"], instance_name(one["instance"], place), _added(one), weight, number(one["score"])]
 
 
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+def _added(one: Mapping[str, Any]) -> Html:
+    return number(one["contribution"], form="+#.3g")
+
+
+def _row(name: str, cells: Iterable[Cell]) -> Html:
+    return tag("tr", *(tag(name, cell) for cell in cells))
 
 
 def _data(path: Path) -> str:

@@ -16,6 +16,7 @@ from midam.explain.charts import multiple
 from midam.explain.explanation import Explanation
 from midam.explain.views import draw_view, views_of
 from midam.report.figures import BLUE, ORANGE
+from midam.report.words import signed
 
 COLUMNS = 8
 PERCENTILES = (1.0, 99.0)
@@ -97,7 +98,7 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 def caption(found: Explanation, instance: int) -> str:
     """Number of an instance, its weight (where weights differ) and score, and what it adds to the score of the bag."""
     weight = f"weight {multiple(found, instance)}\n" if found.weighted else ""
-    added = f"adds {found.contribution[instance]:+.2g}"
+    added = f"adds {signed(found.contribution[instance], '+.2g')}"
     return f"#{instance}\n{added}\n{weight}score {found.instances.score[instance]:.3f}"
 
 

@@ -14,6 +14,7 @@ from midam.explain.panels import draw_sheet, sheet_height
 from midam.explain.patches import files_of, is_picture, patches_of
 from midam.explain.strip import draw_strip, strip_height
 from midam.report.figures import new_figure, save_figure
+from midam.report.words import shortened
 
 WIDTH = 10.0
 _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
@@ -44,8 +45,7 @@ def draw_explanation(
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
-    name = found.bag if len(found.bag) <= 70 else f"{found.bag[:67]}..."
-    line = f"Bag {name}: score {found.score:.3f}"
+    line = f"Bag {shortened(found.bag, 70)}: score {found.score:.3f}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     parts[0].text(0.012, 0.3, heading, fontsize=9.5, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):

@@ -16,11 +16,12 @@ from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
 from midam.explain.overlay import PatchMap
-from midam.explain.page import page_text
+from midam.explain.page import facts_text, page_text
 from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation, map_of
 from midam.files import sweep, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, predict_run
+from midam.runs.data import noting
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_names
 from midam.runs.journal import CallJournal
@@ -179,20 +180,23 @@ def _explain(
     found = explain_bag(run.model, bags, index, chunk_size=chunk, faithful=options.faithful, write_to=h5)
     probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
     entry = _entry(run, bags, found, probability, options.top)
-    line = heading(entry, members=len(run.model.members))
-    drawn, patches = map_of(found, bags, images), patches_of(bags, index)
-    entry["picture"] = draw_explanation(files["picture"], found, bags, top=options.top, heading=line, drawn=drawn)
+    with noting() as notes:
+        drawn, patches = map_of(found, bags, images), patches_of(bags, index)
+        if patches is not None:
+            warn_of_estimate(patches, found.bag)
+    how: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
+    entry |= {"notes": notes, "picture": draw_explanation(files["picture"], found, bags, **how)}
     if patches is None:
         del files["polygons"]
     else:
-        warn_of_estimate(patches, found.bag)
         limit = MOST if options.everything else TOP
         entry["polygons"] = min(limit, len(found))
         write_text(files["polygons"], geojson_text(found, patches, limit=limit))
     if drawn is not None:
         files |= _write_layers(drawn, stem)
         entry["layers"] = [
-            {"key": one.key, "name": one.name, "low": one.scale.vmin, "high": one.scale.vmax, "here": one.here}
+            {"key": one.key, "name": one.name, "here": one.here, "ends": one.ends}
+            | {"low": one.scale.vmin, "high": one.scale.vmax}
             for one in drawn.layers
         ]
     write_text(files["table"], csv_text(list(entry["top"][0]), entry["top"]))
@@ -227,6 +231,7 @@ def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | 
         "called": None if threshold is None else "positive" if found.score >= threshold else "negative",
         "instances": len(found),
         "pooling": found.pooling,
+        "members": len(run.model.members),
         "faithfulness": None if found.faithfulness is None else found.faithfulness.as_dict(),
         "top": [_row(found, rank, int(i)) for rank, i in enumerate(found.order[:top], start=1)],
     }
@@ -244,19 +249,6 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "relative_weight": float(found.relative_weight[instance]),
         "percentile": float(found.percentile[instance]),
     }
-
-
-def heading(entry: dict[str, Any], *, members: int) -> str:
-    """Second line of a picture."""
-    texts = {
-        "probability": "probability {probability:.3f}",
-        "called": "called {called} (threshold {threshold:.3f})",
-        "label": "label {label}",
-        "split": "{split} bag",
-        "instances": "n = {instances} instances",
-        "pooling": "{pooling} pooling" + (f", mean of {members} scorers" if members > 1 else ""),
-    }
-    return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

@@ -16,15 +16,18 @@ from midam.data.sources.file_names import file_name
 from midam.data.sources.file_rows import FileRows
 from midam.explain.charts import mark_uniform, multiple
 from midam.explain.explanation import Explanation
+from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.explain.panels import PERCENTILES, pictures_of, window_of
 from midam.explain.patches import files_of
 from midam.explain.views import draw_view, view_text, views_of
 from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.report.words import shortened
 
 SLICES = 12
 _ACROSS = 6  # slices beside each other
 _TITLE = 24  # characters above a slice
 _LINE = 110  # characters beside each other over the weights
+_PALE = "#BDBDBD"
 _SIDE, _CAPTION, _NOTE, _CHART = 1.5, 0.55, 0.35, 1.5  # inches
 
 
@@ -96,6 +99,7 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     """Draw the strip, and below it what each slice adds and its weight; the top ones are marked in all."""
     scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
     instances, places = strip_instances(found, top, several=scans.several), _places(found)
+    sides = np.where(found.contribution < 0, BLUE, ORANGE)
     views = views_of(bags, found.index, len(scans.begins))
     ends = [*scans.begins[1:], len(found)]
     windows = [
@@ -116,14 +120,14 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     for axes, i in zip(panels.flat, instances):
         axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))])[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
-        name = f"{_short(scan, _TITLE)}:\n" if scan else ""
+        name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
         name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
         name += f"score {found.instances.score[i]:.3f}"
-        axes.set_title(name, fontsize=8, color=ORANGE if marked else "#303030", pad=3)
+        axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
         draw_view(axes, views[scans.number(int(i))])
         if marked:
-            frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=ORANGE, linewidth=3)
+            frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
             axes.add_patch(frame)
     _draw_values(below, found, scans, list(ranks))
 
@@ -135,46 +139,43 @@ def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[int]) -> None:
-    """Draw what each slice adds, and its weight where weights differ, as bars."""
+    """Draw what each slice adds, in the colors of the map, and its weight where weights differ."""
     charts: list[Axes] = list(part.subplots(_charts(found), 1, squeeze=False, sharex=True).flat)
     places = _places(found)
-    colors = np.where(np.isin(np.arange(len(found)), top), ORANGE, BLUE)
     across = np.arange(len(found)) if scans.several else places
     gaps = np.diff(np.unique(across))
     width = 0.85 * (gaps.min() if len(gaps) else 1)
     names = ("Adds to the score", "Weight, multiples of 1/n")
-    for axes, values, name in zip(charts, (found.contribution, found.relative_weight), names):
-        axes.bar(across, values, width=width, color=colors)
+    kinds = zip((found.contribution, found.relative_weight), (colors_of(found), _PALE), names)
+    for axes, (values, colors, name) in zip(charts, kinds):
+        axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(found)))
         axes.margins(x=0.01)
         axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
         for begin in scans.begins[1:]:
             axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
     charts[0].axhline(0, color=GRAY, linewidth=1)
+    high = np.maximum(found.contribution[top], 0)
+    charts[0].plot(across[top], high, "v", color="black", markersize=4)
+    charts[0].margins(y=0.12)
     if found.weighted:
         mark_uniform(charts[1])
     if scans.several:
         _name_scans(charts, places, scans)
     of = f" of {len(scans.begins)} scans" if scans.several else ""
-    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; orange: the {len(top)} top ones)", fontsize=9)
+    said = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
+    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; {said})", fontsize=9)
 
 
 def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
     """Name the scans over their slices, and number each slice as in its scan."""
     ends = [*scans.begins[1:], len(places)]
     for begin, end, name in zip(scans.begins, ends, scans.names):
-        short = _short(name, int(_LINE * (end - begin) / len(places)))
+        short = shortened(name, int(_LINE * (end - begin) / len(places)))
         charts[0].annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
     charts[-1].xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else "")
     )
-
-
-def _short(name: str, limit: int) -> str:
-    """Name without its middle: files of one patient often differ at the end. Nothing where there is no room."""
-    if len(name) <= limit:
-        return name
-    return f"{name[: limit // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{name[-(limit - limit // 2) :]}" if limit > 3 else ""
 
 
 def _places(found: Explanation) -> NDArray[np.float64]:

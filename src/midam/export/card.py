@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from midam.evaluate.metrics import FEW_BAGS
+from midam.report.html.study import NAMES
 from midam.runs.apply import LoadedRun
 from midam.runs.results import SPLITS
 from midam.settings import yaml_text
 
-_FEW = 20  # bags of a class, below which an interval is wide and a figure moves with a bag
-_NAMES = {"test": "test", "val": "validation", "train": "training"}
 _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "
     "Multi-instance Deep AUC Maximization with Stochastic Pooling*. ICML 2023."
@@ -23,19 +23,19 @@ def card_text(
 ) -> str:
     """Text of the card: what the model is for, how to use it, how good it is on which data, and what is not known.
 
-    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json.
+    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json, or empty.
     """
-    name = f"midam-{config['data']['name']}-{summary['method']['pooling']}"
+    name = f"midam-{config['data']['name']}-{run.settings.method.pooling}"
     parts = [
         f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
-        _purpose(run, config, summary),
+        _purpose(run, config),
         *_usage(config, formats),
         *_results(run, summary),
-        *_data(config, summary),
+        *_data(run, config, summary),
         *_training(run, summary),
         *_limits(run, summary),
-        f"## Method\n\n{_REFERENCE} Trained with midam {summary['version']}.",
+        f"## Method\n\n{_REFERENCE}" + (f" Trained with midam {summary['version']}." if summary else ""),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -56,7 +56,7 @@ def _front(
         values += [("brier_score", "Brier score", found.get("brier"))]
         metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
         data = config["data"]["name"]
-        dataset = {"name": data, "type": data, "split": _NAMES[split]}
+        dataset = {"name": data, "type": data, "split": NAMES[split]}
         result = {"task": {"type": kind, "name": "classification of bags"}, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": name, "results": [result]}]
     return front
@@ -68,9 +68,9 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return found[0] if found else None
 
 
-def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
+def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
     data = _plain(config["data"]["name"])
-    method, members = run.settings.method, summary["members"]
+    method, members = run.settings.method, len(run.model.members)
     several = f"The score is the mean of {members} scorers. " if members > 1 else ""
     calibrated = (
         "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
@@ -94,7 +94,7 @@ def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) ->
 
 
 def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
-    shape = config["architecture"]["instance_shape"]
+    shape, imputed = config["architecture"]["instance_shape"], config["data"]["imputed"]
     of = f"A bag holds n instances of shape {shape}; n can be any number from 1 on, in the memory of one chunk."
     parts = ["## How to use it", of]
     if "python" in formats:
@@ -106,6 +106,9 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
             f"**With torch alone**, by `score_bags.py`.{table}```python\nfrom score_bags import Model\n\n"
             "print(Model().score(bag))  # a tensor [n, ...], or an iterable of parts of it\n```"
         )
+    if imputed is not None:
+        what = "0" if imputed["how"] == "zero" else f"the {imputed['how']} of the feature in the training bags"
+        parts.append(f"A missing value (NaN, or an empty field of a table) is filled with {what}.")
     if "onnx" in formats:
         parts.append(
             "**With onnxruntime**, by `score_onnx.py` and the three files in `onnx`: `chunk.onnx` makes the statistic "
@@ -119,6 +122,8 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
 
 
 def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
+    if not summary:
+        return []
     lines = ["| bags | n (positive) | AUROC (95% CI) | AUPRC | sensitivity (95% CI) | specificity (95% CI) | Brier |"]
     lines.append("|---|---|---|---|---|---|---|")
     for split in SPLITS:
@@ -127,7 +132,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             continue
         at = found.get("at_threshold") or {}
         cells = [
-            _NAMES[split],
+            NAMES[split],
             f"{found['bags']} ({found['positives']})",
             _with_interval(found, "auroc"),
             _number(found.get("auprc")),
@@ -145,11 +150,12 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     return ["## Results", "\n".join(lines), text]
 
 
-def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
-    data, found = config["data"], summary["data"]
+def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    data, known = config["data"], summary.get("data", {})
+    count = f"{known['instances']} instances" if known else "instances"
     lines = [
         f"- name: `{_plain(data['name'])}`",
-        f"- {found['bags']} bags, {found['instances']} instances of shape {config['architecture']['instance_shape']}",
+        f"- {known.get('bags', len(run.splits))} bags, {count} of shape {config['architecture']['instance_shape']}",
         f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
     ]
     if data["classes"]:
@@ -169,16 +175,17 @@ def _data(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
 
 def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     s = run.settings
-    chosen = summary["selected"]
+    chosen = summary.get("selected", {})
+    weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
+    took = f"; {summary['seconds']['total']:.0f} seconds" if summary else ""
     lines = [
         f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
-        f"- encoder {s.model.encoder}; scorers {summary['members']}; weights of the {chosen['weights']} epoch "
-        f"({chosen['epoch']} of {summary['epochs']})",
+        f"- encoder {s.model.encoder}; scorers {len(run.model.members)}{weights}",
         f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
         f"{s.training.weight_decay:g}",
         f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
         f"{s.training.num_instances} instances of a bag where the estimator draws any",
-        f"- seed {s.run.seed}; {summary['seconds']['total']:.0f} seconds; all settings are in config.json",
+        f"- seed {s.run.seed}{took}; all settings are in config.json",
         f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
         f"and threshold `{run.digest()}`",
     ]
@@ -187,23 +194,25 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
 
 def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     lines, measured = [], _measured(summary)
-    if measured is None:
+    if not summary:
+        lines.append("No figures came with the model: nothing is stated of how well it ranks new bags.")
+    elif measured is None:
         lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")
     else:
         split, found = measured
         if split != "test":
             lines.append("There was no test set: the validation figures are those of bags that helped to choose.")
         least = min(found["positives"], found["bags"] - found["positives"])
-        if least < _FEW:
-            lines.append(f"The figures rest on {least} {_NAMES[split]} bags of the rarer class: they are uncertain.")
-        lines += [f"Of the {_NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
+        if least < FEW_BAGS:
+            lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
+        lines += [f"Of the {NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
             "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "
             "figures are too good."
         )
     if run.data.get("imputed"):
-        lines.append("Missing values were filled in for the training; what is exported takes complete features alone.")
+        lines.append("Missing values are filled in: the score of a bag in which many are missing says little.")
     lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
     if run.settings.method.pooling.endswith("attention"):
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")

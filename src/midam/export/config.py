@@ -19,7 +19,7 @@ _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
 
 def describe(run: LoadedRun) -> dict[str, Any]:
     """Content of config.json: architecture, calibration, data and settings of a run."""
-    settings, data = run.settings.flat(), run.data
+    settings, data, imputed = run.settings.flat(), run.data, run.data.get("imputed")
     settings |= {name: Path(settings[name]).name for name in _PATHS if settings[name] is not None}
     shape = list(data["instance_shape"])
     return {
@@ -39,6 +39,8 @@ def describe(run: LoadedRun) -> dict[str, Any]:
             "classes": data.get("classes"),
             "bag_column": run.settings.data.bag_column,
             "cut": data.get("cut"),
+            # What stands for a missing value of each feature, in the shape of an instance.
+            "imputed": None if imputed is None else {key: imputed[key] for key in ("how", "values")},
         },
         "settings": settings,
     }

@@ -42,10 +42,12 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     largest, count, width = pooling.statistic is MAXIMUM, len(members), pooling.value_size
     part = (torch.tensor(2.0).double(), torch.zeros(count).double(), torch.zeros(count, width).double())
     shape, kind = config["architecture"]["instance_shape"], getattr(torch, config["onnx"]["dtype"])
+    imputed = config["data"]["imputed"]
+    first = Chunk(members, filling=None if imputed is None else torch.tensor(imputed["values"], dtype=kind))
     outer = Outer(members, run.calibrator)
     names = ["score", "members", "probability"][: 2 if run.calibrator is None else 3]
     with _quiet(), torch.no_grad():
-        chunk = _trace(Chunk(members), (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)
+        chunk = _trace(first, (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)
         inputs = [f"{name}{number}" for number in (1, 2) for name in _STATISTIC]
         # Copies: one tensor given twice would be traced as one input.
         both = (*part, *(x.clone() for x in part))
@@ -84,15 +86,22 @@ def _trace(module: nn.Module, example: Sequence[Tensor], inputs: list[str], outp
 
 
 def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
-    """Score bags of 1 and 7 random instances, the second in two chunks, with the files and with the run."""
+    """Score bags of 1 and 7 random instances, the second in two chunks, with the files and with the run.
+
+    Where the run fills missing values, an eighth of them is missing.
+    """
     standard = scorers_of(run.model)[0].standardizer
     center, scale = (standard.get_buffer(name) for name in ("center", "scale")) if standard else (0.0, 1.0)
     noise = np.random.default_rng(0).normal(size=(8, *config["architecture"]["instance_shape"]))
     x = (torch.from_numpy(noise) * scale + center).to(getattr(torch, config["onnx"]["dtype"]))
-    model = Model(folder, config=config)
+    given, imputed, model = x.numpy(), config["data"]["imputed"], Model(folder, config=config)
+    if imputed is not None:
+        missing = np.arange(x.numel()).reshape(x.shape) % 8 == 0
+        given = np.where(missing, np.nan, given)
+        x = torch.where(torch.from_numpy(missing), torch.tensor(imputed["values"], dtype=x.dtype), x)
     with evaluation(run.model):
         wanted = run.model(x, torch.tensor([1, 7])).double().numpy()
-    got = [model.score(bag.numpy(), chunk_size=4).score for bag in (x[:1], x[1:])]
+    got = [model.score(bag, chunk_size=4).score for bag in (given[:1], given[1:])]
     worst = float(np.abs(wanted - got).max())
     if not worst <= TOLERANCE:
         raise ExportError(

@@ -16,15 +16,23 @@ from midam.nn.scorer import BagScorer
 
 
 class Chunk(nn.Module):
-    """Instances x [m, ...] to their logits z [m, M] and values v [m, M, V], and the statistic n, l, r of them all."""
+    """Instances x [m, ...] to their logits z [m, M] and values v [m, M, V], and the statistic n, l, r of them all.
 
-    def __init__(self, members: Sequence[BagScorer]) -> None:
+    With `filling`, in the shape of an instance, missing values (NaN) of x are filled first.
+    """
+
+    filling: Tensor | None
+
+    def __init__(self, members: Sequence[BagScorer], *, filling: Tensor | None = None) -> None:
         super().__init__()
+        self.register_buffer("filling", filling)
         self.members = nn.ModuleList(members)
         self.largest = members[0].pooling.statistic is MAXIMUM
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """z, v, n, l and r of a chunk."""
+        if self.filling is not None:
+            x = torch.where(torch.isnan(x), self.filling, x)
         pairs = [cast(BagScorer, member).instances(x) for member in self.members]
         z, v = torch.stack([z for z, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)
         logits, values = z.double(), v.double()

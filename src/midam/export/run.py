@@ -13,13 +13,13 @@ from midam.export.card import card_text
 from midam.export.config import describe, require_plain
 from midam.files import held, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, load_run
-from midam.runs.folder import RunFolder
+from midam.runs.folder import RunFolder, read_json
 
 _HERE = Path(__file__).parent
 
 
 def export_run(
-    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None
+    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None, trust: bool = False
 ) -> list[str]:
     """Write a finished run to the folder `out`; returns the formats that were written.
 
@@ -29,7 +29,8 @@ def export_run(
     - "python": score_bags.py, which scores bags with torch alone, and the weights beside it;
     - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, with which score_onnx.py scores bags in onnxruntime.
 
-    All of them score bags of any size in the memory of a chunk, and average the members. No id of a bag, no name of a
+    All of them score bags of any size in the memory of a chunk, average the members, and fill missing values as the run
+    does (`midam.settings.Settings` `impute`), or refuse them. No id of a bag, no name of a
     patient and no path of this machine is written.
 
     Parameters
@@ -42,13 +43,16 @@ def export_run(
         Default: all that this run can have; what it cannot have is warned of.
     license : str, optional
         Identifier of the license of the model, such as "mit" or "cc-by-nc-4.0", for the card.
+    trust : bool, default False
+        As in `midam.load_run`.
 
     Raises
     ------
     ExportError
         If a format that was asked for cannot hold the run.
     CheckpointError
-        If there is no run, or it did not finish.
+        If there is no run, or it did not finish. The card of a model that a classifier or a comparison has saved has no
+        results.
     RunExistsError
         If the folder holds something.
     MidamError
@@ -59,7 +63,7 @@ def export_run(
         if name not in FORMATS:
             raise ExportError(f"Expected formats among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
     summary = _summary(path)
-    run = load_run(path)
+    run = load_run(path, trust=trust)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")
@@ -81,7 +85,10 @@ def export_run(
 def write_export(
     run: LoadedRun, summary: dict[str, Any], folder: Path, *, formats: Sequence[str] = (), license: str | None = None
 ) -> list[str]:
-    """Write a loaded run, whose summary.json holds `summary`, as `export_run` does, and straight into a folder."""
+    """Write a loaded run as `export_run` does, and straight into a folder.
+
+    `summary` is what its summary.json holds; empty for a run that `midam fit` has not written.
+    """
     config, done = describe(run), []
     for name in formats or FORMATS:
         try:
@@ -102,7 +109,10 @@ def write_export(
 def _safetensors(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     save = _need("safetensors.torch").save
     weights = {name: value.contiguous().clone() for name, value in run.model.state_dict().items()}
-    write_bytes(folder / "model.safetensors", save(weights, metadata={"format": "pt", "digest": config["digest"]}))
+    known = {"format": "pt", "digest": config["digest"]}
+    if config["data"]["imputed"] is not None:
+        known["imputed"] = json.dumps(config["data"]["imputed"])
+    write_bytes(folder / "model.safetensors", save(weights, metadata=known))
 
 
 def _python(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
@@ -133,16 +143,16 @@ def _need(module: str) -> Any:
 
 def _summary(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
+    if folder.model.exists() and not folder.summary.exists() and not folder.last.exists():
+        return {}
     if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
         raise CheckpointError(
             f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume "
             f"{path}`."
         )
-    try:
-        found: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.") from None
-    return found
+    if not folder.summary.exists():
+        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.")
+    return read_json(folder.summary)
 
 
 FORMATS: dict[str, Callable[[LoadedRun, Path, dict[str, Any]], None]] = {

@@ -30,6 +30,9 @@ from torch.nn import functional
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _TYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 _TYPES |= {"BOOL": torch.bool}
+# What stands in a table for no value.
+_MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None", "NaN", "nan", "-NaN"}
+_MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 _SAME = 1e-5  # two values of a feature that are this near are one
 _MAX_NORMAL_SCORE = 3.0
 
@@ -51,7 +54,9 @@ class Model:
         folder = Path(__file__).parent if folder is None else Path(folder)
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.shape = tuple(self.config["architecture"]["instance_shape"])
-        self.device = torch.device(device)
+        self.device, imputed = torch.device(device), self.config["data"]["imputed"]
+        # What stands for missing values (NaN), in the shape of an instance.
+        self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
         weights = read_safetensors(folder / "model.safetensors")
         count = self.config["architecture"]["members"]
         parts = [_below(weights, f"members.{number}.") for number in range(count)]
@@ -66,9 +71,11 @@ class Model:
         return total.score()
 
     def check(self, rows: Tensor) -> Tensor:
-        """Refuse instances of another shape, or with values that are no finite numbers."""
+        """Instances with their missing values filled; those of another shape or not of finite numbers are refused."""
         if tuple(rows.shape[1:]) != self.shape:
             raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(rows.shape[1:])}.")
+        if rows.is_floating_point() and self.filling is not None:
+            rows = torch.where(rows.isnan(), self.filling.to(rows), rows)
         if rows.is_floating_point() and not torch.isfinite(rows).all():
             raise ValueError("Expected finite numbers, got NaN or infinity; clean the features.")
         return rows.to(self.device)
@@ -266,11 +273,17 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score]]:
-    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere."""
+    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere.
+
+    Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers
+    may have a decimal comma.
+    """
     totals: dict[str, Total] = {}
     waiting: dict[str, list[list[float]]] = {}
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        separator = max(",;\t", key=file.readline().count)
+        file.seek(0)
+        rows, comma = csv.DictReader(file, delimiter=separator), "," if separator == "," else "."
         columns = list(rows.fieldnames or [])
         features = model.config["data"]["feature_names"] or [name for name in columns if name != bag_column]
         missing = [name for name in (bag_column, *features) if name not in columns]
@@ -278,10 +291,12 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
             raise ValueError(f"Expected the columns {', '.join(missing)}, got {', '.join(columns)} (in {path}).")
         if len(features) != math.prod(model.shape):
             raise ValueError(f"Expected {math.prod(model.shape)} feature columns, got {len(features)} (in {path}).")
+        fills = model.filling is not None
         for count, row in enumerate(rows, start=1):
             try:
-                numbers = [float(row[name]) for name in features]
-            except (TypeError, ValueError):
+                texts = [row[name].replace(",", comma) for name in features]
+                numbers = [math.nan if fills and text in _MISSING else float(text) for text in texts]
+            except (AttributeError, ValueError):
                 raise ValueError(f"Expected numbers as features, got others (in {path}, row {count + 1}).") from None
             bag = row[bag_column]
             waiting.setdefault(bag, []).append(numbers)

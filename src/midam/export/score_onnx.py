@@ -56,6 +56,7 @@ class Model:
         for part in [bag] if isinstance(bag, np.ndarray) else bag:
             for low in range(0, len(part), size):
                 x = np.ascontiguousarray(part[low : low + size], dtype=self._dtype)
+                self._check(x)
                 found = self._parts["chunk"].run(["n", "l", "r"], {"x": x})
                 merged = found if merged is None else self._merge(merged, found)
         if merged is None:
@@ -66,6 +67,12 @@ class Model:
         return Score(
             score, float(found[2]) if len(found) > 2 else None, None if threshold is None else score >= threshold
         )
+
+    def _check(self, x: NDArray[Any]) -> None:
+        """Refuse what is no finite number; missing values (NaN) only where the model does not fill them."""
+        fills = self.config["data"]["imputed"] is not None
+        if not (np.isfinite(x) | (fills & np.isnan(x))).all():
+            raise ValueError(f"Expected finite numbers{' or NaN' * fills}, got others; clean the features.")
 
     def _merge(self, first: list[Any], second: list[Any]) -> list[Any]:
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]

@@ -16,11 +16,11 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import auroc
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
-_FEW_BAGS = 20
 _MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 
 
@@ -45,7 +45,7 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     """Describe bags, labeled or not, and look for the traps that they hold.
 
     Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
-    bags only where the bags know their digests, as those of a store do. `name` is of the catalogue, or the path of the
+    bags only where the bags know their digests, as those of a store do. `name` is of the catalog, or the path of the
     data.
 
     Examples
@@ -70,7 +70,7 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
-    """Facts about bags, and about their data set where `name` is in the catalogue."""
+    """Facts about bags, and about their data set where `name` is in the catalog."""
     labels, sizes = bags.labels, bags.sizes
     facts: dict[str, Any] = {}
     if catalog.is_name(name):
@@ -149,7 +149,7 @@ def _class_warnings(bags: Bags) -> Iterator[str]:
     for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
         if count == 0:
             yield f"no {name} bags: nothing can be trained or tested"
-        elif count < _FEW_BAGS:
+        elif count < FEW_BAGS:
             yield f"few bags of a class: {count} {name}; intervals will be wide"
 
 

@@ -25,6 +25,7 @@ from midam.report.describe import is_wide, size_edges
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
+_LINES |= {"Weight drawn": ("#009E73", "o", (0, ())), "Drift of the memory": ("#CC79A7", "s", (0, (1, 1)))}
 _DPI = 150
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
@@ -87,26 +88,31 @@ def plot_curves(
 ) -> None:
     """Draw the learning curves: the loss, and the AUROC of training and validation bags.
 
+    Of draws that go by remembered scores a third panel shows what share of a bag's weight they hold, and how far the
+    scores had moved since they were remembered.
+
     Parameters
     ----------
     path : str or Path
         PNG file to write; replaced in one step.
     history : sequence of mapping
-        One row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss` (None or absent
-        where not measured).
+        One row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss`, `drawn_weight`,
+        `memory_drift` (None or absent where not measured).
     best_epoch : int, optional
-        Epoch with the best validation bags, marked in both panels.
+        Epoch with the best validation bags, marked in all panels.
     """
-    figure = new_figure((8.4, 3.8))
-    losses, areas = figure.subplots(1, 2)
+    panels = [
+        ("Loss", {"loss": "Training", "val_loss": "Validation"}),
+        ("AUROC", {"train_auroc": "Training", "val_auroc": "Validation"}),
+    ]
+    if np.isfinite(_column(history, "drawn_weight")).any():
+        panels.append(("Draws", {"drawn_weight": "Weight drawn", "memory_drift": "Drift of the memory"}))
+    figure = new_figure((4.2 * len(panels), 3.8))
     epochs = _column(history, "epoch")
     drops = _drops(epochs, _column(history, "lr"))
-    for axes, title, train, validation in (
-        (losses, "Loss", "loss", "val_loss"),
-        (areas, "AUROC", "train_auroc", "val_auroc"),
-    ):
-        _curve(axes, epochs, _column(history, train), "Training")
-        _curve(axes, epochs, _column(history, validation), "Validation")
+    for axes, (title, lines) in zip(figure.subplots(1, len(panels)), panels):
+        for key, line in lines.items():
+            _curve(axes, epochs, _column(history, key), line)
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel("Epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))

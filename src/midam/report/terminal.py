@@ -198,7 +198,7 @@ def format_auroc(part: Mapping[str, Any]) -> str:
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
-    """The data sets of the catalogue."""
+    """The data sets of the catalog."""
     table = Table("name", "bags (+)", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
         here = escape(entry["location"] or ("to fetch" if entry.get("archive", entry["url"]) else "by hand"))

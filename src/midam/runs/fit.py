@@ -241,6 +241,7 @@ class _Training:
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
         columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+        columns += [name for name in (self.trainer.history or [{}])[-1] if name not in columns]
         write_text(self.folder.metrics, csv_text(columns, self.trainer.history))
 
     def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:

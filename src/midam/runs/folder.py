@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -109,6 +110,17 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
     return Settings.from_flat(values, source=str(folder.config)), data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file of a run holds; a `CheckpointError` for one that is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"Expected a whole JSON file, got a damaged one (in {path}); copy it anew.")
+    return found
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

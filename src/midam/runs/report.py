@@ -19,9 +19,9 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.report.html.page import study_page
-from midam.report.html.study import Explained, ScoredBags, Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
 from midam.runs.apply import Evaluation
-from midam.runs.folder import RunFolder, read_run_config
+from midam.runs.folder import RunFolder, read_json, read_run_config
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 
@@ -56,7 +56,7 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary, parts = json.loads(folder.summary.read_text(encoding="utf-8")), _recorded(folder)
+    summary, parts = read_json(folder.summary), _recorded(folder)
     part = next(name for name in ("test", "val", "train") if name in summary)
     how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts}
     left_out = summary["data"].get("notes", [])
@@ -90,8 +90,7 @@ def write_evaluation_report(
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, own = read_run_config(folder)
-    finished = folder.summary.exists()
-    summary = json.loads(folder.summary.read_text(encoding="utf-8")) if finished else {}
+    summary = read_json(folder.summary) if folder.summary.exists() else {}
     part, own_parts = str(found.result["headline"]), _recorded(folder)
     inside = found.parts == part
     take = partial(_take, inside)
@@ -202,9 +201,9 @@ def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArr
     """Levels of the tested bags: of the table that was named, of few groups, of the bag size where it varies."""
     found = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
-        found["group"] = tested.groups
+        found[BY_GROUP] = tested.groups
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
-        found["instances a bag"] = make_levels(tested.sizes.tolist())
+        found[BY_SIZE] = make_levels(tested.sizes.tolist())
     return found
 
 
@@ -213,7 +212,7 @@ def _explained(root: Path, page: Path, *, external: bool) -> Explained | None:
     pictures: dict[str, str] = {}
     index = None
     for file in sorted(root.glob("explain*/explain.json")):
-        for entry in json.loads(file.read_text(encoding="utf-8"))["bags"]:
+        for entry in read_json(file)["bags"]:
             if (entry["split"] is None) == external:
                 index = _link(file.parent / "index.html", page)
                 pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)

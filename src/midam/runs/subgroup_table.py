@@ -22,7 +22,7 @@ class SubgroupTable:
     Attributes
     ----------
     path : Path
-        CSV, TSV or Excel file.
+        CSV, TSV or Excel file, of which the first sheet is read.
     columns : sequence of str
         Columns to show.
     key : str, optional

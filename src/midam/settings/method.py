@@ -54,9 +54,13 @@ class MethodSettings(Room):
     center_start
         Start of the centers a and b of minmax-auc, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5.
     draw
-        How a step chooses the instances of a bag.
+        How a step chooses the instances of a bag: "uniform", "scored" (in proportion to the weights that were last
+        seen, corrected for it) or "top" (mostly the highest last seen: for witnesses among very many instances).
     draw_args
         Further arguments of the draw.
+    anneal
+        Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.2, nearer
+        to the mean, to what the pooling says; 0: they are what it says from the start.
     """
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"
@@ -78,6 +82,7 @@ class MethodSettings(Room):
     center_start: Center | None = None
     draw: Annotated[str, Named(DRAWS)] = "uniform"
     draw_args: dict[str, Any] = Field(default_factory=dict)
+    anneal: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":
         """These settings for the mlp, or for a deep encoder."""

@@ -27,6 +27,7 @@ class MIDAMClassifier(BagClassifier):
         center_start: float | None = None,
         draw: str = "uniform",
         draw_args: dict[str, Any] | None = None,
+        anneal: float = 0.0,
         epochs: int = 100,
         members: int | None = None,
         optimizer: Literal["auto", "sgd", "adam"] = "auto",

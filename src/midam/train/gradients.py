@@ -24,6 +24,7 @@ from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.objectives import known_finite
 
 Schedule = Literal["constant", "warmup"]
+_LARGEST_SEEN = torch.finfo(torch.float16).max
 
 
 class Estimator(nn.Module):
@@ -89,9 +90,28 @@ class MiniBatch(Estimator):
     """Naive mini-batch pooling (the MB rows of the paper): pools the sample as if it were the bag.
 
     Biased for every pooling but the mean. f2 sees the number of drawn instances.
+
+    Parameters
+    ----------
+    num_instances : int, optional
+        B, to refuse what cannot learn.
     """
 
     name = "minibatch"
+
+    def __init__(self, *, num_instances: int | None = None) -> None:
+        super().__init__()
+        self._num_instances = num_instances
+
+    def check(self, model: BagScorer) -> None:
+        """Refuse attention over one instance, whose weight is 1 whatever the logit."""
+        super().check(model)
+        if self._num_instances == 1 and model.pooling.weighted and model.pooling.value_size:
+            raise ConfigError(
+                f"Expected num_instances of at least 2 for {model.pooling.name!r} with the estimator {self.name!r}, "
+                "got 1: the weight of a single instance is 1, so that attention gets no gradient; draw more, or use "
+                "the estimator 'vrsp'."
+            )
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
@@ -237,6 +257,8 @@ def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tenso
     if batch.mask is not None:
         # A padded slot carries some real instance; its logit must not reach exp(z - l), and neither must a gradient.
         z = z.masked_fill(~batch.mask, torch.finfo(z.dtype).min / 4)
+    if batch.seen is not None:
+        batch.seen.copy_((z.detach() / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
     return (z if batch.log_ratio is None else importance_logits(z, batch.log_ratio)), v
 
 

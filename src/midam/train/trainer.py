@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
 from midam.data.batch import InstanceReader
+from midam.data.sampling import BagSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
@@ -55,7 +56,7 @@ class Trainer:
         Epochs done.
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
-        while training), means over the members; val_auroc of the mean score.
+        while training), means over the members; val_auroc of the mean score; what the draw rule tells of its draws.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
     """
@@ -151,6 +152,7 @@ class Trainer:
             "loss": float(np.mean([result.loss[0] for result in results])),
             "train_auroc": float(np.mean([result.auroc[0] for result in results])),
             "val_auroc": self._validate(),
+            **self._drawn(),
         }
         self.history.append(row)
         return row
@@ -193,6 +195,12 @@ class Trainer:
                 f"{lr:g}) or standardize the features."
             )
         return result
+
+    def _drawn(self) -> dict[str, float | None]:
+        """What the draw rule says of its draws, means over the members."""
+        found = [member.sampler.drawn for member in self.members if isinstance(member.sampler, BagSampler)]
+        means = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
+        return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
     def _validate(self) -> float | None:
         if self._val is None or self._val_reader is None:

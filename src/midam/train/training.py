@@ -1,7 +1,7 @@
 """M >= 1 scorers whose steps are taken together, and everything that trains them: the one training loop."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from midam.settings.method import MethodSettings
 from midam.train.build import build_estimator, build_method, build_optimizer, build_part
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
+from midam.train.memory import check_draw, fill_memory, weight_power_of
 from midam.train.objectives import Objective, StackedObjective
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
@@ -134,13 +135,26 @@ class Training:
         Noise inside the encoder (dropout) follows from seed and epoch alone: a resume needs no random state.
         """
         self.set_rates(self.config.training.decays(epoch))
+        self.remember(epoch)
         self.trained.train()
         device = self._reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         with noise, cpu_threads(self.config.run.threads), denormals_flushed():
             _seed_noise(device, self.config.run.seed, epoch)
-            with closing(self.batches()) as batches:
-                yield batches
+            self.trained.pooling.weight_power = weight_power_of(self.config, epoch)
+            try:
+                with closing(self.batches()) as batches:
+                    yield batches
+            finally:
+                self.trained.pooling.weight_power = 1.0
+
+    def remember(self, epoch: int) -> None:
+        """Stream all bags once where the draws of epoch `epoch` (from 0) go by scores that are due."""
+        draw = self.sampler.draw if isinstance(self.sampler, BagSampler) else None
+        if draw is not None and draw.memory is not None and draw.pass_due(epoch):
+            autocast = nullcontext() if self.fabric is None else self.fabric.autocast()
+            with autocast, cpu_threads(self.config.run.threads):
+                fill_memory(self.trained, draw.memory, self._reader, chunk_size=self.config.run.chunk_size)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
@@ -271,8 +285,9 @@ def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device
         num_negative=config.training.num_negative,
         num_instances=None if estimator.whole else config.training.num_instances,
         seed=config.run.seed,
-        draw=build_part(DRAWS, config, num_bags=len(train)),
+        draw=build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes),
     )
+    check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)
     trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
     return Member(config, model, trained, estimator, method.objective.to(device), sampler)

@@ -1,5 +1,6 @@
 """What files of instances hold, each and together."""
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -91,30 +92,45 @@ def probe_files(
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances."""
     facts: list[FileFacts] = []
-    wrong: list[BagDataError] = []
+    wrong: list[tuple[Path, BagDataError]] = []
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
         futures = [pool.submit(probe, path, options, reader=reader) for path in paths]
         try:
-            for number, future in enumerate(futures, start=1):
+            for number, (path, future) in enumerate(zip(paths, futures, strict=True), start=1):
                 try:
                     facts.append(future.result())
                 except BagDataError as error:
-                    wrong.append(error)
+                    wrong.append((path, error))
                 if on_file is not None:
                     on_file(number, len(paths))
         finally:
             pool.shutdown(cancel_futures=True)
     if len(wrong) == 1:
-        raise wrong[0]
+        raise wrong[0][1]
     if wrong:
-        listed = [str(error) for error in wrong[:_LINES]]
-        more = [] if len(wrong) <= _LINES else [f"and {len(wrong) - _LINES} more"]
-        count = f"{len(wrong)} of {len(paths)}"
-        raise BagDataError("\n- ".join([f"Expected files that can be used, got {count} that cannot:", *listed, *more]))
+        told, count = _told(wrong), f"{len(wrong)} of {len(paths)}"
+        more = [] if len(told) <= _LINES else [f"and {len(told) - _LINES} more"]
+        lines = [f"Expected files that can be used, got {count} that cannot:", *told[:_LINES], *more]
+        raise BagDataError("\n- ".join(lines))
     _refuse_mixed(paths, facts)
     check_like(paths, facts)
     _warn_of_scales(facts)
     return facts
+
+
+def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
+    """A line for each fault of files; what is wrong with several alike is told once, with the names of all."""
+    kinds: dict[str, list[Path]] = {}
+    for path, error in wrong:
+        kinds.setdefault(str(error).replace(str(path), "\0"), []).append(path)
+    above = os.path.commonpath([path.parent for path, _ in wrong])
+    lines = []
+    for text, paths in kinds.items():
+        names = first_names([path.relative_to(above).as_posix() for path in paths], limit=_LISTED)
+        more = f"; {len(paths)} such: {names}" if len(paths) > 1 else ""
+        end = text.find(")", text.rfind("\0")) % (len(text) + 1)  # a text without a place gets them at its end
+        lines.append(f"{text[:end]}{more}{text[end:]}".replace("\0", str(paths[0])))
+    return lines
 
 
 def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:

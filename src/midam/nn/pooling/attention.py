@@ -22,6 +22,7 @@ class AttentionPooling(Pooling):
 
     name = "attention"
     weighted = True
+    anneals = True
     value_size = 1
 
     def __init__(self, in_features: int, *, hidden: int | None = None, gated: bool = False) -> None:
@@ -44,7 +45,8 @@ class AttentionPooling(Pooling):
         hidden = torch.tanh(self.hidden(e))
         if self.gate is not None:
             hidden = hidden * torch.sigmoid(self.gate(e))
-        return upcast(self.attention(hidden)).squeeze(-1)
+        logit = upcast(self.attention(hidden)).squeeze(-1)
+        return logit if self.weight_power == 1 else logit * self.weight_power
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
         """Bag scores [K]."""

@@ -25,12 +25,19 @@ class Pooling(nn.Module):
         Whether z varies, so that it ranks the instances of a bag, and draws in proportion to exp(z) beat uniform ones.
     value_size : int
         V.
+    anneals : bool
+        Whether it heeds `weight_power`.
+    weight_power : float
+        Power of the instances' weights, 1 but while a training anneals it: below, the pooling is nearer to the mean.
+        Not part of the weights.
     """
 
     name: ClassVar[str]
     statistic: ClassVar[Statistic] = LOG_MEAN
     weighted = False
     value_size = 0
+    anneals: ClassVar[bool] = False
+    weight_power: float = 1.0
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -38,6 +38,7 @@ class SmoothedMaxPooling(ScorePooling):
 
     name = "smoothed-max"
     weighted = True
+    anneals = True
 
     def __init__(
         self, in_features: int, *, temperature: float = 0.1, learn_temperature: bool = False, squash: bool = True
@@ -50,8 +51,9 @@ class SmoothedMaxPooling(ScorePooling):
 
     @property
     def tau(self) -> Tensor | float:
-        """Temperature tau."""
-        return self.temperature if self.log_tau is None else self.log_tau.exp()
+        """Temperature tau, divided by the power of the weights."""
+        tau = self.temperature if self.log_tau is None else self.log_tau.exp()
+        return tau if self.weight_power == 1 else tau / self.weight_power
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of encodings e [M, D]."""

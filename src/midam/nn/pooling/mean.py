@@ -36,6 +36,7 @@ class GeneralizedMeanPooling(Pooling):
 
     name = "generalized-mean"
     weighted = True
+    anneals = True
 
     def __init__(self, in_features: int, *, exponent: float = 4.0, learn_exponent: bool = False) -> None:
         super().__init__(in_features)
@@ -46,8 +47,9 @@ class GeneralizedMeanPooling(Pooling):
 
     @property
     def p(self) -> Tensor | float:
-        """Exponent p."""
-        return self.exponent if self.log_p is None else self.log_p.exp()
+        """Exponent p, times the power of the weights."""
+        p = self.exponent if self.log_p is None else self.log_p.exp()
+        return p if self.weight_power == 1 else p * self.weight_power
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of encodings e [M, D]."""

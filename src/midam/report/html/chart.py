@@ -1,26 +1,28 @@
 """A small chart as SVG that takes its colors from the page, so that it is right in light, in dark and on paper."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from midam.report.html.markup import Html, join, tag
+from midam.report.words import shortened, signed
 
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "6 2 2 2 2 2", "1 3")
 _MOST_POINTS = 500
+_LETTER, _WIDEST = 6.4, 190  # width of a letter of a tick, and the most that names of rows take
 
 
 class Range(NamedTuple):
-    """Range and name of an axis; `ticks` are computed where none are given."""
+    """Range and name of an axis; `ticks` are computed where none are given, and may have names."""
 
     name: str
     low: float = 0.0
     high: float = 1.0
     ticks: Sequence[float] | None = None
-    form: str = "g"
+    names: Sequence[str] | None = None
 
     def marks(self, most: int) -> list[float]:
         """Places of the ticks."""
@@ -38,15 +40,31 @@ class Chart:
     """
 
     def __init__(
-        self, description: str, x: Range, y: Range, *, size: tuple[int, int] = (400, 320), left: int = 50
+        self,
+        description: str,
+        x: Range,
+        y: Range,
+        *,
+        size: tuple[int, int] = (400, 320),
+        left: int = 50,
+        lines: bool = True,
     ) -> None:
-        self.x, self.y = x, y
+        self.x, self.y, self._lines = x, y, lines
         self._description, self._size = description, size
         self._box = (left, 12, size[0] - 14, size[1] - 46)
         self._marks: list[Html] = []
         self._keys: list[tuple[str, Html]] = []
         self._references: list[tuple[str, Html]] = []
         self._bands: list[tuple[str, Html]] = []
+
+    @classmethod
+    def of_rows(cls, description: str, x: Range, names: Sequence[str], *, height: int) -> Self:
+        """A chart of rows, so many pixels each, the first on top: row k lies at k of y."""
+        left = min(_WIDEST, 16 + 7 * max(map(len, names)))
+        short = [shortened(name, int((left - 10) / _LETTER)) for name in names]
+        rows = Range("", len(names) - 0.5, -0.5, range(len(names)), short)
+        size = (max(400, left + 250), 66 + height * len(names))
+        return cls(description, x, rows, size=size, left=left, lines=False)
 
     def across(self, value: ArrayLike) -> NDArray[np.float64]:
         """Places on the page of values of x."""
@@ -110,14 +128,7 @@ class Chart:
             bars.append(f"M{a:.1f} {ends[0]:.1f}V{ends[1]:.1f}")
         if bars:
             self._marks.append(tag("path", d="".join(bars), class_=f"bar s{color}"))
-        title = tag("title", tip) if tip else ""
-        if shape == "diamond":
-            r = radius + 1
-            outline = f"M{a:.1f} {b - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
-            self._marks.append(tag("path", title, d=outline, class_=f"dot f{color}"))
-            return
-        style = f"open s{color}" if shape == "open" else f"dot f{color}"
-        self._marks.append(tag("circle", title, cx=f"{a:.1f}", cy=f"{b:.1f}", r=f"{radius}", class_=style))
+        self._marks.append(_dot(a, b, radius=radius, color=color, shape=shape, tip=tip))
 
     def bars(
         self, edges: ArrayLike, heights: ArrayLike, *, base: float = 0.0, color: int = 0, name: str | None = None
@@ -148,15 +159,18 @@ class Chart:
         """Draw a vertical line to compare with."""
         self.reference([x, x], [self.y.low, self.y.high], name=name)
 
-    def write(self, x: float, y: float, words: str, *, anchor: str = "start", style: str = "small") -> None:
-        """Write at a place of the axes."""
+    def write(self, x: float, y: float, words: str) -> None:
+        """Write around a place of the axes."""
         place = {"x": f"{float(self.across(x)):.1f}", "y": f"{float(self.up(y)):.1f}"}
-        self._marks.append(tag("text", words, **place, text_anchor=anchor, class_=style))
+        self._marks.append(tag("text", words, **place, text_anchor="middle", class_="small"))
+
+    def side(self, words: str, low: float, high: float) -> None:
+        """Name a part of the y axis."""
+        self._marks.append(self._turned(words, float(self.up((low + high) / 2))))
 
     def key(self, name: str, *, color: int, shape: str = "circle") -> None:
         """Add a dot to the legend."""
-        style = f"open s{color}" if shape == "open" else f"dot f{color}"
-        self._keys.append((name, tag("circle", cx="18", cy="6", r="5", class_=style)))
+        self._keys.append((name, _dot(18, 6, radius=5, color=color, shape=shape)))
 
     def keys(self) -> Html:
         """The legend: what is drawn, then what it is compared with, then bands."""
@@ -166,19 +180,17 @@ class Chart:
         )
         return tag("ul", *found, class_="keys")
 
-    def drawing(self, *, y_names: Sequence[tuple[float, str]] | None = None) -> Html:
-        """The chart; `y_names` are texts at places of y, in place of numbers."""
+    def drawing(self) -> Html:
+        """The chart."""
         (left, top, right, bottom), (width, height) = self._box, self._size
         parts = []
-        for tick in self.x.marks(5):
+        for tick, shown in _named(self.x):
             place = f"{float(self.across(tick)):.1f}"
             parts.append(tag("path", d=f"M{place} {top}V{bottom}", class_="grid"))
-            shown = _tick(tick, self.x.form)
             parts.append(tag("text", shown, x=place, y=f"{bottom + 17}", text_anchor="middle", class_="tick"))
-        named = [(tick, _tick(tick, self.y.form)) for tick in self.y.marks(5)] if y_names is None else y_names
-        for tick, shown in named:
+        for tick, shown in _named(self.y):
             height_of = float(self.up(tick))
-            if y_names is None:
+            if self._lines:
                 parts.append(tag("path", d=f"M{left} {height_of:.1f}H{right}", class_="grid"))
             parts.append(
                 tag("text", shown, x=f"{left - 7}", y=f"{height_of + 4:.1f}", text_anchor="end", class_="tick")
@@ -187,11 +199,14 @@ class Chart:
         middle = f"{(left + right) / 2:.0f}"
         parts.append(tag("text", self.x.name, x=middle, y=f"{height - 8}", text_anchor="middle"))
         if self.y.name:
-            center = (top + bottom) / 2
-            turned = {"transform": f"rotate(-90 14 {center:.0f})", "x": "14", "y": f"{center:.0f}"}
-            parts.append(tag("text", self.y.name, **turned, text_anchor="middle"))
+            parts.append(self._turned(self.y.name, (top + bottom) / 2))
         inside = join([*parts, *self._marks])
         return tag("svg", inside, viewBox=f"0 0 {width} {height}", role="img", aria_label=self._description)
+
+    def _turned(self, words: str, center: float) -> Html:
+        """A name beside the y axis, read from below."""
+        place = {"transform": f"rotate(-90 14 {center:.0f})", "x": "14", "y": f"{center:.0f}"}
+        return tag("text", words, **place, text_anchor="middle")
 
 
 def span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
@@ -202,9 +217,22 @@ def span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _tick(value: float, form: str) -> str:
-    shown = f"{value:{form}}"
-    return shown.replace("-", "\N{MINUS SIGN}")
+def _dot(x: float, y: float, *, radius: float, color: int, shape: str, tip: str = "") -> Html:
+    """A dot at a place of the page: circle, open or diamond."""
+    title = tag("title", tip) if tip else ""
+    if shape == "diamond":
+        r = radius + 1
+        outline = f"M{x:.1f} {y - r:.1f}l{r} {r}l-{r} {r}l-{r} -{r}Z"
+        return tag("path", title, d=outline, class_=f"dot f{color}")
+    style = f"open s{color}" if shape == "open" else f"dot f{color}"
+    return tag("circle", title, cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{radius}", class_=style)
+
+
+def _named(axis: Range) -> list[tuple[float, str]]:
+    """Places of the ticks of an axis, and what stands there."""
+    ticks = axis.marks(5)
+    shown = axis.names or [signed(tick, "g") for tick in ticks]
+    return list(zip(ticks, shown, strict=True))
 
 
 def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:

@@ -11,14 +11,13 @@ from midam.evaluate.proportions import Estimate
 from midam.report.html.chart import Chart, Range
 from midam.report.html.making import settings_tables
 from midam.report.html.markup import (
-    DASH,
     Column,
     Html,
     Section,
     box,
     document,
+    estimate,
     figure,
-    interval,
     join,
     listing,
     number,
@@ -26,6 +25,7 @@ from midam.report.html.markup import (
     paragraph,
     table,
     tag,
+    titled,
 )
 from midam.report.html.page import foot
 from midam.report.html.subgroups import Row, forest
@@ -90,7 +90,7 @@ def _lead(study: MethodsStudy) -> list[Html]:
     ranked = sorted((m for m in study.methods if m.estimate("auroc")), key=lambda m: -m.figures["auroc"])
     best = ranked[0] if ranked else first
     apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
-    area = _cell(best.estimate("auroc"))
+    area = estimate(best.estimate("auroc"))
     words = [
         "The highest mean AUROC has ",
         tag("strong", best.name),
@@ -106,24 +106,16 @@ def _lead(study: MethodsStudy) -> list[Html]:
     return [join(words), Html(second)]
 
 
-def _cell(found: Estimate | None, *, form: str = ".3f", key: str | None = None) -> Html:
-    """A figure with its interval where it has one."""
-    if found is None:
-        return DASH
-    shown = number(found.value, form=form, key=key)
-    return join([shown, interval(found.low, found.high, form=form)], " ") if np.isfinite(found.low) else shown
-
-
 def _summary(study: MethodsStudy) -> Section:
     first = study.methods[0].name
     rows = []
     for method in study.methods:
         figures = method.figures
-        cells = [method.name, _cell(method.estimate("auroc"), key=f"{method.name}.auroc")]
+        cells = [method.name, estimate(method.estimate("auroc"), key=f"{method.name}.auroc")]
         gap = (
             "reference"
             if method.name == first
-            else _cell(method.estimate("difference"), form="+.3f", key=f"{method.name}.difference")
+            else estimate(method.estimate("difference"), form="+.3f", key=f"{method.name}.difference")
         )
         cells += [
             gap,
@@ -141,11 +133,11 @@ def _summary(study: MethodsStudy) -> Section:
     drawn = pair(
         figure(
             forest(areas, "Mean AUROC over folds", "Mean AUROC of each method.", marked=False),
-            tag("strong", "Mean AUROC, 95% intervals."),
+            titled("Mean AUROC, 95% intervals."),
         ),
         figure(
             forest(gaps, f"Difference to {first}", "Paired difference of each method.", reference=0.0),
-            tag("strong", "Paired differences, 95% intervals."),
+            titled("Paired differences, 95% intervals."),
         ),
     )
     words = (
@@ -183,10 +175,10 @@ def _curves(study: MethodsStudy) -> Section:
                     name=method.name,
                 )
     drawn = pair(
-        figure(roc.drawing(), _caption("ROC.", " Mean sensitivity of the folds at each specificity."), keys=roc.keys()),
+        figure(roc.drawing(), titled("ROC.", " Mean sensitivity of the folds at each specificity."), keys=roc.keys()),
         figure(
             precision.drawing(),
-            _caption("Precision and recall.", " Mean precision of the folds at each recall."),
+            titled("Precision and recall.", " Mean precision of the folds at each recall."),
             keys=precision.keys(),
         ),
     )
@@ -195,10 +187,6 @@ def _curves(study: MethodsStudy) -> Section:
         "of its own. `predictions.csv` beside this page holds the score of each test bag of each fold."
     )
     return Section("curves", "Curves of each method", join([drawn, paragraph(words, note=True)]))
-
-
-def _caption(name: str, rest: str) -> Html:
-    return join([tag("strong", name), rest])
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -222,15 +210,7 @@ def _folds(study: MethodsStudy) -> Section:
     names = [method.name for method in study.methods]
     values = [part.auroc for method in study.methods for part in method.tested]
     low = max(0.0, min(values) - 0.03)
-    left = min(190, 16 + 7 * max(map(len, names)))
-    size = (max(400, left + 250), 66 + 30 * len(names))
-    strip = Chart(
-        "AUROC of each fold, by method.",
-        Range("AUROC of a fold", low, 1.0),
-        Range("", len(names) - 0.5, -0.5),
-        size=size,
-        left=left,
-    )
+    strip = Chart.of_rows("AUROC of each fold, by method.", Range("AUROC of a fold", low, 1.0), names, height=30)
     for y, method in enumerate(study.methods):
         for part in method.tested:
             spread = 0.32 * ((part.fold * 7 + part.repeat * 3) % 11 / 10 - 0.5)
@@ -240,11 +220,9 @@ def _folds(study: MethodsStudy) -> Section:
         if found is not None:
             strip.dot(found.value, y, color=1, shape="diamond", radius=5, tip=f"{method.name}: mean {found.value:.3f}")
     strip.key("A fold", color=0)
-    strip.key("Mean", color=1)
-    drawing = strip.drawing(y_names=[(float(y), name) for y, name in enumerate(names)])
-    parts = [
-        figure(drawing, join([tag("strong", "AUROC of each fold."), f" {len(first.tested)} folds."]), keys=strip.keys())
-    ]
+    strip.key("Mean", color=1, shape="diamond")
+    said = titled("AUROC of each fold.", f" {len(first.tested)} folds.")
+    parts = [figure(strip.drawing(), said, keys=strip.keys())]
     parts.append(_assignment([part for part in first.tested if part.repeat == first.tested[0].repeat]))
     sizes, positives = [len(part.ids) for part in first.tested], [int(part.labels.sum()) for part in first.tested]
     repeats = len({part.repeat for part in first.tested})
@@ -261,14 +239,9 @@ def _span(values: Sequence[int]) -> str:
 def _assignment(parts: Sequence[Tested]) -> Html:
     """Which bags each fold of a repeat tests: negative bags to the left, positive ones to the right."""
     total = sum(len(part.ids) for part in parts)
-    size = (400, 66 + max(16, min(26, 260 // len(parts))) * len(parts))
-    chart = Chart(
-        "Bags that each fold tests.",
-        Range("Bags, negative first", 0, total),
-        Range("", len(parts) - 0.5, -0.5),
-        size=size,
-        left=60,
-    )
+    names, height = [f"fold {part.fold}" for part in parts], max(16, min(26, 260 // len(parts)))
+    across = Range("Bags, negative first", 0, total)
+    chart = Chart.of_rows("Bags that each fold tests.", across, names, height=height)
     starts = {0: 0, 1: sum(int((part.labels == 0).sum()) for part in parts)}
     for y, part in enumerate(parts):
         for low, high in ((0, starts[1]), (starts[1], total)):
@@ -281,11 +254,8 @@ def _assignment(parts: Sequence[Tested]) -> Html:
     for name, color in (("Tests negative", 0), ("Tests positive", 1)):
         chart.swatch(name, color=color)
     chart.swatch("Trains and validates", color=4, faint=True)
-    names = [(float(y), f"fold {part.fold}") for y, part in enumerate(parts)]
-    caption = join(
-        [tag("strong", f"Folds of repeat {parts[0].repeat}."), " Each bag is tested once; groups stay together."]
-    )
-    return figure(chart.drawing(y_names=names), caption, keys=chart.keys())
+    caption = titled(f"Folds of repeat {parts[0].repeat}.", " Each bag is tested once; groups stay together.")
+    return figure(chart.drawing(), caption, keys=chart.keys())
 
 
 def _provenance(study: MethodsStudy) -> Section:

@@ -25,7 +25,7 @@ from midam.report.html.markup import (
     pair,
     paragraph,
     table,
-    tag,
+    titled,
 )
 from midam.report.html.study import Study
 
@@ -60,8 +60,8 @@ def _roc(study: Study, bands: Bands) -> Html:
         x, y = 1 - at["specificity"], at["sensitivity"]
         chart.dot(x, y, color=1, tip=f"sensitivity {y:.3f}, specificity {1 - x:.3f}", radius=5.5)
         chart.key("Validation threshold", color=1)
-    words = [tag("strong", "ROC."), f" AUROC {area:.3f} ", interval(low, high), f"; n = {tested.counts()}."]
-    return figure(chart.drawing(), join(words), keys=chart.keys())
+    words = titled("ROC.", f" AUROC {area:.3f} ", interval(low, high), f"; n = {tested.counts()}.")
+    return figure(chart.drawing(), words, keys=chart.keys())
 
 
 def _precision(study: Study, bands: Bands) -> Html:
@@ -73,13 +73,8 @@ def _precision(study: Study, bands: Bands) -> Html:
     chart.band(bands.precision.at, bands.precision.low, bands.precision.high, name="95% band")
     chart.reference([0, 1], [share, share], name="No skill")
     chart.line(bands.precision.x, bands.precision.y, name="This model")
-    words = [
-        tag("strong", "Precision and recall."),
-        " Average precision ",
-        estimate(found),
-        f"; no skill: {share:.3f}.",
-    ]
-    return figure(chart.drawing(), join(words), keys=chart.keys())
+    words = titled("Precision and recall.", " Average precision ", estimate(found), f"; no skill: {share:.3f}.")
+    return figure(chart.drawing(), words, keys=chart.keys())
 
 
 def _histogram(study: Study) -> Html:
@@ -88,16 +83,18 @@ def _histogram(study: Study) -> Html:
     up, down = (np.histogram(tested.scores[tested.labels == label], edges)[0] for label in (1, 0))
     most = max(1, int(up.max()), int(down.max()))
     says = "Histogram of scores: positive bags upward, negative bags downward."
-    ticks = [tick for tick in Range("", -most, most).marks(5) if tick == round(tick)]
-    y = Range("Bags", -most * 1.05, most * 1.05, ticks)
+    counts = [int(tick) for tick in Range("", 0, most).marks(3) if tick == round(tick)]
+    ticks = [*(-count for count in counts[:0:-1]), *counts]
+    y = Range("", -most * 1.05, most * 1.05, ticks, [f"{abs(tick)}" for tick in ticks])
     chart = Chart(says, Range("Score", float(edges[0]), float(edges[-1])), y)
+    for name, low, high in (("Positive bags", 0, y.high), ("Negative bags", y.low, 0)):
+        chart.side(name, low, high)
     chart.bars(edges, up, color=1, name="Positive")
     chart.bars(edges, -down, color=0, name="Negative")
     if threshold is not None and edges[0] < threshold < edges[-1]:
         chart.rule(threshold, name="Validation threshold")
-    named = [(tick, f"{abs(tick):g}") for tick in ticks]
-    caption = join([tag("strong", "Scores."), " Where the two classes overlap, bags are confused."])
-    return figure(chart.drawing(y_names=named), caption, keys=chart.keys())
+    caption = titled("Scores.", " Positive bags upward, negative ones downward. Where they overlap, bags are confused.")
+    return figure(chart.drawing(), caption, keys=chart.keys())
 
 
 def _trade(study: Study) -> Html:
@@ -113,7 +110,7 @@ def _trade(study: Study) -> Html:
         chart.line(np.append(x, chart.x.high), np.append(shares, shares[-1]), color=color, dash=1 - label, name=name)
     if threshold is not None and chart.x.low < threshold < chart.x.high:
         chart.rule(threshold, name="Validation threshold")
-    caption = join([tag("strong", "Trade."), " What another threshold would have given here; do not choose one by it."])
+    caption = titled("Trade.", " What another threshold would have given here; do not choose one by it.")
     return figure(chart.drawing(), caption, keys=chart.keys())
 
 
@@ -169,7 +166,8 @@ def _recorded(found: Estimate | None, summary: Mapping[str, Any], key: str) -> H
 def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Html:
     tested = study.tested
     says = "Reliability curve: share of positive bags against their mean probability, in bins of equal size."
-    chart = Chart(says, Range("Predicted probability"), Range("Observed share of positive bags", -0.16))
+    y = Range("Observed share of positive bags", -0.16, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))
+    chart = Chart(says, Range("Predicted probability"), y)
     chart.reference([0, 1], [0, 1], name="Perfect")
     bins = reliability_bins(tested.labels, p, groups=tested.groups)
     for part in bins:
@@ -190,14 +188,9 @@ def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Htm
         chart.bars(edges, heights if label else -heights, base=-0.085, color=color, name=name)
     sizes = sorted({part.observed.bags for part in bins})
     each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    caption = join(
-        [
-            tag("strong", "Reliability."),
-            f" {len(bins)} {'bin' if len(bins) == 1 else 'bins'} of {each} bags. Below: where the probabilities lie.",
-        ]
-    )
-    ticks = [(tick, f"{tick:g}") for tick in (0, 0.2, 0.4, 0.6, 0.8, 1)]
-    return figure(chart.drawing(y_names=ticks), caption, keys=chart.keys())
+    unit = "bin" if len(bins) == 1 else "bins"
+    caption = titled("Reliability.", f" {len(bins)} {unit} of {each} bags. Below: where the probabilities lie.")
+    return figure(chart.drawing(), caption, keys=chart.keys())
 
 
 def usefulness(study: Study, bands: Bands) -> Section:
@@ -215,7 +208,7 @@ def usefulness(study: Study, bands: Bands) -> Section:
     chart.line(benefit.at[shown], everyone[shown], color=1, dash=1, name="Act on all")
     chart.reference([0, 1], [0, 0], name="Act on none")
     chart.line(benefit.at, benefit.y, name="This model")
-    caption = join([tag("strong", "Decision curve."), f" n = {tested.counts()}."])
+    caption = titled("Decision curve.", f" n = {tested.counts()}.")
     mine, all_of = net_benefit(tested.labels, p, _SHOWN_BENEFIT), net_benefit_of_all(tested.labels, _SHOWN_BENEFIT)
     rows = [
         [f"{t:.0%}", number(a, key=f"net_benefit.{t:g}"), number(b), number(a - max(b, 0.0), form="+.3f")]

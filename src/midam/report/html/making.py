@@ -19,6 +19,7 @@ from midam.report.html.markup import (
     paragraph,
     table,
     tag,
+    titled,
 )
 from midam.report.html.study import NAMES, ScoredBags, Study
 
@@ -79,6 +80,10 @@ def training(study: Study) -> Section:
         _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
         _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
     )
+    if any(row.get("drawn_weight") is not None for row in history):
+        weight = _curves(study, "Weight drawn", (("drawn_weight", "Share of a bag's remembered weight"),))
+        drift = _curves(study, "Drift of the memory", (("memory_drift", "Standard deviations"),))
+        drawn = join([drawn, pair(weight, drift)])
     chosen = study.selected
     words = (
         f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "
@@ -102,7 +107,7 @@ def _curves(study: Study, name: str, kinds: Sequence[tuple[str, str]]) -> Html:
             chart.line(x, y, color=at, dash=at, name=title)
     if study.best_epoch is not None:
         chart.rule(study.best_epoch, name=f"Best validation (epoch {study.best_epoch})")
-    return figure(chart.drawing(), tag("strong", f"{name} along the epochs."), keys=chart.keys())
+    return figure(chart.drawing(), titled(f"{name} along the epochs."), keys=chart.keys())
 
 
 def provenance(study: Study) -> Section:

@@ -1,11 +1,13 @@
 """Pieces of HTML: numbers that carry their exact value, tables, figures, tiles. All text is escaped here."""
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
 from midam.evaluate.proportions import Estimate
+from midam.report.words import signed
 
 
 class Html(str):
@@ -16,6 +18,7 @@ class Html(str):
 
 Cell = str | int | None
 DASH = Html("&ndash;")
+_VOID = ("img", "input")  # elements without an end
 
 
 def text(value: Cell) -> Html:
@@ -37,32 +40,31 @@ def join(parts: Iterable[Cell], between: str = "") -> Html:
     return Html(between.join(text(part) for part in parts))
 
 
-def tag(name: str, *inside: Cell, **attributes: str | None) -> Html:
+def tag(name: str, /, *inside: Cell, **attributes: str | None) -> Html:
     """An element; `class_` stands for class, ``aria_label`` for aria-label, and None leaves an attribute out."""
     names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
     given = "".join(f' {names[key]}="{escape(value)}"' for key, value in attributes.items() if value is not None)
-    return Html(f"<{name}{given}>{join(inside)}</{name}>")
+    return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(inside)}</{name}>")
 
 
 def number(value: float | None, *, form: str = ".3f", key: str | None = None) -> Html:
     """A number with its exact value in it, and its place in summary.json as `key`; a dash for None."""
     if value is None:
         return DASH
-    shown = f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
-    return tag("data", shown, value=repr(float(value)), data_key=key)
+    return tag("data", signed(value, form), value=repr(float(value)), data_key=key)
 
 
 def interval(low: float, high: float, *, form: str = ".3f") -> Html:
     """The bounds of a 95% interval in brackets."""
-    shown = ", ".join(f"{bound:{form}}".replace("-", "\N{MINUS SIGN}") for bound in (low, high))
-    return tag("span", f"[{shown}]", class_="ci")
+    return tag("span", f"[{signed(low, form)}, {signed(high, form)}]", class_="ci")
 
 
 def estimate(found: Estimate | None, *, form: str = ".3f", key: str | None = None) -> Html:
-    """A figure with its interval; a dash for None."""
+    """A figure with its interval, where it has one; a dash for None."""
     if found is None:
         return DASH
-    return join([number(found.value, form=form, key=key), interval(found.low, found.high, form=form)], " ")
+    shown = number(found.value, form=form, key=key)
+    return join([shown, interval(found.low, found.high, form=form)], " ") if math.isfinite(found.low) else shown
 
 
 def paragraph(*inside: Cell, note: bool = False) -> Html:
@@ -124,6 +126,11 @@ def facts(entries: Iterable[tuple[str, Cell]], *, caption: str) -> Html:
 def figure(drawing: Html, caption: Cell, *, keys: Cell = "", kind: str | None = None) -> Html:
     """A drawing with its legend and its caption; of `kind` "tall" it may be wider."""
     return tag("figure", drawing, keys, tag("figcaption", caption), class_=kind)
+
+
+def titled(title: str, *rest: Cell) -> Html:
+    """A caption with its title."""
+    return join([tag("strong", title), *rest])
 
 
 def pair(*parts: Html) -> Html:

@@ -123,3 +123,5 @@ class Study:
 
 
 NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
+# Subgroups that nobody has to ask for.
+BY_GROUP, BY_SIZE = "group", "instances a bag"

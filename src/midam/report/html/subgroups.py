@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Subgroup, find_subgroups
 from midam.report.html.chart import Chart, Range
-from midam.report.html.markup import Cell, Column, Html, Section, estimate, figure, join, paragraph, table, tag
+from midam.report.html.markup import Cell, Column, Html, Section, estimate, figure, join, paragraph, table, tag, titled
 from midam.report.html.study import Study
 
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
@@ -47,19 +47,22 @@ def subgroups(study: Study) -> Section:
 def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
     tested = study.tested
     found = find_subgroups(tested.labels, tested.scores, levels, threshold=study.threshold, groups=tested.groups)
-    heading = f"Site by site: {name}" if _SITES.search(name.replace("_", " ")) else f"By {name}"
+    heading = f"Site by site: {name}" if names_sites(name) else f"By {name}"
     bounds = study.summary["auroc_ci95"]
     total = None if bounds is None else Estimate(study.summary["auroc"], bounds[0], bounds[1], len(tested))
     rows = [Row(f"{part.level} (n = {part.bags})", part.auroc) for part in found]
     rows.append(Row(f"all (n = {len(tested)})", total, "diamond", 1))
     drawing = forest(rows, "AUROC", f"AUROC of each level of {name}, with 95% intervals.")
-    caption = join(
-        [tag("strong", f"AUROC by {name}."), " Lines are 95% intervals; the dashed line is that of all bags."]
-    )
+    caption = titled(f"AUROC by {name}.", " Lines are 95% intervals; the dashed line is that of all bags.")
     body = [tag("h3", heading), figure(drawing, caption, kind="tall"), _table(name, found)]
     if tested.groups is not None and _shared(levels, tested.groups):
         body.append(paragraph("Some groups have bags in several levels, so that these are not independent.", note=True))
     return join(body)
+
+
+def names_sites(column: str) -> bool:
+    """Whether a column tells sites apart, by its name."""
+    return _SITES.search(column.replace("_", " ")) is not None
 
 
 def beside_own_test(study: Study) -> Html:
@@ -113,24 +116,16 @@ def forest(
     mark = reference if reference is not None else next((row.found.value for row in rows[::-1] if row.found), None)
     room = 0.05 * (high - low) or 0.05
     x = Range(label, min(low, mark or low) - room, max(high, mark or high) + room)
-    longest = max(len(row.name) for row in rows)
-    left = min(190, 16 + 7 * longest)
-    size = (max(400, left + 250), 66 + 26 * len(rows))
-    chart = Chart(description, x, Range("", len(rows) - 0.5, -0.5), size=size, left=left)
+    chart = Chart.of_rows(description, x, [row.name for row in rows], height=26)
     if mark is not None and marked:
         chart.rule(mark)
     for y, row in enumerate(rows):
         if row.found is None:
-            chart.write((x.low + x.high) / 2, y + 0.15, "one class only", anchor="middle")
+            chart.write((x.low + x.high) / 2, y + 0.15, "one class only")
             continue
         value, start, end, _ = row.found
         whole = np.isfinite(start)
         tip = f"{row.name}: {value:.3f}" + (f" [{start:.3f} to {end:.3f}]" if whole else "")
         shape = row.shape if whole or row.shape == "diamond" else "open"
         chart.dot(value, y, tip=tip, x_bar=(start, end) if whole else None, color=row.color, shape=shape)
-    room_for = int((left - 10) / 6.4)
-    names = [
-        (float(y), row.name if len(row.name) <= room_for else f"{row.name[: room_for - 1]}\N{HORIZONTAL ELLIPSIS}")
-        for y, row in enumerate(rows)
-    ]
-    return chart.drawing(y_names=names)
+    return chart.drawing()

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from midam.report.html.markup import Html, Section, folded, join, paragraph, prose, table, tag
-from midam.report.html.study import Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, Study
+from midam.report.html.subgroups import names_sites
 
 _AUTHORS, _CLINIC, _DATA = "the authors", "clinical lead", "whoever holds the data"
 
@@ -58,10 +59,7 @@ def _row(item: Item) -> list[Html | str]:
 
 
 def _items(study: Study) -> list[Item]:
-    by_site = any(
-        "site" in name.lower() or "center" in name.lower() or "hospital" in name.lower() for name in study.columns
-    )
-    asked = any(name not in ("instances", "group") for name in study.columns)
+    by_site, asked = any(map(names_sites, study.columns)), bool(set(study.columns) - {BY_GROUP, BY_SIZE})
     outside = study.external
     return [
         Item("1", "Title", "no", left=f"{_AUTHORS}: model development or evaluation, population, outcome"),
@@ -99,13 +97,7 @@ def _items(study: Study) -> list[Item]:
             "provenance",
             f"{_AUTHORS}: rationale; runs that are not here",
         ),
-        Item(
-            "12d",
-            "Differences between clusters: method",
-            "yes" if by_site else "no",
-            "subgroups" if by_site else "",
-            "" if by_site else f"{_AUTHORS}: `--subgroups SITE --table FILE`",
-        ),
+        _clusters("12d", "method", by_site=by_site),
         Item("12e", "Measures and plots of performance", "yes", "ranking"),
         Item("12f", "Model updating", "part", "calibration", f"{_AUTHORS}: updates made after this evaluation"),
         Item("12g", "How predictions were calculated", "yes", "provenance"),
@@ -157,13 +149,7 @@ def _items(study: Study) -> list[Item]:
             "ranking",
             "" if asked else f"{_AUTHORS}: sociodemographic subgroups, `--subgroups`",
         ),
-        Item(
-            "23b",
-            "Differences between clusters: results",
-            "yes" if by_site else "no",
-            "subgroups" if by_site else "",
-            "" if by_site else f"{_AUTHORS}: `--subgroups SITE --table FILE`",
-        ),
+        _clusters("23b", "results", by_site=by_site),
         Item("24", "Results of model updating", "no", left=_AUTHORS),
         Item("25", "Interpretation, fairness included", "no", left=_AUTHORS),
         Item("26", "Limitations", "part", "summary", f"{_AUTHORS}: those that numbers do not show"),
@@ -171,3 +157,11 @@ def _items(study: Study) -> list[Item]:
         Item("27b", "Interaction and expertise of users", "no", left=_CLINIC),
         Item("27c", "Next steps, applicability", "no", left=_AUTHORS),
     ]
+
+
+def _clusters(number: str, what: str, *, by_site: bool) -> Item:
+    """What is asked of differences between sites."""
+    name = f"Differences between clusters: {what}"
+    if by_site:
+        return Item(number, name, "yes", "subgroups")
+    return Item(number, name, "no", left=f"{_AUTHORS}: `--subgroups SITE --table FILE`")

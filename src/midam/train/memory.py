@@ -1,0 +1,55 @@
+"""What a training does for draws that go by scores: passes that fill the memory, and the annealing beside them."""
+
+import torch
+
+from midam.data.batch import InstanceReader, WholeBatch
+from midam.data.draws import Draw
+from midam.data.score_memory import ScoreMemory
+from midam.errors import ConfigError
+from midam.evaluate.predict import bag_groups, evaluation
+from midam.evaluate.stream import stream_instances
+from midam.nn.scorer import BagScorer
+from midam.settings import ResolvedSettings
+from midam.train.build import MethodParts
+
+_LEAST_POWER = 0.2
+
+
+def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None:
+    """Refuse draws by scores, and annealing, where the pooling or the estimator leaves nothing to go by."""
+    pooling = parts.model.pooling
+    if draw.remembers and not pooling.weighted:
+        raise ConfigError(
+            f"Expected the draw 'uniform' with the pooling {pooling.name!r}, got {config.method.draw!r}; its instances "
+            "weigh the same, so that none should be drawn more often."
+        )
+    if config.method.anneal and not pooling.anneals:
+        raise ConfigError(
+            f"Expected no `anneal` with the pooling {pooling.name!r}, got {config.method.anneal:g}; it has no weights "
+            "that could sharpen, as those of 'attention' and 'smoothed-max' do."
+        )
+
+
+def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
+    """Power of the instances' weights in epoch `epoch` (from 0): from 0.2 to 1, geometrically.
+
+    Examples
+    --------
+    >>> from midam.settings import Settings
+    >>> config = Settings(epochs=100, anneal=0.5).resolve((1,))
+    >>> [round(weight_power_of(config, epoch), 3) for epoch in (0, 25, 50, 99)]
+    [0.2, 0.447, 1.0, 1.0]
+    """
+    whole = config.method.anneal * config.training.epochs
+    return 1.0 if epoch >= whole else _LEAST_POWER ** (1 - epoch / whole)
+
+
+def fill_memory(model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int) -> None:
+    """Remember the logits of all instances, streamed in evaluation mode; `reader` is that of the training bags."""
+    filled = 0
+    with evaluation(model):
+        for group in bag_groups(memory.sizes, chunk_size=chunk_size):
+            batch = WholeBatch(reader, torch.arange(group.start, group.stop), torch.zeros(len(group)))
+            for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
+                memory.fill(z.float().cpu().numpy(), first=filled)
+                filled += len(z)

@@ -1,0 +1,211 @@
+"""`python -m studies needle`: draws for one witness in hundreds or thousands of instances, at equal cost."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.engine import Group, Row
+from midam.data.sampling import BagSampler
+from midam.evaluate.ranking import auroc
+from midam.settings import Settings
+from midam.train.trainer import Trainer
+from studies.engine import Store, complete, settings_hash, trial_name
+from studies.options import StudyOptions
+from studies.page import figure_path, write_page
+from studies.regime.bags import Counts, nine_bags
+from studies.regime.budget import BACKWARD, FORWARD
+from studies.regime.needle_page import body, plot_trials
+from studies.registry import as_study
+
+SECTION = "needle"
+_STEP_BAGS = 16
+_PLAIN_STEPS, _PLAIN_INSTANCES = 2400, 16
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to train, by the settings in which it differs."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+_DRAWN = {"num_instances": _PLAIN_INSTANCES, "num_positive": 8, "num_negative": 8}
+UNIFORM = Rule("uniform", _DRAWN | {"estimator": "minibatch", "epochs": 800})
+TRACKED = Rule("uniform, tracked state", UNIFORM.settings | {"estimator": "vrsp"})
+ANNEALED = Rule("uniform, annealed", UNIFORM.settings | {"anneal": 0.7})
+SCORED = Rule("scored, annealed", _DRAWN | {"estimator": "vrsp", "draw": "scored", "anneal": 0.7})
+TOP = Rule("top at once", _DRAWN | {"estimator": "minibatch", "draw": "top", "draw_args": {"grow": 0.0}})
+GROWN = Rule("top, annealed", _DRAWN | {"estimator": "minibatch", "draw": "top", "anneal": 0.7})
+GROWN_TRACKED = Rule("top, annealed, tracked state", GROWN.settings | {"estimator": "vrsp"})
+EXACT = Rule(
+    "exact, unlimited",
+    {"estimator": "exact", "num_positive": 1, "num_negative": 1, "epochs": 100, "anneal": 0.7},
+)
+FEW = (UNIFORM, TRACKED, GROWN, GROWN_TRACKED)
+FEWEST = (UNIFORM, GROWN)
+ALL = (UNIFORM, TRACKED, ANNEALED, SCORED, TOP, GROWN, GROWN_TRACKED, EXACT)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Bags of one kind, and how they are pooled."""
+
+    pooling: str
+    size: int
+    witnesses: int
+    rules: tuple[Rule, ...]
+    # Of rules that remember: what is left to steps, and to passes over all bags, of a budget of 2
+    epochs: int = 700
+    pass_budget: float = 0.1
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is run."""
+
+    cells: tuple[Cell, ...]
+    repeats: tuple[int, ...]
+    epochs: int | None = None  # In place of those of the rules
+    counts: Counts = field(default_factory=Counts)
+
+    def config(self, cell: Cell, rule: Rule, repeat: int) -> Settings:
+        """Return the settings of a training."""
+        common: dict[str, Any] = {
+            "pooling": cell.pooling,
+            "optimizer": "adam",
+            "lr": 0.01,
+            "decay_at": [0.75, 0.9],
+            "members": 1,
+            "center_start": 0.5,
+            "hidden": [],
+            "standardize": False,
+            "accelerator": "cpu",
+            "threads": 1,
+            "seed": repeat,
+        }
+        own = dict(rule.settings)
+        if own.get("draw", "uniform") != "uniform":
+            own["epochs"] = cell.epochs
+            own["draw_args"] = {"pass_budget": cell.pass_budget, **own.get("draw_args", {})}
+        own |= {} if self.epochs is None else {"epochs": self.epochs}
+        return Settings(**common | {"val_every": own["epochs"]} | own)
+
+
+FULL = Design(
+    cells=(
+        Cell("smoothed-max", 500, 1, ALL),
+        Cell("smoothed-max", 5000, 5, (UNIFORM, SCORED, TOP, GROWN, EXACT), epochs=400, pass_budget=0.8),
+        Cell("attention", 500, 1, FEW),
+        Cell("attention", 5000, 5, FEWEST, epochs=400, pass_budget=0.8),
+    ),
+    repeats=tuple(range(10)),
+)
+QUICK = Design(cells=(Cell("smoothed-max", 500, 1, (UNIFORM, GROWN)),), repeats=(0, 1, 2))
+SMALLER = Design(
+    cells=(Cell("smoothed-max", 60, 1, (UNIFORM, GROWN, EXACT)),),
+    repeats=(0, 1),
+    epochs=2,
+    counts=Counts(train=16, val=6, test=8),
+)
+_SHOWS = (
+    "One instance in five hundred, or five in five thousand, makes a bag positive, and nothing says which. A uniform "
+    "draw of 16 nearly always misses it. Rules that remember what each instance scored were compared at the same cost, "
+    "counted in instances encoded: at most twice that of 2400 uniform steps."
+)
+
+
+def _train(task: tuple[Design, Cell, Rule, int]) -> list[Row]:
+    design, cell, rule, repeat = task
+    bags = nine_bags(cell.size, sets=[(cell.witnesses, repeat)], counts=design.counts)
+    train, val, test = (bags.subset(design.counts.positions(split)) for split in ("train", "val", "test"))
+    started = time.perf_counter()
+    trainer = Trainer(design.config(cell, rule, repeat), train, val)
+    while not trainer.finished:
+        row = trainer.train_epoch()
+    scores = trainer.scores(test, trainer.reader(test))
+    found = {
+        "val": row["val_auroc"],
+        "test": auroc(test.require_labels(), scores),
+        "cost": cost(trainer, cell, design),
+        "drawn_weight": row.get("drawn_weight"),
+        "seconds": time.perf_counter() - started,
+    }
+    return [found]
+
+
+def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
+    """Instances encoded, in those of 2400 uniform steps of 16 from 16 bags; a backward pass counts as two."""
+    (member,), config = trainer.members, trainer.config
+    whole = config.method.estimator == "exact"
+    sampler = cast(BagSampler, member.sampler)
+    steps = sampler.epochs * sampler.steps_per_epoch
+    bags = sampler.num_positive + sampler.num_negative
+    drawn = cell.size if whole else min(cell.size, config.training.num_instances)
+    memory = sampler.draw.memory
+    passed = 0 if memory is None else memory.passes * design.counts.train * cell.size * FORWARD
+    plain = _PLAIN_STEPS * _STEP_BAGS * _PLAIN_INSTANCES * (FORWARD + BACKWARD)
+    return (steps * bags * drawn * (FORWARD + BACKWARD) + passed) / plain
+
+
+def wanted_groups(design: Design) -> list[Group[tuple[Design, Cell, Rule, int]]]:
+    """Return what is to be trained, cell after cell."""
+    return [
+        Group([_name(design, cell, rule, repeat)], [(design, cell, rule, repeat)])
+        for cell in design.cells
+        for repeat in design.repeats
+        for rule in cell.rules
+    ]
+
+
+def outcomes(design: Design, store: Store, cell: Cell, rule: Rule) -> NDArray[np.float64]:
+    """Return test AUROC, validation AUROC and cost of each repeat, [repeats, 3]."""
+    names = [_name(design, cell, rule, repeat) for repeat in design.repeats]
+    rows: Sequence[Row | None] = store.find(names)
+    return np.array([[row["test"], row["val"], row["cost"]] for row in rows if row is not None])
+
+
+def _name(design: Design, cell: Cell, rule: Rule, repeat: int) -> Row:
+    counts = design.counts
+    return trial_name(
+        SECTION,
+        pooling=cell.pooling,
+        size=cell.size,
+        witnesses=cell.witnesses,
+        rule=rule.name,
+        repeat=repeat,
+        bags=[counts.train, counts.val, counts.test],
+        settings=settings_hash(design.config(cell, rule, repeat)),
+    )
+
+
+def _parts(design: Design, store: Store) -> Iterable[tuple[Cell, dict[str, NDArray[np.float64]]]]:
+    for cell in design.cells:
+        yield cell, {rule.name: outcomes(design, store, cell, rule) for rule in cell.rules}
+
+
+@as_study("draws that find one witness in hundreds or thousands of instances", store=SECTION)
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page and its figure."""
+    part, design = ("", FULL)
+    if options.quick or options.smaller:
+        part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
+    with Store(options.cache, f"{SECTION}{part}") as store:
+        complete(wanted_groups(design), _train, store=store, options=options, section=SECTION)
+        found = [(f"{cell.pooling}, {cell.witnesses} of {cell.size}", rows) for cell, rows in _parts(design, store)]
+        figure = figure_path(options, SECTION)
+        plot_trials(found, figure)
+        write_page(
+            options,
+            SECTION,
+            title="The needle",
+            shows=_SHOWS,
+            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
+            seconds=store.wall_time(),
+            store=store,
+            body=body(found, figure.name, reference=UNIFORM.name, ours=GROWN.name),
+        )
