@@ -22,6 +22,7 @@ which holds the threshold where it starts; `midam-usual-malloc` runs without.
 - `midam-exact-point`, `midam-exact`: two steps of the estimators that stream whole bags, in chunks of 128.
 - `libauc`: LibAUC 2.0.1: all bags in memory as arrays of float16, 64 instances of each drawn by its `MIL_sampling`, its
   loss and optimizer, ten steps; scoring by its `MIL_aggregation` on the whole bag, without graph.
+- `libauc-mmap`: the same, the arrays opened by `np.load(path, mmap_mode="r")`, which its functions take as well.
 - `torchmil`: its `ProcessedMILDataset` over .npy files, its collate function, its ABMIL on whole bags and its loss, two
   steps; scoring on one bag, without graph. A batch is cast to float32 after it was put together.
 
@@ -198,14 +199,16 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Peak memory against bag size, training on the left, scoring on the right."""
     figure = new_figure((9.6, 4.2))
-    names = ("midam", "midam-mmap", "libauc", "torchmil", "midam-exact-point", "midam-exact")
+    names = ("midam", "libauc", "torchmil", "midam-exact-point", "midam-exact", "midam-mmap", "libauc-mmap")
     for axes, case, title in zip(figure.subplots(1, 2, sharey=True), ("train", "score"), ("Training", "Scoring a bag")):
-        for style, who in enumerate(names):
+        for who in names:
+            # Mapped files: the color of the same reader, hollow.
+            style, fill = names.index(who.removesuffix("-mmap")), "none" if who.endswith("-mmap") else "full"
             own = [row for row in rows if (row["case"], row["who"]) == (case, who)]
             known = [(row["bag_size"], row["peak_mib"]) for row in own if row["peak_mib"] is not None]
             look = {"color": COLORS[style], "linestyle": DASHES[style]}
             if known:
-                axes.plot(*zip(*known), marker=MARKERS[style], markersize=5, lw=1.6, label=who, **look)
+                axes.plot(*zip(*known), marker=MARKERS[style], fillstyle=fill, markersize=5, lw=1.6, label=who, **look)
             for row in own:
                 if row.get("failed", "").startswith("passed"):
                     path_to = [known[-1], (row["bag_size"], LIMIT_MIB)] if known else [(row["bag_size"], LIMIT_MIB)]

@@ -13,6 +13,7 @@ import torch
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
+from studies import paper_tables
 from studies.__main__ import main
 from studies.engine import VERSIONS
 from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3
@@ -222,6 +223,16 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatc
     added = [json.loads(line) for line in path.read_text().splitlines()][len(rows) - 1 :]
     assert [row.get("method") for row in added] == ["midam-att", None]
     assert added[0]["test_last"] == lost["test_last"]
+
+
+def test_the_rows_that_the_small_table3_leaves_out_have_a_page(tmp_path, few):
+    design = table3.rest_of(SMALLER)
+    own = {name: few[name] for name in design.recipes}
+    table3.study(options(tmp_path), own, design=design, name=table3.REST)
+    text = page(tmp_path, table3.REST)
+    left_out = [paper_tables.label(method) for method in table3.rest_of(DESIGNS["small"]).recipes["breast"].methods]
+    assert re.findall(r"^\| (\w.*?) \| ran", text, re.MULTILINE) == left_out
+    assert "table3.md" in text
 
 
 def written(sets, scores):
