@@ -1,7 +1,8 @@
 """midam and LibAUC's own loop, each at the settings of the other, on the tabular sets, fold by fold.
 
 The defaults of midam were chosen on these sets, the settings of LibAUC's tutorial were not. Here both train at both,
-one scorer each, on the same stratified folds for as many steps, and are tested with the weights of the last epoch:
+one scorer each, on the same stratified folds for as many steps, and are tested with the weights of the last epoch. Each
+fold starts from a seed of its own, the same for all, so that no start decides all folds of a set:
 
     python benchmarks/tabular_settings.py --repeats 1 --write
 
@@ -12,6 +13,7 @@ import argparse
 import datetime
 import platform
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 
 OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1).resolve((1,))
+# A training that ranks even its own bags hardly better than chance has collapsed.
+COLLAPSED = 0.6
 TUTORIAL = OURS.replace(
     lr=LibAUCAttention.lr, dual_lr=LibAUCAttention.lr, num_instances=LibAUCAttention.num_instances, standardize=False
 )
@@ -68,6 +72,14 @@ SIDES = {
 }
 
 
+NAMES = {
+    "midam": "midam at its own settings",
+    "libauc-at-midam": "LibAUC at midam's",
+    "midam-at-libauc": "midam at LibAUC's",
+    "libauc": "LibAUC at its own",
+}
+
+
 def run_repeat(name: str, repeat: int, who: str) -> list[dict[str, Any]]:
     """One side on all folds of a repeat."""
     torch.set_num_threads(1)
@@ -77,9 +89,11 @@ def run_repeat(name: str, repeat: int, who: str) -> list[dict[str, Any]]:
     rows = []
     for fold in range(FOLDS):
         train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        scores = SIDES[who](bags, Trial(train, test, repeat))
+        scored = np.concatenate([test, train])
+        scores = np.split(SIDES[who](bags, Trial(train, scored, FOLDS * repeat + fold)), [len(test)])
         about = {"set": name, "repeat": repeat, "fold": fold, "who": who, "settings": settings_of(who)}
-        rows.append({**about, "auroc": auroc(labels[test], scores), "test": len(test), "train": len(train)})
+        areas = {"auroc": auroc(labels[test], scores[0]), "train_auroc": auroc(labels[train], scores[1])}
+        rows.append({**about, **areas, "test": len(test), "train": len(train)})
     return rows
 
 
@@ -90,8 +104,8 @@ def settings_of(who: str) -> str:
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown table: a row a set, both sides at both settings, and the differences at equal settings."""
-    heads = ("set", "midam, own settings", "LibAUC, midam's", "difference")
-    heads += ("midam, LibAUC's", "LibAUC, own settings", "difference")
+    names = list(NAMES.values())
+    heads = ("set", *names[:2], "difference", *names[2:], "difference")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name in SETS:
         by = {who: {(r["repeat"], r["fold"]): r for r in rows if (r["set"], r["who"]) == (name, who)} for who in SIDES}
@@ -104,7 +118,18 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             cells += [f"{areas[ours].mean():.3f}", f"{areas[theirs].mean():.3f}"]
             cells.append(f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]")
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+    return [*lines, "", collapses(rows)]
+
+
+def collapses(rows: list[dict[str, Any]]) -> str:
+    """A sentence on the trainings that rank even their own bags hardly better than chance."""
+    counts = []
+    for who in SIDES:
+        areas = [row["train_auroc"] for row in rows if row["who"] == who]
+        lost = Counter(row["set"] for row in rows if row["who"] == who and row["train_auroc"] < COLLAPSED)
+        where = f" ({', '.join(f'{name} {count}' for name, count in lost.items())})" if lost else ""
+        counts.append(f"{NAMES[who]} {lost.total()} of {len(areas)}{where}")
+    return f"Trainings whose AUROC on their own training bags ended below {COLLAPSED:g}: {'; '.join(counts)}."
 
 
 def page(lines: list[str], *, command: str, repeats: int) -> str:
@@ -140,8 +165,8 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             f"- Command: `{command}`",
             f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
             f"{platform.machine()} CPU, one thread a process",
-            f"- Stratified {FOLDS}-fold, repeats: {repeats} (seeds from 0), {EPOCHS} epochs of as many steps, the last "
-            "one tested.",
+            f"- Stratified {FOLDS}-fold, repeats: {repeats} (shuffled with seeds from 0; trial (repeat r, fold f) has "
+            f"the seed {FOLDS} r + f), {EPOCHS} epochs of as many steps, the last one tested.",
             "",
         ]
     )
