@@ -179,10 +179,10 @@ def _differences(design: Design, results: Results) -> list[str]:
     return section(
         "Paired differences",
         "Mean over trials of the difference of test AUROC on the same bags. 'By group': the bootstrap of groups, the "
-        "same ones for both methods; with ten groups or so it is too narrow ([coverage](coverage.md)). 'Epochs': of the first; the second, where they differ, which is then part of the "
-        "difference. 'Corrected': Nadeau and Bengio's corrected t over trials, which knows that "
-        "trials share training bags; '-' where they share their test bags. 'Resolved': whether the interval by group "
-        "excludes 0.",
+        "same ones for both methods; with ten groups or so it is too narrow ([coverage](coverage.md)). 'Epochs': of "
+        "the first; the second, where they differ, which is then part of the difference. 'Corrected': Nadeau and "
+        "Bengio's corrected t over trials, which knows that trials share training bags; '-' where they share their "
+        "test bags. 'Resolved': whether the interval by group excludes 0.",
         table(["set, difference", "trials", "epochs", "mean [95% by group]", "corrected 95%", "resolved"], lines),
     )
 

@@ -369,7 +369,10 @@ def test_the_choice_of_a_set_knows_the_others_alone():
 def test_the_figure_of_attention_shows_a_positive_and_a_negative_image(tmp_path, sets):
     figure_attention.study(options(tmp_path), sets["breast"].bags)
     text = page(tmp_path, "figure-attention")
-    assert len(re.findall(r"^\| \d+ \| 0\.\d{3} \| 4 \|", text, flags=re.MULTILINE)) == 2
+    rows = re.findall(r"^\| \d+ \| 0\.\d{3} \| 4 \|.*\| (\w+) \| (\w+) \|$", text, flags=re.MULTILINE)
+    assert len(rows) == 2
+    # By weight, and by what patches add to the score.
+    assert {verdict for row in rows for verdict in row} <= {"lowers", "raises", "neither"}
 
 
 def test_a_mosaic_puts_patches_at_their_places(sets):
