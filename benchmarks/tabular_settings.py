@@ -106,7 +106,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown table: a row a set, both sides at both settings, and the differences at equal settings."""
     names = list(NAMES.values())
     heads = ("set", *names[:2], "difference", *names[2:], "difference")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines, apart = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"], 0
     for name in SETS:
         by = {who: {(r["repeat"], r["fold"]): r for r in rows if (r["set"], r["who"]) == (name, who)} for who in SIDES}
         keys = sorted(by["midam"])
@@ -117,8 +117,9 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             gap = corrected_interval(areas[ours] - areas[theirs], ratio=ratio)
             cells += [f"{areas[ours].mean():.3f}", f"{areas[theirs].mean():.3f}"]
             cells.append(f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]")
+            apart += gap.low * gap.high > 0
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, "", collapses(rows)]
+    return [*lines, "", f"At equal settings {apart} of {2 * len(SETS)} intervals exclude 0. {collapses(rows)}"]
 
 
 def collapses(rows: list[dict[str, Any]]) -> str:
