@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.data.score_memory import ScoreMemory
+from midam.data.store import open_store, write_store
 from midam.data.weighted_draws import Scored, Top
 from midam.errors import CheckpointError, ConfigError
 from midam.functional.logmean import importance_logits, reduce
@@ -242,6 +243,21 @@ def test_a_resumed_training_is_the_uninterrupted_one(draw, estimator, pooling, t
     while not uniform.finished:
         uniform.train_epoch()
     assert not torch.equal(next(uniform.model.parameters()), next(whole.model.parameters()))
+
+
+@pytest.mark.parametrize("draw", ["scored", "top"])
+def test_workers_and_a_store_on_disk_change_nothing(draw, tmp_path):
+    bags = make_bags()
+    write_store(bags, tmp_path / "s.store")
+    trained = []
+    for workers in (None, 0, 1, 4):
+        source = bags if workers is None else open_store(tmp_path / "s.store")
+        trainer = Trainer(config(draw, draw_args={"refresh": 2}, standardize=False, workers=workers), source)
+        while not trainer.finished:
+            trainer.train_epoch()
+        trained.append([p.detach() for p in trainer.model.parameters()])
+    for other in trained[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(trained[0], other, strict=True))
 
 
 def test_the_memory_of_other_bags_is_refused():
