@@ -1,5 +1,9 @@
 """Draws by remembered scores: frequencies, exact corrections, contests, when a pass is due, what a resume needs."""
 
+import inspect
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -282,3 +286,18 @@ def test_annealed_weights_begin_near_the_mean_and_leave_no_trace(pooling):
     with training.epoch(0):
         flat = training.model.instances(x)[0]
     assert_close(flat, own * 0.2)
+
+
+def test_the_docs_have_the_arguments_with_their_defaults():
+    text = (Path(__file__).parents[2] / "docs" / "draws.md").read_text("utf-8")
+    said = {
+        name: (of, default) for name, of, default in re.findall(r"\| `(\w+)` \| (`top`|both) \| ([\d.]+|-) \|", text)
+    }
+    offered = {"self", "sizes", "num_instances", "epochs"}
+    own, of_both = (inspect.signature(rule.__init__).parameters for rule in (Top, Scored))
+    wanted = {
+        name: ("both" if name in of_both else "`top`", "-" if p.default is None else f"{p.default:g}")
+        for name, p in own.items()
+        if name not in offered
+    }
+    assert said == wanted
