@@ -1,8 +1,9 @@
-"""Measure how often the intervals of the AUROC hold the true AUROC, by simulation.
+"""Measure how often the intervals of the AUROC, and of paired differences, hold the true value, by simulation.
 
     python benchmarks/coverage.py --sims 2000 --write
 
-Scores are binormal with a known AUROC. The first table has independent bags, the second correlated bags in groups.
+Scores are binormal with a known AUROC. The first table has independent bags, the second correlated bags in groups, the
+third two scorers on the same bags in groups.
 """
 
 import argparse
@@ -17,11 +18,12 @@ import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import placements, resampled_aurocs
 
 AREAS = (0.5, 0.7, 0.85, 0.95, 0.98)
 SIZES = ((10, 10), (20, 20), (50, 50), (10, 90), (30, 300), (100, 300), (200, 200))
+PAIRS = ((0.8, 0.8), (0.95, 0.85))
 GROUPS = ((10, 4), (20, 3), (40, 3), (100, 2), (400, 2))
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "coverage.md"
 RESAMPLES = 1000
@@ -84,19 +86,57 @@ def grouped_rows(sims: int) -> Iterator[str]:
         )
 
 
+def paired_rows(sims: int) -> Iterator[str]:
+    heads = ("groups x bags", "labels", "correlation", "AUROCs", "DeLong without groups", "percentile bootstrap")
+    yield f"| {' | '.join(heads)} | midam | mean width |"
+    yield "|---|---|---|---|---|---|---|---|"
+    generator = np.random.default_rng(0)
+    for (groups, bags), mixed, correlation, areas in product(GROUPS, (False, True), (0.3, 0.8), PAIRS):
+        units = np.repeat(np.arange(groups), bags)
+        labels = (np.arange(units.size) if mixed else units) % 2
+        # Bags of one group share noise, so their pairs are easier: they are a share of all pairs.
+        within = (units[labels == 1][:, None] == units[labels == 0]).mean()
+        shifts = [norm.ppf(area) * np.sqrt(2) for area in areas]
+        true = [(1 - within) * area + within * norm.cdf(norm.ppf(area) / np.sqrt(1 - correlation)) for area in areas]
+        held, width = np.zeros(3), 0.0
+        for seed in range(sims):
+            # The noise of both scorers, and of each.
+            shared = generator.standard_normal((3, groups))[:, units]
+            noise = np.sqrt(correlation) * shared
+            noise += np.sqrt(1 - correlation) * generator.standard_normal((3, units.size))
+            scores = [shift * labels + np.sqrt(0.5) * (noise[0] + own) for shift, own in zip(shifts, noise[1:])]
+            a, b = (resampled_aurocs(labels, s, units, seed=seed, resamples=RESAMPLES) for s in scores)
+            found = [paired_delong(labels, *scores)[1:3], np.quantile(a - b, [0.025, 0.975])]
+            found.append(paired_delong(labels, *scores, groups=units)[1:3])
+            held += [low <= true[0] - true[1] <= high for low, high in found]
+            width += found[2][1] - found[2][0]
+        cells = " | ".join(f"{share:.3f}" for share in held / sims)
+        yield (
+            f"| {groups} x {bags} | {'mixed in a group' if mixed else 'one a group'} | {correlation} "
+            f"| {areas[0]}, {areas[1]} | {cells} | {width / sims:.2f} |"
+        )
+
+
 def page(sims: int) -> Iterator[str]:
     grouped = max(sims // 4, 1)
     yield "# Coverage of the AUROC's intervals\n"
     yield f"Command: `python benchmarks/coverage.py --sims {sims} --write`, {datetime.now(UTC):%Y-%m-%d}."
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
     yield f"Python {platform.python_version()}, {versions}. Nominal coverage 0.95.\n"
-    yield "The rule is described in `midam.evaluate.intervals.auroc_interval`.\n"
+    yield "The rules are described in `midam.auroc_interval` and `midam.paired_delong`.\n"
     yield f"## Independent bags, {sims} simulations a row\n"
     yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / sims):.4f}.\n"
     yield from independent_rows(sims)
     yield f"\n## Groups of bags, {grouped} simulations a row, {RESAMPLES} resamples\n"
     yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / grouped):.4f}.\n"
     yield from grouped_rows(grouped)
+    yield f"\n## Paired differences in groups, {grouped} simulations a row, {RESAMPLES} resamples\n"
+    yield (
+        "Two scorers on the same bags, with half of their noise in common. 'Percentile bootstrap': of whole groups, "
+        "the same ones for both scorers."
+    )
+    yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / grouped):.4f}.\n"
+    yield from paired_rows(grouped)
 
 
 def main() -> None:

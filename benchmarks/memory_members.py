@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,12 +48,14 @@ MEMBERS = (
     Member("train", "midam-exact-point", "store", 10**4),
     Member("train", "midam-exact", "store", 10**4),
     Member("train", "libauc", "arrays", 10**6),
+    Member("train", "libauc-mmap", "arrays", 10**6),
     Member("train", "torchmil", "arrays", 10**6),
     Member("score", "midam", "store", 10**6),
     Member("score", "midam-mmap", "store", 10**5),
     Member("score", USUAL, "store", 10**5),
     Member("score", "midam-chunk-4096", "store", 10**5),
     Member("score", "libauc", "arrays", 10**6),
+    Member("score", "libauc-mmap", "arrays", 10**6),
     Member("score", "torchmil", "arrays", 10**6),
 )
 
@@ -80,13 +82,13 @@ def repeats(size: int) -> int:
     return max(1, SEEN // size)
 
 
-def libauc_train(folder: Path) -> None:
+def libauc_train(folder: Path, *, mapped: Literal["r"] | None = None) -> None:
     peer = load_libauc()
     with contextlib.redirect_stdout(io.StringIO()):  # Its network prints.
         model = peer.mil_models.FFNN_stoc_att(input_dim=WIDTH, hidden_sizes=(HIDDEN,), num_classes=1)
         loss_fn = peer.mil.MIDAMLoss(mode="attention", data_len=BAGS, margin=1.0, device=torch.device("cpu"))
         optimizer = peer.midam.MIDAM(model.parameters(), loss_fn=loss_fn, lr=0.01, device=torch.device("cpu"))
-    bags = [np.load(path) for path in array_paths(folder)]
+    bags = [np.load(path, mmap_mode=mapped) for path in array_paths(folder)]
     labels = torch.tensor([number % 2 for number in range(BAGS)]).float().view(-1, 1)
     for step in range(STEPS):
         index = torch.arange(16) + 16 * (step % 2)
@@ -101,11 +103,11 @@ def libauc_train(folder: Path) -> None:
         optimizer.step()
 
 
-def libauc_score(folder: Path) -> None:
+def libauc_score(folder: Path, *, mapped: Literal["r"] | None = None) -> None:
     peer = load_libauc()
     with contextlib.redirect_stdout(io.StringIO()):
         model = peer.mil_models.FFNN_stoc_att(input_dim=WIDTH, hidden_sizes=(HIDDEN,), num_classes=1)
-    bag = np.load(array_paths(folder)[0])
+    bag = np.load(array_paths(folder)[0], mmap_mode=mapped)
     with torch.no_grad():
         for _ in range(repeats(len(bag))):
             peer.paper_utils.MIL_aggregation(bag, model, mode="att", device="cpu")
@@ -146,12 +148,14 @@ WORK: dict[tuple[str, str], Work] = {
     ("train", "midam-exact-point"): lambda f: midam_train(f, estimator="exact-point", chunk_size=CHUNK, epochs=1),
     ("train", "midam-exact"): lambda f: midam_train(f, estimator="exact", chunk_size=CHUNK, epochs=1),
     ("train", "libauc"): libauc_train,
+    ("train", "libauc-mmap"): lambda f: libauc_train(f, mapped="r"),
     ("train", "torchmil"): torchmil_train,
     ("score", "midam"): midam_score,
     ("score", "midam-mmap"): lambda f: midam_score(f, reads="mmap"),
     ("score", USUAL): midam_score,
     ("score", "midam-chunk-4096"): lambda f: midam_score(f, chunk_size=4096),
     ("score", "libauc"): libauc_score,
+    ("score", "libauc-mmap"): lambda f: libauc_score(f, mapped="r"),
     ("score", "torchmil"): torchmil_score,
 }
 
@@ -175,7 +179,7 @@ def make_files(folder: Path, kind: str, size: int) -> Path:
 def child(case: str, who: str, folder: Path) -> None:
     """The measured process: it imports, says what it holds, works when told, and waits to be looked at."""
     torch.set_num_threads(1)
-    if who == "libauc":
+    if who.startswith("libauc"):
         load_libauc()
     if who == "torchmil":
         load_torchmil()

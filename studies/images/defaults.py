@@ -135,8 +135,9 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
             "",
             *_tables("gamma0", states, below={name: found[name_of(*best)] for name, found in sampled.items()}),
             "",
-            "One seed a fold, and few folds: differences of a few hundredths are noise; what the tables tell apart are "
-            "settings that fail.",
+            "Each figure is the mean of one training a fold; folds that were run: "
+            f"{', '.join(f'{name} {own[name].folds}' for name in sets)}. Differences of a few hundredths are noise; "
+            "what the tables tell apart are settings that fail.",
             "",
         ],
         made=[

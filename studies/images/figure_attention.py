@@ -2,21 +2,29 @@
 
 import dataclasses
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
-from midam.evaluate.predict import predict
+from midam.evaluate.instances import InstancePass
+from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import Explanation, explain_bag
+from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
+from midam.settings import usual_chunk
 from midam.train.cpu import cpu_threads
 from studies.drawing import save_figure
 from studies.images.design import Recipe, choose_design, fixed_settings, image_config
@@ -73,7 +81,7 @@ def study(options: StudyOptions, bags: Bags) -> None:
     split = image_splits(bags, recipe)[0]
     area, found = _explained(bags, split, recipe, cuda=options.use_cuda())
     tested = bags.subset(split.test)
-    shown = [_shown(tested, explanation, f"{name}, score {explanation.score:.3f}") for explanation, name in found]
+    shown = [_shown(tested, one.found, f"{one.name}, score {one.found.score:.3f}") for one in found]
     path = figure_path(options, NAME)
     draw(path, shown)
     write_page(
@@ -91,7 +99,7 @@ def study(options: StudyOptions, bags: Bags) -> None:
             f"{len(tested)} images of the fold, which share no group with those: {area:.3f}. `midam "
             "explain` draws any image of a run.",
             "",
-            *_table([explanation for explanation, _ in found]),
+            *_table(found),
             "",
             "Image: UCSB Bio-Segmentation Benchmark, Gelasca et al., 'Evaluation and benchmark for biological image "
             "segmentation', ICIP 2008.",
@@ -101,7 +109,16 @@ def study(options: StudyOptions, bags: Bags) -> None:
     )
 
 
-def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple[float, list[tuple[Explanation, str]]]:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Explained:
+    """The explanation of an image of a class, and the deletion test of its patches in the order of their weights."""
+
+    name: str
+    found: Explanation
+    by_weight: Faithfulness | None
+
+
+def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple[float, list[_Explained]]:
     """Train, and explain the test images with the median score of their class; returns the test AUROC as well."""
     config = image_config(METHOD, recipe, lr=recipe.lrs[0], margin=recipe.margins[0], epochs=recipe.epochs, cuda=cuda)
     tested = bags.subset(split.test)
@@ -111,9 +128,21 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
         while not trainer.finished:
             trainer.train_epoch()
         scores = predict(trainer.model, tested)
-        chosen = [(_median_of(scores, labels == value), name) for value, name in ((1, "Positive"), (0, "Negative"))]
-        found = [(explain_bag(trainer.model, tested, index), name) for index, name in chosen]
+        found = []
+        for value, name in ((1, "Positive"), (0, "Negative")):
+            one = explain_bag(trainer.model, tested, _median_of(scores, labels == value))
+            found.append(_Explained(name, one, _tested_by_weight(trainer.model, tested, one)))
     return auroc(labels, scores), found
+
+
+def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> Faithfulness | None:
+    """The deletion test of a bag whose instances leave by their weight, the largest first."""
+    scorers = scorers_of(model)
+    batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
+    with InstanceSpool(scorers) as spool, evaluation(model):
+        passed = InstancePass(scorers, batch, chunk_size=usual_chunk(bags.instance_shape), keep=spool.keep)
+        deque(passed.chunks(), maxlen=0)
+        return measure(spool, np.argsort(-found.instances.weight, kind="stable"))
 
 
 def draw(path: Path, shown: list[Shown]) -> None:
@@ -172,24 +201,30 @@ def _mosaic(instances: NDArray[Any], patches: Patches) -> NDArray[np.uint8]:
     return pixels
 
 
-def _table(found: list[Explanation]) -> list[str]:
+def _table(explained: list[_Explained]) -> list[str]:
     rows = []
-    for one in found:
-        weight = np.sort(one.instances.weight)[::-1]
+    for one in explained:
+        weight = np.sort(one.found.instances.weight)[::-1]
         half = int(np.searchsorted(np.cumsum(weight), 0.5)) + 1
-        verdict = "-" if one.faithfulness is None else one.faithfulness.verdict
-        rows.append([one.bag, f"{one.score:.3f}", str(len(one)), f"{weight[0] * len(one):.1f}", str(half), verdict])
+        tests = [test.verdict if test else "-" for test in (one.by_weight, one.found.faithfulness)]
+        count = len(one.found)
+        rows.append(
+            [one.found.bag, f"{one.found.score:.3f}", str(count), f"{weight[0] * count:.1f}", str(half), *tests]
+        )
     head = [
         "image",
         "score",
         "patches",
         "largest weight, x 1/n",
         "patches with half the weight",
-        "removing the top first",
+        "removing the largest weights first",
+        "removing what adds most first",
     ]
     return [
         *table(head, rows),
         "",
-        "Last column: whether the score falls ('lowers') or rises faster than in any of 20 random orders when the "
-        "patches with the largest weights are removed first.",
+        "Last columns: whether the score falls ('lowers') or rises ('raises') faster than in any of 20 random orders "
+        "when patches are removed, those with the largest weights first, or those that add most to the score first, "
+        "which is how [an explanation](../explain.md) ranks them. Where removing the largest weights does not lower "
+        "the score, they do not mark what makes an image positive.",
     ]

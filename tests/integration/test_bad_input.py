@@ -167,7 +167,7 @@ def test_faulty_files_are_a_list_of_a_line_each_fault(here, capsys):
 
 def test_names_that_are_not_known(here, capsys):
     refused(capsys, "fit", "digts", "--out", "run", words=["'digts'", "digits"])
-    refused(capsys, "fit", str(here), "--out", "run", words=[str(here)])
+    refused(capsys, "fit", str(here), "--out", "../run", words=[str(here)])
     refused(capsys, "data", "fetch", "musk3", words=["'musk3'", "did you mean 'musk"])
     refused(capsys, "data", "describe", "mask1", words=["'mask1'", "musk1"])
 

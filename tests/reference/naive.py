@@ -130,6 +130,32 @@ def bce(logits: Row, labels: Sequence[int]) -> float:
     return mean([-log_sigmoid(x) if y == 1 else -log_sigmoid(-x) for x, y in zip(logits, labels, strict=True)])
 
 
+def clustered_covariance(labels: Sequence[int], a: Row, b: Row, groups: Sequence[object]) -> float:
+    """Obuchowski (1997): covariance of the AUROCs of two scores on the same bags, the groups being independent."""
+
+    def win(positive: float, negative: float) -> float:
+        return 1.0 if positive > negative else 0.5 if positive == negative else 0.0
+
+    pos, neg = ([i for i, label in enumerate(labels) if label == value] for value in (1, 0))
+    units = sorted({str(group) for group in groups})
+    sums: list[tuple[list[float], list[float]]] = []
+    for s in (a, b):
+        area = math.fsum(win(s[i], s[j]) for i in pos for j in neg) / (len(pos) * len(neg))
+        v10 = {i: math.fsum(win(s[i], s[j]) for j in neg) / len(neg) - area for i in pos}
+        v01 = {j: math.fsum(win(s[i], s[j]) for i in pos) / len(pos) - area for j in neg}
+        of_units = [[math.fsum(v[i] for i in v if str(groups[i]) == unit) for unit in units] for v in (v10, v01)]
+        sums.append((of_units[0], of_units[1]))
+
+    def product(x: Row, y: Row, holding: int) -> float:
+        return holding / (holding - 1) * math.fsum(p * q for p, q in zip(x, y, strict=True))
+
+    (x_a, y_a), (x_b, y_b) = sums
+    holds = [len({str(groups[i]) for i in part}) for part in (pos, neg)]
+    s10, s01 = product(x_a, x_b, holds[0]) / len(pos), product(y_a, y_b, holds[1]) / len(neg)
+    s11 = product(x_a, y_b, len(units)) + product(x_b, y_a, len(units))
+    return s10 / len(pos) + s01 / len(neg) + s11 / (len(pos) * len(neg))
+
+
 def f2_smoothed_max(s: Tensor, tau: float) -> tuple[Tensor, Tensor]:
     """tau log s and its gradient, by hand."""
     return tau * torch.log(s[0]), tau / s

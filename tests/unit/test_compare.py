@@ -22,6 +22,7 @@ from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
+from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
@@ -300,6 +301,26 @@ def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_p
     assert f"- {said}.\n" in (tmp_path / "out/summary.md").read_text()
     assert stopped_early(found.summary, methods, 100) == []
     assert stopped_early(found.summary.assign(auroc=[0.5, 0.9, np.nan]), methods[1:], 2) == []
+
+
+@pytest.mark.parametrize("groups", [None, [f"p{i // 4}" for i in range(60)]])
+def test_the_intervals_of_a_single_fold_are_of_its_test_bags(tmp_path, groups):
+    bags = witness_bags(shift=1.0, groups=groups)
+    train, test = halves(bags)
+    train, test = (train[:28], np.concatenate([train[28:], test]))
+    names = ["instance-logistic-max", "mi-kernel-svm"]
+    found = run_comparison(bags, names, [Fold(0, 0, train, test)], measure_memory=False, out=tmp_path / "out")
+    a, b = (part["score"].to_numpy() for _, part in found.predictions.groupby("method", sort=False))
+    own = None if groups is None else bags.groups[test]
+    first, second = found.summary.to_dict("records")
+    areas = [auroc_interval(bags.labels[test], s, groups=own)[:2] for s in (a, b)]
+    assert [(row["auroc_low"], row["auroc_high"]) for row in (first, second)] == areas
+    expected = paired_delong(bags.labels[test], b, a, groups=own)[:3]
+    columns = ("difference", "difference_low", "difference_high")
+    assert tuple(second[name] for name in columns) == pytest.approx(expected)
+    assert np.isnan(first["difference_low"])
+    assert "One fold: intervals" in found.markdown()
+    assert "One fold: intervals" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):

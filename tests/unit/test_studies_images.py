@@ -13,6 +13,7 @@ import torch
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
+from studies import paper_tables
 from studies.__main__ import main
 from studies.engine import VERSIONS
 from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3
@@ -224,6 +225,16 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatc
     assert added[0]["test_last"] == lost["test_last"]
 
 
+def test_the_rows_that_the_small_table3_leaves_out_have_a_page(tmp_path, few):
+    design = table3.rest_of(SMALLER)
+    own = {name: few[name] for name in design.recipes}
+    table3.study(options(tmp_path), own, design=design, name=table3.REST)
+    text = page(tmp_path, table3.REST)
+    left_out = [paper_tables.label(method) for method in table3.rest_of(DESIGNS["small"]).recipes["breast"].methods]
+    assert re.findall(r"^\| (\w.*?) \| ran", text, re.MULTILINE) == left_out
+    assert "table3.md" in text
+
+
 def written(sets, scores):
     """The page of a study whose test scores are given: a function of method and labels."""
     recipe = Recipe(
@@ -358,7 +369,10 @@ def test_the_choice_of_a_set_knows_the_others_alone():
 def test_the_figure_of_attention_shows_a_positive_and_a_negative_image(tmp_path, sets):
     figure_attention.study(options(tmp_path), sets["breast"].bags)
     text = page(tmp_path, "figure-attention")
-    assert len(re.findall(r"^\| \d+ \| 0\.\d{3} \| 4 \|", text, flags=re.MULTILINE)) == 2
+    rows = re.findall(r"^\| \d+ \| 0\.\d{3} \| 4 \|.*\| (\w+) \| (\w+) \|$", text, flags=re.MULTILINE)
+    assert len(rows) == 2
+    # By weight, and by what patches add to the score.
+    assert {verdict for row in rows for verdict in row} <= {"lowers", "raises", "neither"}
 
 
 def test_a_mosaic_puts_patches_at_their_places(sets):

@@ -44,6 +44,8 @@ class LibAUCAttention(Baseline):
     uses_torch = True
     loss: ClassVar[dict[str, Any]] = {"mode": "attention"}
     modes = ("att", "att")  # of its sampling and its aggregation
+    lr = 0.01
+    num_instances = 4  # drawn of a bag
 
     def __init__(self) -> None:
         load_libauc()
@@ -51,7 +53,7 @@ class LibAUCAttention(Baseline):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the last epoch."""
         peer = load_libauc()
-        train, score = standardized_tensors(bags, trial)
+        train, score = self.tensors(bags, trial)
         y = bags.require_labels()[trial.train]
         labels = torch.from_numpy(y).float().view(-1, 1)
         sampler = BagSampler(y, bags.sizes[trial.train], num_instances=None, seed=trial.seed)
@@ -62,11 +64,10 @@ class LibAUCAttention(Baseline):
             model = self.network(peer, train[0].shape[1])
             loss_fn = peer.mil.MIDAMLoss(data_len=len(train), margin=1.0, gamma=0.9, device=_CPU, **self.loss)
             optimizer = peer.midam.MIDAM(
-                model.parameters(), loss_fn=loss_fn, lr=0.01, momentum=0.1, weight_decay=1e-4, device=_CPU
+                model.parameters(), loss_fn=loss_fn, lr=self.lr, momentum=0.1, weight_decay=1e-4, device=_CPU
             )
-            sample = partial(
-                peer.paper_utils.MIL_sampling, model=model, instance_batch_size=4, mode=self.modes[0], **pooled
-            )
+            drawing = {"instance_batch_size": self.num_instances, "mode": self.modes[0], **pooled}
+            sample = partial(peer.paper_utils.MIL_sampling, model=model, **drawing)
             for epoch in range(_EPOCHS):
                 if epoch in _LOWERED:
                     optimizer.update_lr(decay_factor=10)
@@ -80,6 +81,10 @@ class LibAUCAttention(Baseline):
         aggregate = partial(peer.paper_utils.MIL_aggregation, model=model, mode=self.modes[1], **pooled)
         with torch.no_grad():
             return np.array([aggregate(x).item() for x in score])
+
+    def tensors(self, bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
+        """Training and scored bags as it takes them."""
+        return standardized_tensors(bags, trial)
 
     def network(self, peer: SimpleNamespace, width: int) -> Any:
         """Its network for instances of a width."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from midam.compare.summary import basis
 from midam.errors import CheckpointError
 from midam.files import write_text
 from midam.report.html.comparison import Method, MethodsStudy, Tested, comparison_page
@@ -44,6 +45,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
     study = MethodsStudy(
         data=Path(record["data"]).name,
         methods=methods,
+        basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates())),
         changed=changed,
         settings=[(name, json.dumps(value)) for name, value in settings.items()],
         facts=[

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from midam.compare.engine import Row
 from midam.compare.folds import Fold
-from midam.compare.statistics import corrected_interval
+from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.trials import (
     COLUMNS,
     DIVERGED,
@@ -24,6 +24,7 @@ from midam.compare.trials import (
     prediction_table,
 )
 from midam.data.bags import Bags
+from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.files import write_bytes
 from midam.report.figures import BLUE, GRAY, ORANGE
@@ -66,6 +67,11 @@ class Comparison:
         return replace(self, remarks=(*self.remarks, *remarks))
 
     @property
+    def basis(self) -> str:
+        """What the intervals of the summary rest on."""
+        return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()))
+
+    @property
     def notes(self) -> list[str]:
         """Sentences about the folds, and about those that were left out."""
         rows = self.summary.to_dict("records")
@@ -87,10 +93,9 @@ class Comparison:
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
             "",
-            "Means over folds; intervals with the correction of Nadeau and Bengio (2003); differences paired by fold; "
-            "seconds a trial, selection included; peak MiB of one training above libraries and data. A dash: fewer "
-            "than two folds, or folds without spread, give no interval. Methods that choose settings on validation "
-            "bags train on the rest of the training part; `midam`, baselines and peers train on all of it.",
+            f"{self.basis} Seconds a trial, selection included; peak MiB of one training above libraries and data. "
+            "Methods that choose settings on validation bags train on the rest of the training part; `midam`, "
+            "baselines and peers train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
@@ -105,7 +110,8 @@ def make_comparison(
         if row["method"] in by_method and (row["repeat"], row["fold"]) in ratios:
             by_method[row["method"]][row["repeat"], row["fold"]] = row
     first = by_method[methods[0]]
-    summary = [_summarize(name, by_method[name], first, ratios) for name in methods]
+    tested = bags.subset(folds[0].test) if len(folds) == 1 else None
+    summary = [_summarize(name, by_method[name], first, ratios, tested) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials = pd.DataFrame(ordered, columns=COLUMNS)
     return Comparison(trials, pd.DataFrame(summary), tuple(remarks), prediction_table(bags, ordered, folds))
@@ -121,6 +127,19 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int) 
     return [
         f"near chance after {few} ({usual} are the default): {', '.join(summary['method'][weak])}; train for longer"
     ]
+
+
+def basis(*, folds: int) -> str:
+    """What the intervals of a comparison on so many folds rest on, for its table."""
+    if folds == 1:
+        return (
+            "One fold: intervals of the AUROC and of the paired difference on its test bags, by groups where they are "
+            "known (Obuchowski 1997, else DeLong 1988). How much hangs on training bags and seed they leave out."
+        )
+    return (
+        "Means over folds; intervals with the correction of Nadeau and Bengio (2003), for folds share training bags; "
+        "differences paired by fold. No interval: fewer than two usable folds, or folds without spread."
+    )
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
@@ -141,12 +160,16 @@ def _summarize(
     rows: Mapping[tuple[int, int], Row],
     first: Mapping[tuple[int, int], Row],
     ratios: Mapping[tuple[int, int], float],
+    tested: Bags | None,
 ) -> dict[str, Any]:
+    """A row of the summary; `tested` are the test bags of a single fold."""
     used = {key: row["auroc"] for key, row in rows.items() if row["auroc"] is not None}
     reference = {key: row["auroc"] for key, row in first.items() if row["auroc"] is not None and rows is not first}
     areas = corrected_interval(list(used.values()), ratio=_mean(ratios[key] for key in used))
     pairs = {key: area - reference[key] for key, area in used.items() if key in reference}
     gaps = corrected_interval(list(pairs.values()), ratio=_mean(ratios[key] for key in pairs))
+    if tested is not None:
+        areas, gaps = _on_test_bags(tested, rows, areas), _on_test_bags(tested, rows, gaps, first)
     peaks = [row["peak_mib"] for row in rows.values() if row["peak_mib"] is not None]
     statuses = [row["status"] for row in rows.values()]
     return {
@@ -167,6 +190,24 @@ def _summarize(
         "no_validation": statuses.count(NO_VALIDATION),
         "diverged": statuses.count(DIVERGED),
     }
+
+
+def _on_test_bags(
+    tested: Bags,
+    rows: Mapping[tuple[int, int], Row],
+    found: CorrectedInterval,
+    first: Mapping[tuple[int, int], Row] | None = None,
+) -> CorrectedInterval:
+    """The mean of a single fold with the interval on its test bags: of the AUROC, or of its difference to `first`."""
+    if found.trials == 0:
+        return found
+    labels = tested.require_labels()
+    ((key, row),) = rows.items()
+    if first is None:
+        low, high, _ = auroc_interval(labels, row["scores"], groups=tested.groups)
+    else:
+        _, low, high, _ = paired_delong(labels, row["scores"], first[key]["scores"], groups=tested.groups)
+    return found._replace(low=low, high=high)
 
 
 def _mean(values: Any) -> float:

@@ -66,6 +66,7 @@ class MethodsStudy:
 
     data: str
     methods: Sequence[Method]
+    basis: str  # What the intervals rest on
     changed: Sequence[tuple[str, str, str]]
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
@@ -140,11 +141,7 @@ def _summary(study: MethodsStudy) -> Section:
             titled("Paired differences, 95% intervals."),
         ),
     )
-    words = (
-        "Every method was trained and tested on the same folds. Means over folds; differences are paired by fold; "
-        "intervals carry the correction of Nadeau and Bengio (2003), for folds share training bags. A hollow dot or "
-        "a missing interval: fewer than two folds, or folds without spread."
-    )
+    words = f"Every method was trained and tested on the same folds. {study.basis} A hollow dot has no interval."
     body = [table("Methods on the same folds", heads, rows, sorts=True), drawn, paragraph(words, note=True)]
     limits = [
         "Looking at many differences finds one by chance: intervals are not corrected for their number.",
