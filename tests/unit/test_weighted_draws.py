@@ -1,5 +1,9 @@
 """Draws by remembered scores: frequencies, exact corrections, contests, when a pass is due, what a resume needs."""
 
+import inspect
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,7 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.data.score_memory import ScoreMemory
+from midam.data.store import open_store, write_store
 from midam.data.weighted_draws import Scored, Top
 from midam.errors import CheckpointError, ConfigError
 from midam.functional.logmean import importance_logits, reduce
@@ -244,6 +249,21 @@ def test_a_resumed_training_is_the_uninterrupted_one(draw, estimator, pooling, t
     assert not torch.equal(next(uniform.model.parameters()), next(whole.model.parameters()))
 
 
+@pytest.mark.parametrize("draw", ["scored", "top"])
+def test_workers_and_a_store_on_disk_change_nothing(draw, tmp_path):
+    bags = make_bags()
+    write_store(bags, tmp_path / "s.store")
+    trained = []
+    for workers in (None, 0, 1, 4):
+        source = bags if workers is None else open_store(tmp_path / "s.store")
+        trainer = Trainer(config(draw, draw_args={"refresh": 2}, standardize=False, workers=workers), source)
+        while not trainer.finished:
+            trainer.train_epoch()
+        trained.append([p.detach() for p in trainer.model.parameters()])
+    for other in trained[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(trained[0], other, strict=True))
+
+
 def test_the_memory_of_other_bags_is_refused():
     state = filled(Scored).state_dict()
     with pytest.raises(CheckpointError, match="remembered scores"):
@@ -266,3 +286,18 @@ def test_annealed_weights_begin_near_the_mean_and_leave_no_trace(pooling):
     with training.epoch(0):
         flat = training.model.instances(x)[0]
     assert_close(flat, own * 0.2)
+
+
+def test_the_docs_have_the_arguments_with_their_defaults():
+    text = (Path(__file__).parents[2] / "docs" / "draws.md").read_text("utf-8")
+    said = {
+        name: (of, default) for name, of, default in re.findall(r"\| `(\w+)` \| (`top`|both) \| ([\d.]+|-) \|", text)
+    }
+    offered = {"self", "sizes", "num_instances", "epochs"}
+    own, of_both = (inspect.signature(rule.__init__).parameters for rule in (Top, Scored))
+    wanted = {
+        name: ("both" if name in of_both else "`top`", "-" if p.default is None else f"{p.default:g}")
+        for name, p in own.items()
+        if name not in offered
+    }
+    assert said == wanted

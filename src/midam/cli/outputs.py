@@ -45,7 +45,10 @@ def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
     """
     folder, place = options.get(name), options.get(data)
     if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
-        raise ConfigError(f"Expected another folder than the data for --{name}, got {folder}; choose a new name.")
+        raise ConfigError(
+            f"Expected another folder than the data for --{name}, got {folder}, which is or lies in {place}; choose a "
+            "place outside."
+        )
 
 
 def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:

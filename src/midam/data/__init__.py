@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from midam.data.on_disk import Rows as Rows
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
-    from midam.data.score_memory import ScoreMemory as ScoreMemory
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
     from midam.data.sources.imageoptions import ImageOptions as ImageOptions
@@ -40,7 +39,5 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
-    from midam.data.weighted_draws import Scored as Scored
-    from midam.data.weighted_draws import Top as Top
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

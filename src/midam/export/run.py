@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from midam.errors import CheckpointError, ExportError, MidamError, RunExistsError, install, nearest
+from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package
 from midam.export.card import card_text
 from midam.export.config import describe, require_plain
 from midam.files import held, write_bytes, write_json, write_text
@@ -134,11 +134,7 @@ def _onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 
 def _need(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise MidamError(f"Expected the package {package} to export, got none; {install('export')}.") from None
+    return need_package(module, "to export", extra="export")
 
 
 def _summary(path: Path) -> dict[str, Any]:
