@@ -43,8 +43,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "results" / "tabular.md"
 MARGIN = -0.02
 CHOSEN = (
     "The defaults of midam were chosen [on these five sets](defaults.md), the settings of LibAUC's tutorial were not: "
-    "a difference is one of method, settings and choice together. `benchmarks/tabular_settings.py` "
-    "takes them apart."
+    "a difference is one of method, settings and choice together. [Each at the settings of the "
+    "other](tabular-settings.md) takes them apart."
 )
 # LibAUC once more, from other seeds: what the bound gives where there is no difference.
 AGAIN, AGAIN_SEED = "libauc-again", 1000

@@ -168,7 +168,7 @@ def _explained(plan: CvPlan, found: Mapping[str, pd.DataFrame], origins: Sequenc
         "scorer: what averaging several gains is on the page of the defaults. The last epoch is tested; nothing is "
         "chosen. The baselines choose inside the training part only; other libraries run with their own loss, "
         "optimizer and settings. Ours were chosen [on these very sets](defaults.md), theirs were not: LibAUC and midam "
-        "each at the settings of the other: `benchmarks/tabular_settings.py`. Intervals have the correction of "
+        "[each at the settings of the other](tabular-settings.md). Intervals have the correction of "
         f"Nadeau and Bengio (2003).{f' Not run, because not installed: {_join(absent)}.' if absent else ''}",
     ]
 
