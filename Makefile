@@ -85,7 +85,7 @@ test-exports: $(VENV)/.dev  ## score exports with torch alone and with onnxrunti
 	$(call FRESH,torch) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(VENV)/torch/bin/python -m pip --quiet uninstall --yes numpy 2>/dev/null || true
 	$(call FRESH,onnx) -c constraints.txt onnxruntime numpy
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.outside.exports $(VENV)/torch/bin/python $(VENV)/onnx/bin/python
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.outside.exports $(CURDIR)/$(VENV)/torch/bin/python $(CURDIR)/$(VENV)/onnx/bin/python
 
 # Warnings of old packages about each other are no failures here.
 test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits
