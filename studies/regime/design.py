@@ -51,7 +51,7 @@ class Rule:
 _PLAIN = (
     Option("Adam 0.01, 16 bags", 16, _ADAM),
     Option("SGD 0.5, 16 bags", 16, _SGD),
-    Option("Adam 0.01, 4 bags", 4, _ADAM),
+    Option("Adam 0.01, 32 bags", 32, _ADAM),
 )
 _STATE = (*_PLAIN, Option("Adam 0.01, 16 bags, gamma0 0.3", 16, _ADAM | {"state_rate": 0.3}))
 _WHOLE = (

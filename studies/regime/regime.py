@@ -19,9 +19,8 @@ FULL = Design(
         # Of 5% witnesses, larger draws miss none.
         Block(_BOTH, 200, (1, 2, 10), _SMALL),
         Block(_BOTH, 200, (1, 2), _LARGE),
-        Block(_BOTH, 500, (1, 5, 25), _SMALL),
-        Block(_BOTH, 500, (1, 5), _LARGE),
-        Block(_BOTH, 5000, (5, 50), ((4, 6000), *_LARGE)),
+        Block(_BOTH, 500, (1, 5), ((1, 6000), (4, 6000), *_LARGE)),
+        Block(_BOTH, 5000, (5, 50), ((4, 6000), (16, 4800))),
         Block(_BOTH, 50_000, (50, 500), ((16, 4800),)),
     ),
     repeats=tuple(range(8)),
