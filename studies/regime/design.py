@@ -17,7 +17,6 @@ _SGD = {"optimizer": "sgd", "lr": 0.5, "momentum": 0.1, "decay_at": [0.5, 0.75]}
 _ANNEALED = {"anneal": 0.7}
 # Cost of the passes over all bags, at most, in costs of the steps, up to bags of so many instances.
 _PASSES = ((500, 0.1), (5000, 0.8))
-_UNLIMITED_EPOCHS = 100
 
 
 @dataclass(frozen=True)
@@ -126,6 +125,7 @@ class Design:
     choice: tuple[Block, ...]
     choice_repeats: tuple[int, ...]
     ceiling: int = 0  # Largest bags of which whole bags are trained without a budget
+    ceiling_epochs: int = 100
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -151,7 +151,7 @@ class Design:
     def epochs(self, cell: Cell, rule: Rule) -> int:
         """Whole epochs that the budget of a cell buys; whatever the bags of a step, an epoch draws from each bag."""
         if rule is CEILING:
-            return _UNLIMITED_EPOCHS
+            return self.ceiling_epochs
         drawn = cell.size if rule.whole else cell.instances
         epoch = self.counts.train * drawn * (FORWARD + BACKWARD)
         return int(cell.budget / (1 + _passes(cell, rule)) / epoch)

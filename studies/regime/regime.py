@@ -36,12 +36,13 @@ QUICK = Design(
     ceiling=200,
 )
 SMALLER = Design(
-    blocks=(Block(("smoothed-max",), 20, (1, 5), ((1, 24), (4, 24))), Block(("smoothed-max",), 400, (4,), ((2, 24),))),
+    blocks=(Block(("smoothed-max",), 20, (1, 5), ((1, 12), (4, 12))),),
     repeats=(0, 1),
-    choice=(Block(("smoothed-max",), 20, (2,), ((2, 24),)),),
+    choice=(Block(("smoothed-max",), 20, (2,), ((2, 12),)),),
     choice_repeats=(100,),
     ceiling=20,
-    counts=Counts(train=16, val=6, test=8),
+    ceiling_epochs=2,
+    counts=Counts(train=32, val=6, test=8),
 )
 _SHOWS = (
     "Which instances should a step draw, and what should it remember? `minibatch` draws B of a bag uniformly and "
