@@ -173,7 +173,8 @@ def _ceiling(results: Results) -> list[str]:
     return section(
         "Against whole bags without a budget",
         f"Whole bags of at most {results.design.ceiling} instances, two a step, for {results.design.ceiling_epochs} "
-        "epochs, wherever that is above 0.9; beside it the rule that is best by validation in the cell, and the share of the ceiling's cost that it had.",
+        "epochs, wherever that is above 0.9; beside it the rule that is best by validation in the cell, and the share "
+        "of the ceiling's cost that it had.",
         table(["cell", "ceiling", "rule", "minus the ceiling", "cost"], rows) if rows else "None is above 0.9.",
     )
 
