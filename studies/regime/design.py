@@ -68,7 +68,7 @@ SCORED = Rule(
 TOP = Rule("top, minibatch", {"estimator": "minibatch", "draw": "top", **_ANNEALED}, _PLAIN)
 TOP_VRSP = Rule("top, vrsp", {"estimator": "vrsp", "draw": "top", **_ANNEALED}, _STATE)
 EXACT = Rule("exact", {"estimator": "exact"}, _WHOLE)
-CEILING = Rule("exact, unlimited", {"estimator": "exact"}, _WHOLE[-1:])
+CEILING = Rule("exact, 100 epochs", {"estimator": "exact"}, _WHOLE[-1:])
 DRAWN = (MINIBATCH, VRSP, SCORED, TOP, TOP_VRSP)
 RULES = (*DRAWN, EXACT, CEILING)
 
