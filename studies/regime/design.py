@@ -69,8 +69,10 @@ TOP = Rule("top, minibatch", {"estimator": "minibatch", "draw": "top", **_ANNEAL
 TOP_VRSP = Rule("top, vrsp", {"estimator": "vrsp", "draw": "top", **_ANNEALED}, _STATE)
 EXACT = Rule("exact", {"estimator": "exact"}, _WHOLE)
 CEILING = Rule("exact, 100 epochs", {"estimator": "exact"}, _WHOLE[-1:])
+# What the tracked state adds by itself: minibatch with the option of vrsp, whatever serves it best.
+MATCHED = Rule("minibatch, as vrsp", {"estimator": "minibatch"}, ())
 DRAWN = (MINIBATCH, VRSP, SCORED, TOP, TOP_VRSP)
-RULES = (*DRAWN, EXACT, CEILING)
+RULES = (*DRAWN, MATCHED, EXACT, CEILING)
 
 
 @dataclass(frozen=True)

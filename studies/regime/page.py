@@ -4,7 +4,20 @@ import itertools
 from collections.abc import Sequence
 
 from studies.page import section, table
-from studies.regime.design import CEILING, DRAWN, EXACT, MINIBATCH, RULES, SCORED, TOP, TOP_VRSP, VRSP, Cell, Rule
+from studies.regime.design import (
+    CEILING,
+    DRAWN,
+    EXACT,
+    MATCHED,
+    MINIBATCH,
+    RULES,
+    SCORED,
+    TOP,
+    TOP_VRSP,
+    VRSP,
+    Cell,
+    Rule,
+)
 from studies.regime.results import SATURATED, Kind, Results, Where
 from studies.split_statistics import Estimate
 
@@ -103,7 +116,7 @@ def _loss(results: Results) -> str:
 
 
 def _state(results: Results) -> list[str]:
-    pairs = ((VRSP, MINIBATCH), (VRSP, EXACT), (TOP_VRSP, TOP), (TOP_VRSP, MINIBATCH))
+    pairs = ((VRSP, MINIBATCH), (VRSP, MATCHED), (VRSP, EXACT), (TOP_VRSP, TOP), (TOP_VRSP, MINIBATCH))
     rows = []
     for pooling in _poolings(results):
         for instances in sorted({cell.instances for cell in results.cells}):
@@ -117,9 +130,14 @@ def _state(results: Results) -> list[str]:
     ahead = [(cell, results.tracked_ahead(cell)) for cell in results.cells]
     named = [f"- {_place(cell)}: {'; '.join(rule.name for rule in rules)}" for cell, rules in ahead if rules]
     return [
-        *section("When does the tracked state help", table(head, rows)),
-        "Cells in which the intervals of a rule with a tracked state lie above both `minibatch` and `exact` at equal "
-        "cost (above `exact` alone where attention with B = 1 has no `minibatch`):",
+        *section(
+            "When does the tracked state help",
+            "Means over informative cells. `minibatch, as vrsp` is `minibatch` with the settings that were chosen for "
+            "`vrsp`: the difference to it is the tracked state alone.",
+            table(head, rows),
+        ),
+        "Cells in which a rule with a tracked state is ahead of `minibatch`, with either settings, and of `exact` at "
+        "equal cost, each interval above 0 (of `exact` alone where attention with B = 1 has no `minibatch`):",
         "",
         *(named or ["- none"]),
         "",
@@ -180,7 +198,7 @@ def _ceiling(results: Results) -> list[str]:
 
 
 def _options(results: Results) -> list[str]:
-    names = [rule for rule in RULES if rule is not CEILING]
+    names = [rule for rule in RULES if rule.options and rule is not CEILING]
     rows = [[rule.name, *[results.chosen[rule.name, pooling].name for pooling in _poolings(results)]] for rule in names]
     repeats = results.design.choice_repeats
     where = "; ".join(f"{cell.witnesses} of {cell.size}, B = {cell.instances}" for cell in results.design.choice_cells)

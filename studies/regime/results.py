@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.engine import Store
-from studies.regime.design import CEILING, DRAWN, EXACT, MINIBATCH, RULES, Cell, Design, Rule
+from studies.regime.design import CEILING, DRAWN, EXACT, MATCHED, MINIBATCH, RULES, Cell, Design, Rule
 from studies.regime.trials import Chosen, outcomes
 from studies.split_statistics import Estimate, mean_interval
 
@@ -91,8 +91,8 @@ class Results:
         return DRAWN[int(np.argmax(means))] if rows else None
 
     def tracked_ahead(self, cell: Cell) -> list[Rule]:
-        """Rules with a tracked state whose intervals lie above both minibatch's and exact's at equal cost."""
-        against = [own for own in (MINIBATCH, EXACT) if self.area(own, cell) is not None]
+        """Rules with a tracked state that are ahead of minibatch, with its option and vrsp's, and of exact."""
+        against = [own for own in (MINIBATCH, MATCHED, EXACT) if self.area(own, cell) is not None]
         found = []
         for rule in DRAWN:
             differences = [self.difference(rule, other, cell) for other in against]

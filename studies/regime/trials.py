@@ -14,7 +14,7 @@ from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import PIXELS, Counts, nine_bags
-from studies.regime.design import CEILING, RULES, Cell, Design, Option, Rule
+from studies.regime.design import CEILING, MATCHED, RULES, VRSP, Cell, Design, Option, Rule
 
 SECTION = "regime"
 _VALUES = 2**29  # of the bags that a group holds; neighboring groups share them
@@ -52,6 +52,8 @@ def choose(design: Design, store: Store) -> Chosen:
     for pooling in dict.fromkeys(cell.pooling for cell in design.cells):
         cells = [cell for cell in design.choice_cells if cell.pooling == pooling]
         for rule in RULES:
+            if rule is MATCHED:
+                continue
             means = []
             for option in rule.options:
                 found = [
@@ -59,6 +61,7 @@ def choose(design: Design, store: Store) -> Chosen:
                 ]
                 means.append(float(np.nan_to_num(np.concatenate(found), nan=0.5).mean()) if found else 0.5)
             chosen[rule.name, pooling] = rule.options[int(np.argmax(means))]
+        chosen[MATCHED.name, pooling] = chosen[VRSP.name, pooling]
     return chosen
 
 

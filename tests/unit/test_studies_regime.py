@@ -114,7 +114,9 @@ def test_attention_has_no_gradient_from_one_instance():
 
 def test_whole_bags_are_trained_once_for_budgets_that_buy_as_many():
     design = Design((Block(("attention",), 20, (2,), ((4, 96), (16, 24))),), (0, 1), (), ())
-    groups = wanted_groups(design, design.cells, design.repeats, lambda rule, pooling: rule.options[:1])
+    groups = wanted_groups(
+        design, design.cells, design.repeats, lambda rule, pooling: (rule.options or VRSP.options)[:1]
+    )
     names = [name["rule"] for group in groups for name in group.names]
     assert names.count(EXACT.name) == 2
     assert names.count(VRSP.name) == 4
@@ -130,7 +132,7 @@ def results():
     test[CEILING.name][0] = [0.9, 0.95, 1.0]
     val = {rule.name: np.full((3, 3), 0.6) for rule in RULES}
     val[VRSP.name][:] = 0.7
-    chosen = {(rule.name, "attention"): rule.options[0] for rule in RULES}
+    chosen = {(rule.name, "attention"): (rule.options or VRSP.options)[0] for rule in RULES}
     return Results(design, chosen, val, test)
 
 
