@@ -222,21 +222,17 @@ def _design(results: Results) -> list[str]:
         blocks,
         [
             f"- Bags: scikit-learn's 8x8 digits, nines are the witnesses; {counts.train} training, {counts.val} "
-            "validation "
-            f"and {counts.test} test bags, half of each positive, drawn with replacement from disjoint sets of images.",
+            f"validation and {counts.test} test bags, half of each positive, drawn with replacement from disjoint sets "
+            "of images.",
             "- Budget of a cell: T steps of 16 bags of B instances, T x 16 x 3B forward passes of an instance (a "
-            "backward "
-            "pass counts 2). Rules that remember pay their passes over all bags from it: at most 0.1 of the cost of "
-            "their "
-            "steps with bags of up to 500, 0.8 with 5000; with 50 000 a pass does not fit, and the memory is what "
-            "the steps "
-            "have seen. `exact` pays 3n a bag; what does not buy one epoch is not run.",
-            "- `top` is trained with `--anneal 0.7`. gamma0 is 0.9 where an option says nothing. Margin 1, one "
-            "hidden layer "
-            "of 64.",
+            "backward pass counts 2). Rules that remember pay their passes over all bags from it: at most 0.1 of the "
+            "cost of their steps with bags of up to 500, 0.8 with larger ones. `exact` pays 3n a bag; what does not "
+            "buy one epoch is not run.",
+            "- `top` is trained with `--anneal 0.7`. gamma0 is 0.9 where an option says nothing. Margin 1, one hidden "
+            "layer of 64.",
             f"- A cell is saturated where each rule that draws has a mean test AUROC of at least {SATURATED}, and at "
-            "chance "
-            "where no such rule's interval lies above 0.5. The rule was fixed before the first run.",
+            "chance where no such rule's interval lies above 0.5. This was fixed before the first run; "
+            f"`{MATCHED.name}` was added after it.",
             "- Intervals are 95% t intervals over the repeats, paired for differences. With as many of them as "
             "there are "
             "rows, about one in twenty excludes zero by chance.",
