@@ -93,14 +93,13 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
         )
     if array.dtype == np.bool_:  # of a store's worth of instances, whenever bags are selected
         return array
-    found = array.astype(np.bool_) if array.dtype.kind in "iuf" else np.zeros(rows, np.bool_)
-    wrong = np.flatnonzero(found != array)
+    wrong = np.flatnonzero((array != 0) & (array != 1)) if array.dtype.kind in "iuf" else np.arange(rows)
     if len(wrong):
         raise BagDataError(
             f"Expected witnesses of 0 or 1, got {array[wrong[0]]!s} at instance {wrong[0]} (in {source}); say 1 of a "
             "witness, 0 of all others."
         )
-    return found
+    return array.astype(np.bool_)
 
 
 def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, ClassName]:

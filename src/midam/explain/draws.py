@@ -45,17 +45,24 @@ class DrawFacts:
     bags: list[Row] = field(default_factory=list)
 
 
-def draw_facts(folder: Path, run: LoadedRun, bags: Bags) -> DrawFacts:
+def draw_facts(folder: str | Path, run: LoadedRun, bags: Bags) -> DrawFacts:
     """Gather what the checkpoint of a run remembers of its draws, where `bags` hold its training bags.
 
     The rule is asked for draws of each training bag from the memory as the last epoch left it.
 
+    Parameters
+    ----------
+    folder, run : str or Path, LoadedRun
+        The folder of a run, and what was loaded from it.
+    bags : Bags
+        The run's own data; of others nothing but the name of the rule is told.
+
     Raises
     ------
     CheckpointError
-        If last.pt is damaged.
+        If ``checkpoints/last.pt`` is damaged.
     """
-    settings, last = run.settings, RunFolder(folder).last
+    settings, last = run.settings, RunFolder(Path(folder)).last
     whole = ESTIMATORS.find(settings.method.estimator).whole
     about: Row = {"draw": settings.method.draw, "num_instances": None if whole else settings.training.num_instances}
     train = None if whole else _training_bags(run, bags)

@@ -97,8 +97,8 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
     if bags.witnesses is not None:
-        counts = counts_of(bags)
-        facts["witnesses"] = f"{counts.sum()} known, in {(counts > 0).sum()} positive bags"
+        known = counts_of(bags)
+        facts["witnesses"] = f"{known.sum()} known, in {(known > 0).sum()} positive bags"
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
