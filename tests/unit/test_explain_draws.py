@@ -149,7 +149,7 @@ def test_the_words_hold_the_numbers(made):
     assert [line.partition(":")[0].partition(" ")[0] for line in lines] == [
         *("draws", "memory", "positive", "negative", "witnesses"),
     ]
-    assert lines[1].startswith("memory: 3 passes over all bags, the last one 0 epochs before the end; the logits")
+    assert lines[1].startswith("memory: 3 passes over all bags, epochs since the last one: 0; the logits")
     for share in (found["drawn"], found["uniform"], found["among_highest"], found["found"], of["drawn_weight"]):
         assert f"{100 * share:.3g}%" in " ".join(lines)
         assert f"{100 * share:.3g}%" in section
@@ -172,6 +172,7 @@ def test_bags_without_known_witnesses_or_labels(made):
     assert "witness" not in draws_table(plain)
     assert "witness" not in " ".join(draw_lines(plain.summary))
     assert draws_section(plain, None).count("<tr>") == 6
+    assert "itness" not in draws_section(plain, None)
     unlabeled = draw_facts(folder / "top", run, bags.replace(labels=None))
     assert list(unlabeled.summary["classes"]) == ["all"]
     assert "all bags" in " ".join(draw_lines(unlabeled.summary))

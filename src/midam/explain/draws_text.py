@@ -63,40 +63,43 @@ def draws_section(facts: DrawFacts, file: str | None) -> Html:
         when = f"After epoch {summary['epoch']}, in the training bags; in brackets what uniform draws would have"
         if summary["memory"] is not None:
             parts.append(tag("p", _sentence(lines[1])))
-        legend = join(join([tag("dt", name), tag("dd", words)]) for name, words in _LEGEND.items())
-        parts += [
-            _table(summary, when),
-            tag("details", tag("summary", "What these are"), tag("dl", legend, class_="legend"), open=""),
-        ]
+        rows = _rows(summary)
+        legend = join(join([tag("dt", name), tag("dd", _LEGEND[name])]) for name in rows if name in _LEGEND)
+        parts.append(_table(rows, list(summary["classes"]), when))
+        explained = tag("dl", legend, class_="legend")
+        parts.append(tag("details", tag("summary", "What these are"), explained, open=""))
     if file is not None:
         parts.append(tag("p", "Files: ", tag("a", "all training bags (CSV)", href=quote(file))))
     return tag("section", join(parts, "\n"), id="draws")
 
 
-def _table(summary: Mapping[str, Any], caption: str) -> Html:
-    """A row a figure, a column a class."""
-    classes, found = summary["classes"], summary["witnesses"]
-    rows: list[tuple[str, list[Cell]]] = [
-        ("Bags", [of["bags"] for of in classes.values()]),
-        ("Instances, median", [f"{of['instances']:g}" for of in classes.values()]),
-    ]
-    if all("seen" in of for of in classes.values()):
-        rows += [
-            ("Instances seen", [_share(of["seen"]) for of in classes.values()]),
-            ("Instances that carry the weight", [_count(of["effective"]) for of in classes.values()]),
-            ("Weight in a draw", [_beside(of["drawn_weight"], of["uniform_weight"]) for of in classes.values()]),
-        ]
+def _rows(summary: Mapping[str, Any]) -> dict[str, list[Cell]]:
+    """Figures by name, one a class; of witnesses those of positive bags alone, which come first."""
+    classes, found = list(summary["classes"].values()), summary["witnesses"]
+    rows: dict[str, list[Cell]] = {
+        "Bags": [of["bags"] for of in classes],
+        "Instances, median": [f"{of['instances']:g}" for of in classes],
+    }
+    if all("seen" in of for of in classes):
+        rows["Instances seen"] = [_share(of["seen"]) for of in classes]
+        rows["Instances that carry the weight"] = [_count(of["effective"]) for of in classes]
+        rows["Weight in a draw"] = [_beside(of["drawn_weight"], of["uniform_weight"]) for of in classes]
     if found is not None:
-        # Of positive bags alone, which come first.
-        none: list[Cell] = [DASH] * (len(classes) - 1)
-        rows.append(("Draws with a witness", [_beside(found["drawn"], found["uniform"]), *none]))
-        if "among_highest" in found:
-            name = f"Witness among the {summary['num_instances']} highest"
-            rows.append((name, [_beside(found["among_highest"], found["uniform"]), *none]))
-        if "found" in found:
-            rows.append(("Witnesses drawn so far", [_beside(found["found"], found["uniform_found"]), *none]))
+        names = {"drawn": "Draws with a witness", "among_highest": "Witness among the highest"}
+        names |= {"found": "Witnesses drawn so far"}
+        for key, name in names.items():
+            if key in found:
+                uniform = found["uniform_found" if key == "found" else "uniform"]
+                rows[name] = [_beside(found[key], uniform), *[DASH] * (len(classes) - 1)]
+    return rows
+
+
+def _table(rows: Mapping[str, list[Cell]], classes: list[str], caption: str) -> Html:
+    """A row a figure, a column a class."""
     head = tag("tr", tag("td"), *(tag("th", f"{name} bags", scope="col") for name in classes))
-    body = (tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in cells)) for name, cells in rows)
+    body = (
+        tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in cells)) for name, cells in rows.items()
+    )
     return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body), class_="draws")
 
 
@@ -113,13 +116,9 @@ def _memory_text(memory: Mapping[str, Any]) -> str:
     if not memory["passes"]:
         return "no pass over all bags; what the steps have drawn is remembered"
     times = f"{memory['passes']:g} pass{'es' if memory['passes'] != 1 else ''} over all bags"
-    age = "" if memory["age"] is None else f", the last one {memory['age']:g} epochs before the end"
-    moved = (
-        ""
-        if memory["drift"] is None
-        else f"; the logits of the last draws had moved by {memory['drift']:.2g} standard deviations"
-    )
-    return times + age + moved
+    age = "" if memory["age"] is None else f", epochs since the last one: {memory['age']:g}"
+    drift = "" if memory["drift"] is None else f"{memory['drift']:.2g} standard deviations"
+    return times + age + (f"; the logits of the last draws had moved by {drift}" if drift else "")
 
 
 def _class_text(of: Mapping[str, Any]) -> str:
