@@ -5,14 +5,14 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.draws import Draw, Uniform
+from midam.data.draws import Draw, Drawn, Uniform
 from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
@@ -112,8 +112,8 @@ class BagSampler:
         self.steps_per_epoch = -(-len(labels) // (self.num_positive + self.num_negative))
         self._epoch = 0
 
-    def epoch(self) -> EpochPlan:
-        """Draw the next epoch."""
+    def epoch(self, *, diagnose: bool = True) -> EpochPlan:
+        """Draw the next epoch; `diagnose` says whether `drawn` is worked out, which takes its time."""
         bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
         for row in bags:
             row[: self.num_positive] = self._positive.take(self.num_positive)
@@ -123,8 +123,7 @@ class BagSampler:
             rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
-            self.drawn = {**self.draw.diagnose(bags, drawn), **found}
+            self.drawn = self._told(bags, drawn) if diagnose else {}
             seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
@@ -168,6 +167,11 @@ class BagSampler:
         load_log(self._witnesses, state.get("witnesses"))
         self._epoch = int(state["epoch"])
 
+    def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+        """What `drawn` says of the draws of an epoch."""
+        found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
+        return {**self.draw.diagnose(bags, drawn), **found}
+
     def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
         positives, negatives = len(self._positive), len(self._negative)
         if not positives or not negatives:
@@ -190,10 +194,11 @@ class StackedSampler:
 
     def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
         self._samplers, self._num_bags = samplers, num_bags
+        self._plans: list[EpochPlan] = []
 
     def epoch(self) -> EpochPlan:
-        """Draw the next epoch of each, joined."""
-        plans = [sampler.epoch() for sampler in self._samplers]
+        """Draw the next epoch of each, joined; nobody reads what the rules say of them."""
+        plans = self._plans = [sampler.epoch(diagnose=False) for sampler in self._samplers]
 
         def joined(columns: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
             found = [column for column in columns if column is not None]
@@ -201,11 +206,15 @@ class StackedSampler:
 
         bags = torch.cat([plan.bags + m * self._num_bags for m, plan in enumerate(plans)], dim=1)
         slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)
-        ratio = joined(plan.log_ratio for plan in plans)
-        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans))
+        ratio, seen = joined(plan.log_ratio for plan in plans), joined(plan.seen for plan in plans)
+        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans), seen=seen)
 
     def end_epoch(self, plan: EpochPlan) -> None:
-        """Nothing: rules that remember are not trained in lockstep."""
+        """Let each draw rule remember what the steps of the last epoch have seen of its own bags."""
+        if plan.seen is None:
+            return
+        for sampler, own, seen in zip(self._samplers, self._plans, plan.seen.chunk(len(self._plans), dim=1)):
+            sampler.end_epoch(replace(own, seen=seen))
 
 
 class _ClassQueue:

@@ -248,8 +248,8 @@ def _spread(
     """Draw so many distinct positions of each bag, one of each of as many equal parts: [V, S], and which there are."""
     column = np.arange(int(counts.max()))
     held = column < counts[:, None]
-    low = column * sizes[:, None] // counts[:, None]
-    high = (column + 1) * sizes[:, None] // counts[:, None]
+    edges = np.arange(len(column) + 1) * sizes[:, None] // counts[:, None]
+    low, high = edges[:, :-1], edges[:, 1:]
     slots = low + (rng.random(low.shape) * (high - low)).astype(np.int64)
     return np.where(held, slots, 0), held
 

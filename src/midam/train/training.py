@@ -89,7 +89,7 @@ class Training:
     ) -> None:
         first = members[0]
         self.config, self.count, self.fabric = first.config, len(members), fabric
-        self._reader, self._labels = reader, labels
+        self._reader, self._labels, self._members = reader, labels, members
         self.model, self.trained = first.model, first.trained
         self.estimator, self.objective = first.estimator, first.objective
         self.sampler: BagSampler | StackedSampler = first.sampler
@@ -150,12 +150,17 @@ class Training:
                 self.trained.pooling.weight_power = 1.0
 
     def remember(self, epoch: int) -> None:
-        """Stream all bags once where the draws of epoch `epoch` (from 0) go by scores that are due."""
-        draw = self.sampler.draw if isinstance(self.sampler, BagSampler) else None
-        if draw is not None and draw.memory is not None and draw.pass_due(epoch):
-            autocast = nullcontext() if self.fabric is None else self.fabric.autocast()
-            with autocast, cpu_threads(self.config.run.threads):
-                fill_memory(self.trained, draw.memory, self._reader, chunk_size=self.config.run.chunk_size)
+        """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) go by scores that are due."""
+        num_bags = len(self._labels) // self.count
+        for number, member in enumerate(self._members):
+            draw = member.sampler.draw
+            if draw.memory is None or not draw.pass_due(epoch):
+                continue
+            if isinstance(self.model, StackedScorer):
+                self.model.stack.write(number, member.trained)
+            run, first = self.config.run, number * num_bags
+            with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
+                fill_memory(member.trained, draw.memory, self._reader, chunk_size=run.chunk_size, first_bag=first)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
