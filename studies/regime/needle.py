@@ -43,7 +43,7 @@ TOP = Rule("top at once", _DRAWN | {"estimator": "minibatch", "draw": "top", "dr
 GROWN = Rule("top, annealed", _DRAWN | {"estimator": "minibatch", "draw": "top", "anneal": 0.7})
 GROWN_TRACKED = Rule("top, annealed, tracked state", GROWN.settings | {"estimator": "vrsp"})
 EXACT = Rule(
-    "exact, unlimited",
+    "exact, 100 epochs",
     {"estimator": "exact", "num_positive": 1, "num_negative": 1, "epochs": 100, "anneal": 0.7},
 )
 FEW = (UNIFORM, TRACKED, GROWN, GROWN_TRACKED)
@@ -143,7 +143,7 @@ def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
     (member,), config = trainer.members, trainer.config
     whole = config.method.estimator == "exact"
     sampler = cast(BagSampler, member.sampler)
-    steps = sampler.epochs * sampler.steps_per_epoch
+    steps = trainer.epoch * sampler.steps_per_epoch
     bags = sampler.num_positive + sampler.num_negative
     drawn = cell.size if whole else min(cell.size, config.training.num_instances)
     memory = sampler.draw.memory

@@ -41,9 +41,9 @@ def body(found: Sequence[tuple[str, Outcomes]], figure: str, *, reference: str, 
         yield ""
     yield (
         "Intervals are 95% t intervals over the repeats, paired: all rules of a repeat see the same bags and begin at "
-        "the same weights. Cost 1 is that of 2400 uniform steps of 16 instances from 16 bags; `exact, unlimited` is "
-        "trained on whole bags, two a step, for 100 epochs, whatever that costs. `tracked state` is `vrsp` at gamma0 = "
-        "0.9, the others are `minibatch`. All have the rates and the schedule that served `top, annealed` best on "
+        "the same weights. Cost 1 is that of 2400 uniform steps of 16 instances from 16 bags; `exact, 100 epochs` is "
+        "trained on whole bags, two a step, whatever that costs. `tracked state` and `scored` are `vrsp` at gamma0 = "
+        "0.9, the other draws `minibatch`. All have the rates and the schedule that served `top, annealed` best on "
         "repeats 100 to 119, which are not in the table."
     )
 

@@ -130,11 +130,6 @@ class BagSampler:
         self._epoch += 1
         return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
 
-    @property
-    def epochs(self) -> int:
-        """Epochs that were drawn."""
-        return self._epoch
-
     def end_epoch(self, plan: EpochPlan) -> None:
         """Let the draw rule remember what the steps of an epoch have seen."""
         if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:

@@ -244,6 +244,11 @@ def save_figure(figure: Figure, path: Path) -> None:
         axes.grid(color="#E6E6E6", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
+    """Write the PNG as it is; it appears whole or not at all."""
     content = BytesIO()
-    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
+    figure.savefig(content, format="png", dpi=dpi, facecolor="white")
     write_bytes(path, content.getvalue())

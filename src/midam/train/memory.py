@@ -1,5 +1,8 @@
 """What a training does for draws that go by scores: passes that fill the memory, and the annealing beside them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from midam.data.batch import InstanceReader, WholeBatch
@@ -42,6 +45,16 @@ def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
     """
     whole = config.method.anneal * config.training.epochs
     return 1.0 if epoch >= whole else _LEAST_POWER ** (1 - epoch / whole)
+
+
+@contextmanager
+def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator[None]:
+    """Let the weights of the instances have the power of epoch `epoch` (from 0) inside, and 1 again after it."""
+    model.pooling.weight_power = weight_power_of(config, epoch)
+    try:
+        yield
+    finally:
+        model.pooling.weight_power = 1.0
 
 
 def fill_memory(

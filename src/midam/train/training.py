@@ -25,7 +25,7 @@ from midam.settings.method import MethodSettings
 from midam.train.build import build_estimator, build_method, build_optimizer, build_part
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
-from midam.train.memory import check_draw, fill_memory, weight_power_of
+from midam.train.memory import annealed, check_draw, fill_memory
 from midam.train.objectives import Objective, StackedObjective
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
@@ -142,12 +142,8 @@ class Training:
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         with noise, cpu_threads(self.config.run.threads), denormals_flushed():
             _seed_noise(device, self.config.run.seed, epoch)
-            self.trained.pooling.weight_power = weight_power_of(self.config, epoch)
-            try:
-                with closing(self.batches()) as batches:
-                    yield batches
-            finally:
-                self.trained.pooling.weight_power = 1.0
+            with annealed(self.trained, self.config, epoch), closing(self.batches()) as batches:
+                yield batches
 
     def remember(self, epoch: int) -> None:
         """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) go by scores that are due."""
