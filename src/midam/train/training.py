@@ -14,6 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, StackedSampler
+from midam.data.witnesses import WitnessLog
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
@@ -287,6 +288,7 @@ def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device
         num_instances=None if estimator.whole else config.training.num_instances,
         seed=config.run.seed,
         draw=build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes),
+        witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)
