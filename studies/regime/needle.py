@@ -97,7 +97,7 @@ class Design:
             own["epochs"] = cell.epochs
             own["draw_args"] = {"pass_budget": cell.pass_budget, **own.get("draw_args", {})}
         own |= {} if self.epochs is None else {"epochs": self.epochs}
-        return Settings(**common | {"val_every": own["epochs"]} | own)
+        return Settings(**common | {"val_every": own.get("epochs", 1)} | own)
 
 
 FULL = Design(

@@ -201,7 +201,8 @@ def _options(results: Results) -> list[str]:
     names = [rule for rule in RULES if rule.options and rule is not CEILING]
     rows = [[rule.name, *[results.chosen[rule.name, pooling].name for pooling in _poolings(results)]] for rule in names]
     repeats = results.design.choice_repeats
-    where = "; ".join(f"{cell.witnesses} of {cell.size}, B = {cell.instances}" for cell in results.design.choice_cells)
+    places = [f"{cell.witnesses} of {cell.size}, B = {cell.instances}" for cell in results.design.choice_cells]
+    where = "; ".join(dict.fromkeys(places))
     return section(
         "Settings",
         "Each rule was given the option with the highest mean validation AUROC on repeats "
