@@ -10,7 +10,7 @@ from tests.trainings import train, witness_bags
 from midam import MIDAMClassifier
 from midam.compare import repeated_folds, run_comparison
 from midam.data.bags import Bags
-from midam.errors import ConfigError, Note
+from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.apply import load_run
 from midam.settings import Settings, read_yaml
 from midam.train.batch_size import BatchSize, _Clock, batch_sizes, choose_batch_size, choose_for_each
@@ -20,12 +20,13 @@ from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import build_training
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
+LONG = {**OPEN, "epochs": 1000}
 CPU = torch.device("cpu")
 MIB = 2**-10  # in GiB
 
 
 def sizes(largest=1000, counts=(50, 50), **settings):
-    config = Settings(**{**OPEN, **settings}).resolve((5,))
+    config = Settings(**{**LONG, **settings}).resolve((5,))
     found = batch_sizes(config, largest=largest, counts=counts)
     return [(size.num_positive, size.num_negative, size.num_instances) for size in found]
 
@@ -39,7 +40,7 @@ def images(count=12, *, largest=6, side=16, dtype=np.uint8):
 
 
 def choose(bags, **settings):
-    config = Settings(**{**OPEN, **settings}).resolve(bags.instance_shape)
+    config = Settings(**{**LONG, **settings}).resolve(bags.instance_shape)
     return choose_batch_size(config, bags, device=CPU, fabric=make_fabric(config))
 
 
@@ -58,10 +59,21 @@ def test_a_class_of_few_bags_gives_all():
     assert len(set(sizes(counts=(1, 1)))) == len(sizes(counts=(1, 1)))
 
 
+def test_parts_of_bags_are_drawn_in_many_steps():
+    # 100 bags, 16 a step: 7 steps an epoch.
+    assert sizes(epochs=343)[0] == (8, 8, 16)
+    assert sizes(epochs=342)[0] == (4, 4, 16)
+    assert sizes(epochs=100)[0] == (2, 2, 16)
+    assert sizes(epochs=1)[0] == (2, 2, 16)
+    assert sizes(epochs=1, largest=16)[0] == sizes(epochs=1, estimator="exact")[0] == (8, 8, 16)
+    assert sizes(epochs=1, num_positive=8, num_negative=8)[0] == (8, 8, 16)
+    assert sizes(epochs=1, num_positive=8)[0] == (8, 2, 16)
+
+
 def test_numbers_that_are_given_stay():
     assert {size[:2] for size in sizes(num_positive=5, num_negative=3)} == {(5, 3)}
     assert sizes(num_instances=100) == [(8, 8, 100), (4, 4, 100), (2, 2, 100), (1, 1, 100)]
-    assert sizes(num_instances=3, num_positive=6, counts=(9, 4)) == [(6, 4, 3), (6, 2, 3), (6, 1, 3)]
+    assert sizes(num_instances=3, num_positive=6, counts=(4000, 4)) == [(6, 4, 3), (6, 2, 3), (6, 1, 3)]
 
 
 def test_the_estimator_has_a_say():
@@ -81,7 +93,7 @@ def test_the_first_size_that_fits_the_memory_is_taken():
     bags = witness_bags(40, largest=60, width=300)
     cost = measure_step(Settings(**OPEN).resolve((300,)), (300,), device=CPU)
     taken = []
-    for size in batch_sizes(Settings(**OPEN).resolve((300,)), largest=int(bags.sizes.max()), counts=(20, 20)):
+    for size in batch_sizes(Settings(**LONG).resolve((300,)), largest=int(bags.sizes.max()), counts=(20, 20)):
         needed = cost.weights + size.bags * size.num_instances * cost.instance
         found = choose(bags, memory_budget=(needed + 0.5) / 2**30)
         assert found.fits
@@ -109,7 +121,7 @@ def test_where_nothing_fits_the_smallest_is_taken_with_a_warning():
 def test_a_trainer_says_in_a_line_what_it_took_and_why():
     bags = witness_bags(30, largest=9)
     with pytest.warns(
-        Note, match=r"^8 instances of a bag and 8 \+ 8 bags a step: bags hold 2 to 8, which are drawn "
+        Note, match=r"^8 instances of a bag and 8 \+ 8 bags a step: bags hold 2 to 8 and are drawn whole, "
     ) as told:
         trainer = Trainer(Settings(num_instances="auto"), bags)
     assert len(told) == 1
@@ -127,11 +139,14 @@ def test_a_line_for_large_bags_for_equal_ones_and_for_whole_ones():
         found = choose(bags, memory_budget=1.0, **settings)
         return f"{found.what}: {found.why}"
 
-    assert "16 instances of a bag and 2 + 2 bags a step: bags hold 100 to 20 000, a step needs" in line(
-        [100, 20_000, 300, 300]
+    found = line([100, 20_000, 300, 300])
+    assert found.startswith(
+        "16 instances of a bag and 2 + 2 bags a step: bags hold 100 to 20 000, 1 000 epochs of 4 bags"
     )
-    assert ": bags hold 30, a step needs less than 0.1 of 1 GiB; set `num_instances`" in line([30] * 4)
-    assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags a step: bags hold 30, a step")
+    assert ": bags hold 30, 1 000 epochs of 4 bags take 1 000 steps, a step needs less than 0.1 of 1 GiB; set" in line(
+        [30] * 4
+    )
+    assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags a step: bags hold 30, 1 000 epochs")
     only = line([30] * 4, estimator="exact", num_positive=2, num_negative=2)
     assert only.endswith("`num_instances` is nothing to the estimator 'exact'")
 
@@ -180,11 +195,11 @@ def test_a_budget_of_time_raises_or_lowers_the_instances():
     bags = witness_bags(20, largest=200)
     settings = {"epochs": 2, "members": 1}
     ample = choose(bags, time_budget=1000.0, **settings)
-    assert ample.config.training.batch == (8, 8, 64)
+    assert ample.config.training.batch == (2, 2, 64)
     assert ample.fits
     assert "of 1000 minutes; set `num_instances`" in ample.why
     none = choose(bags, time_budget=1e-7, **settings)
-    assert none.config.training.batch == (8, 8, 4)
+    assert none.config.training.batch == (2, 2, 4)
     assert not none.fits
     assert "may be too long: lower `epochs`" in none.why
 
@@ -216,6 +231,8 @@ def test_a_loop_of_ones_own_gets_numbers():
     with pytest.warns(Note, match="8 instances of a bag"):
         training = build_training(Settings(**OPEN), witness_bags(30))
     assert training.config.training.batch == (8, 8, 8)
+    with pytest.raises(OneClassError):
+        build_training(Settings(**OPEN), witness_bags(30).subset([0, 2, 4]))
     with pytest.raises(ConfigError, match="a number for `num_negative`, got 'auto', which `Trainer` and"):
         Settings(num_negative="auto").training.batch  # noqa: B018
 
@@ -261,7 +278,7 @@ def test_what_a_container_or_a_job_leaves_is_read(tmp_path):
 
 
 def test_trials_choose_by_their_own_training_bags():
-    bags = witness_bags(40, largest=30)
+    bags = witness_bags(40, largest=17)
     order = np.argsort(bags.labels, kind="stable")
     few = np.sort(order[12:25])  # of which 5 are positive
     trials = [Trial(np.sort(order[::2]), order[1::2], seed=0), Trial(few, order[25:], seed=1)]

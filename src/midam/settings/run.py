@@ -48,10 +48,9 @@ class RunSettings(Room):
         Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
         as many as make half a million numbers.
     memory_budget
-        GiB that a step may take, for counts that are "auto"; default: half of what is free.
+        GiB that a step may take, by which counts that are "auto" are chosen; default: half of what is free.
     time_budget
-        Minutes that the training may take, its validation included, for `num_instances` "auto", which the clock then
-        decides; default: no limit.
+        Minutes that the training may take with its validation, by which num_instances "auto" is chosen; default: none.
     workers
         Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident

@@ -47,12 +47,11 @@ class TrainingSettings(Room):
     weight_decay
         On the model's weights; never on the centers a and b.
     num_positive
-        Positive bags a batch (S+); "auto": 8, or fewer where the class has fewer or the memory is short.
+        Positive bags a batch (S+); "auto": 8, or as many as the class and the memory allow.
     num_negative
-        Negative bags a batch (S-); "auto" as of `num_positive`.
+        Negative bags a batch (S-); "auto": as those of num_positive.
     num_instances
-        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, the whole of smaller bags, fewer where
-        memory or time are short, up to 64 where `time_budget` allows.
+        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what memory and time allow.
     augment
         Random changes of each instance of a training step; "color" needs three channels.
     val_every

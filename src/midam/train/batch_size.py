@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, both_classes
 from midam.errors import ConfigError, Note
 from midam.registry import ESTIMATORS
 from midam.settings import ResolvedSettings
@@ -31,7 +31,7 @@ from midam.train.step_cost import (
 
 # More than _USUAL instances for a budget of time alone; a single bag of a class beside at most _FEW.
 _INSTANCES, _USUAL, _FEW = (64, 32, 16, 8, 4, 2, 1), 16, 4
-_BAGS = (8, 4, 2, 1)
+_BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
 _SECONDS = 2.0  # that steps are timed, at most, if two do not take longer
 _TIME_SHARE = 0.8  # of the budget; the rest is for what an estimate misses
 _GIB, _MIB = 2**30, 2**20
@@ -84,9 +84,12 @@ def choose_batch_size(
 
     Raises
     ------
+    OneClassError
+        Without bags of both classes.
     ConfigError
         For a budget of time with an estimator that reads whole bags.
     """
+    both_classes(train)
     budget = config.run.time_budget
     if budget is not None and ESTIMATORS.find(config.method.estimator).whole:
         raise ConfigError(
@@ -105,7 +108,7 @@ def choose_batch_size(
         possible = [size for size in possible if limits[1].of(size) <= limits[1].limit] or [last]
     size = possible[0]
     fits = all(limit.of(size) <= limit.limit for limit in limits)
-    return Choice(_settled(config, size), _what(config, size), _why(config, size, train.sizes, limits), fits)
+    return Choice(_settled(config, size), _what(config, size), _why(config, size, train, limits), fits)
 
 
 def choose_for_each(
@@ -121,28 +124,35 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     """Batch sizes in the order of preference; the last is the smallest that can be.
 
     First 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or all of
-    the `counts` (positive, negative). Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a
-    bag. Then fewer instances, down to 4; then both. With a `time_budget` it begins at 64 instances.
+    the `counts` (positive, negative); 4 or 2 where a bag is more than its draw, and the epochs would take fewer than
+    2400 steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer
+    instances, down to 4; then both. With a `time_budget` it begins at 64 instances.
     """
     of, estimator = config.training, ESTIMATORS.find(config.method.estimator)
     # One instance alone has the weight 1, and nothing to learn from, unless the bag is remembered.
     least = 1 if estimator.tracks else 2
     most = _USUAL if config.run.time_budget is None else _INSTANCES[0]
-    enough = min((count for count in _INSTANCES if count >= max(largest, least)), default=most)
-    drawn = [count for count in _INSTANCES if least <= count <= min(most, enough)]
+    whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=most)
+    drawn = [count for count in _INSTANCES if least <= count <= min(most, whole)]
     if of.num_instances != "auto":
         drawn = [of.num_instances]
     elif not _draws(config):
         drawn = drawn[:1]
+
+    def classes(bags: int) -> tuple[int, int]:
+        positive = min(bags, counts[0]) if of.num_positive == "auto" else of.num_positive
+        return positive, min(bags, counts[1]) if of.num_negative == "auto" else of.num_negative
+
+    def enough(bags: int) -> bool:
+        return of.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
+
+    parts = largest > drawn[0] and _draws(config)
+    most_bags = next(bags for bags in _BAGS if not parts or bags == _FEW_BAGS or enough(bags))
     found = [
-        BatchSize(
-            min(bags, counts[0]) if of.num_positive == "auto" else of.num_positive,
-            min(bags, counts[1]) if of.num_negative == "auto" else of.num_negative,
-            instances,
-        )
+        BatchSize(*classes(bags), instances)
         for instances in drawn
         for bags in _BAGS
-        if bags > 1 or instances <= _FEW or len(drawn) == 1
+        if bags <= most_bags and (bags >= _FEW_BAGS or instances <= _FEW or len(drawn) == 1)
     ]
     return list(dict.fromkeys(found))
 
@@ -161,19 +171,22 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
     return f"{size.num_instances} instance{plural} of a bag and {counts} bags a step"
 
 
-def _why(config: ResolvedSettings, size: BatchSize, sizes: NDArray[np.int64], limits: "list[_Memory | _Clock]") -> str:
+def _why(config: ResolvedSettings, size: BatchSize, train: Bags, limits: "list[_Memory | _Clock]") -> str:
     """What they were chosen by, and what to do about it."""
-    low, high = int(sizes.min()), int(sizes.max())
-    held = f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"
+    of, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
+    reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
     if _draws(config) and high <= size.num_instances:
-        held += ", which are drawn whole"
+        reasons[0] += " and are drawn whole"
+    if of.open != ["num_instances"]:
+        steps = _count(of.epochs * math.ceil(len(train) / size.bags))
+        reasons.append(f"{_count(of.epochs)} epochs of {_count(len(train))} bags take {steps} steps")
     advice = f"set `{config.training.open[-1]}` to choose"
     if not _draws(config) and config.training.open == ["num_instances"]:
         advice = f"`num_instances` is nothing to the estimator {config.method.estimator!r}"
     for limit in limits:
         if limit.of(size) > limit.limit:
             advice = limit.advice
-    return f"{', '.join([held, *(limit.words(size) for limit in limits)])}; {advice}"
+    return f"{', '.join([*reasons, *(limit.words(size) for limit in limits)])}; {advice}"
 
 
 def _draws(config: ResolvedSettings) -> bool:
