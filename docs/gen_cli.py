@@ -7,7 +7,7 @@ test fails when the page or the stub is out of date.
 import json
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from midam.settings.describe import Description, describe_settings, rooms
 
@@ -42,7 +42,7 @@ def tables() -> str:
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    return get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
 
 
 def _word(kind: Any) -> str:
@@ -50,6 +50,8 @@ def _word(kind: Any) -> str:
         return "`null`"
     if get_origin(kind) is dict:
         return "dict"
+    if get_origin(kind) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(kind))
     return str(kind) if get_origin(kind) else str(kind.__name__)
 
 

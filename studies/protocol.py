@@ -82,7 +82,7 @@ def steps(config: Settings, train: int) -> int:
     >>> steps(Settings(epochs=100), 66)
     500
     """
-    return config.training.epochs * -(-train // (config.training.num_positive + config.training.num_negative))
+    return config.training.epochs * -(-train // sum(config.training.batch[:2]))
 
 
 def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[Row]:

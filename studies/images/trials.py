@@ -93,7 +93,7 @@ def train_scored(
     trainer = make_trainer(config, bags, split)
     scored = bags.subset(score)
     reader = trainer.reader(scored) if len(score) else None
-    per_epoch = -(-len(split.train) // (config.training.num_positive + config.training.num_negative))
+    per_epoch = -(-len(split.train) // sum(config.training.batch[:2]))
     reached, scores = [], []
     try:
         while not trainer.finished:

@@ -175,7 +175,7 @@ def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
     sampler = cast(BagSampler, member.sampler)
     steps = trainer.epoch * sampler.steps_per_epoch
     bags = sampler.num_positive + sampler.num_negative
-    drawn = cell.size if whole else min(cell.size, config.training.num_instances)
+    drawn = cell.size if whole else min(cell.size, config.training.batch[2])
     memory = sampler.draw.memory
     passed = 0 if memory is None else memory.passes * design.counts.train * cell.size * FORWARD
     plain = _PLAIN_STEPS * _STEP_BAGS * _PLAIN_INSTANCES * (FORWARD + BACKWARD)

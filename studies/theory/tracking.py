@@ -104,7 +104,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
     optimizer = build_optimizer(config, method.model, method.objective)
     labels = bags.require_labels()
-    sampler = BagSampler(labels, bags.sizes, num_instances=config.training.num_instances, seed=config.run.seed)
+    sampler = BagSampler(labels, bags.sizes, num_instances=config.training.batch[2], seed=config.run.seed)
     reader, targets = InstanceReader(bags), torch.from_numpy(labels).float()
     whole = WholeBatch(reader, torch.arange(len(bags)), targets)
     measured, step = measured_steps(cell), 0

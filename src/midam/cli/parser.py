@@ -11,7 +11,7 @@ from argparse import SUPPRESS, Action, HelpFormatter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from types import UnionType
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import yaml
 from jsonargparse import ArgumentParser
@@ -224,8 +224,9 @@ def as_flags(message: str, names: Collection[str]) -> str:
 
 def _metavar(kind: Any) -> str:
     """What the help calls the value of an option."""
-    parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) is UnionType else [kind]
-    (part,) = parts
+    part, *words = _alternatives(kind)
+    if words:
+        return "|".join([_metavar(part), *(str(word) for choice in words for word in get_args(choice))])
     if get_origin(part) is Literal:
         return "{" + ",".join(map(str, get_args(part))) + "}"
     if get_origin(part) is list:
@@ -233,12 +234,17 @@ def _metavar(kind: Any) -> str:
     return {int: "N", float: "X", bool: "{true,false}", str: "TEXT"}.get(part, "{KEY: VALUE}")
 
 
+def _alternatives(kind: Any) -> list[Any]:
+    """Types that a value may have, beside none."""
+    if get_origin(kind) not in (UnionType, Union):
+        return [kind]
+    return [part for part in get_args(kind) if part is not type(None)]
+
+
 def _kinds(parser: ArgumentParser) -> Iterator[tuple[str, Any]]:
     """Name and type of each option that has one."""
     for action in parser._actions:
-        kind = getattr(action, "_typehint", action.type)
-        parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) is UnionType else [kind]
-        yield action.dest, parts[0]
+        yield action.dest, _alternatives(getattr(action, "_typehint", action.type))[0]
 
 
 def _refuse_choice(name: str, value: str, known: Sequence[str]) -> NoReturn:

@@ -1,5 +1,6 @@
 """What a comparison consists of: groups of tasks, and folds that cannot be used."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from midam.compare.trials import NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TR
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.settings import Settings
+from midam.train.batch_size import choose_for_each
+from midam.train.trainer import make_fabric
 
 # Candidates where none are given, by optimizer: the paper's, and around the default for deep encoders.
 LEARNING_RATES = {"sgd": (0.1, 0.01, 0.001), "adam": (0.001, 0.0003, 0.0001)}
@@ -97,6 +100,21 @@ def group_results(
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
         made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
     return made
+
+
+def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
+    """Sentences on counts that are chosen for the training bags of each fold, a method each; none where none are."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for task in (group.tasks[0] for group in groups):
+        if task.config is not None and task.config.training.open:
+            config, trains = task.config.resolve(bags.instance_shape), [train for train, _ in task.parts]
+            choices = choose_for_each(config, bags, trains, fabric=make_fabric(config))
+            found[task.method.name].update(choice.what for choice in choices)
+    return [
+        f"{name}, chosen for the training bags of each fold: "
+        + "; ".join(f"{what} ({count} folds)" for what, count in counts.items())
+        for name, counts in found.items()
+    ]
 
 
 def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:

@@ -13,7 +13,7 @@ from midam.compare.memory import peaks_mib
 from midam.compare.methods import find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
-from midam.compare.plan import Selection, group_results, make_selection, plan
+from midam.compare.plan import Selection, chosen_counts, group_results, make_selection, plan
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
@@ -22,7 +22,9 @@ from midam.data.bags import Bags, both_classes
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
-from midam.settings import Settings, read_yaml, yaml_text
+from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
+from midam.train.step_cost import free_memory, memory_share
+from midam.train.trainer import make_fabric
 
 OnProgress = Callable[[float, int], None]
 
@@ -104,7 +106,8 @@ def run_comparison(
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     both_classes(bags)
     checked = check_folds(bags, folds)
-    base = (settings or Settings()).resolve(bags.instance_shape)
+    folder, names = None if out is None else Path(out), [method.name for method in compared]
+    base = _settled((settings or Settings()).resolve(bags.instance_shape), folder, jobs=jobs)
     how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
     tell(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
@@ -113,7 +116,6 @@ def run_comparison(
     barred, groups = plan(bags, compared, checked, selection)
     if not groups:
         raise _no_fold(bags, len(checked), {result["status"] for _, result in barred})
-    folder, names = None if out is None else Path(out), [method.name for method in compared]
     total = len(compared) * len(checked)
     with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
@@ -126,6 +128,7 @@ def run_comparison(
                 missing, partial(run_task, bags, how=how), keep=keeper, jobs=jobs, backend=backend, on_progress=progress
             )
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
+            remarks += chosen_counts(bags, groups)
             comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
             trained = [method.name for method in compared if method.baseline is None]
             comparison = comparison.with_remarks(stopped_early(comparison.summary, trained, base.training.epochs))
@@ -140,6 +143,21 @@ def run_comparison(
                 f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
             ) from None
     return comparison
+
+
+def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
+    """Settings with one memory budget for all trials, where counts are open: in whatever process and call they run."""
+    if base.run.time_budget is not None:
+        raise ConfigError(
+            f"Expected no `time_budget` in a comparison, got {base.run.time_budget:g}, by which the clock would choose "
+            "otherwise in each fold; set `num_instances`, or `memory_budget`."
+        )
+    if not base.training.open or base.run.memory_budget is not None:
+        return base
+    path = None if folder is None else folder / "config.yaml"
+    kept = read_yaml(path).get("settings", {}) if path is not None and path.exists() else {}
+    share = memory_share(free_memory(make_fabric(base).device)) / jobs / 2**30
+    return base.replace(memory_budget=kept.get("memory_budget") or share)
 
 
 def _write(comparison: Comparison, folder: Path, *, title: str) -> None:

@@ -70,7 +70,7 @@ def draw_facts(folder: str | Path, run: LoadedRun, bags: Bags) -> DrawFacts:
     if train is None or (not uniform and not last.exists()):
         missing = None if whole else "data" if train is None else str(last.relative_to(folder))
         return DrawFacts(about | {"missing": missing})
-    rows = _rows_of(train, settings.training.num_instances)
+    rows = _rows_of(train, settings.training.batch[2])
     if uniform:
         return DrawFacts(about | {"classes": _by_class(rows), "witnesses": _of_witnesses(rows)})
     return _checkpointed(last, settings, train, rows, about)
@@ -85,12 +85,12 @@ def _checkpointed(last: Path, settings: ResolvedSettings, train: Bags, rows: lis
             rule = build_part(DRAWS, settings, num_bags=len(train), sizes=train.sizes)
             rule.load_state_dict(member["sampler"]["draw"])
         rule.begin_epoch(max(trainer["epoch"] - 1, 0))
-        found += [{"scorer": scorer} | row for row in _asked(rows, rule, train, settings.training.num_instances)]
+        found += [{"scorer": scorer} | row for row in _asked(rows, rule, train, settings.training.batch[2])]
         passes += [] if rule.memory is None else [rule.memory.passes]
     end = (trainer["history"] or [{}])[-1]
     age = {"age": end.get("memory_age"), "drift": end.get("memory_drift")}
     about |= {"epoch": trainer["epoch"], "memory": {"passes": float(np.mean(passes)), **age} if passes else None}
-    witnesses = _of_witnesses(found, settings.training.num_instances)
+    witnesses = _of_witnesses(found, settings.training.batch[2])
     if witnesses is not None and "found_witnesses" in end:
         visits = trainer["epoch"] * _visits(settings, train)
         witnesses |= {"found": end["found_witnesses"], "uniform_found": _ever_found(rows, visits)}
@@ -208,8 +208,8 @@ def _of_witnesses(rows: list[Row], num_instances: int | None = None) -> Row | No
 def _visits(settings: ResolvedSettings, train: Bags) -> float:
     """How often an epoch visits a positive bag, on average."""
     positives = len(train) if train.labels is None else int(train.labels.sum())
-    own = min(settings.training.num_positive, positives)
-    other = min(settings.training.num_negative, len(train) - positives)
+    num_positive, num_negative, _ = settings.training.batch
+    own, other = min(num_positive, positives), min(num_negative, len(train) - positives)
     return -(-len(train) // (own + other)) * own / positives
 
 

@@ -17,7 +17,7 @@ from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, noting, read_data, split_data
-from midam.runs.folder import RunFolder, csv_text, read_run_config
+from midam.runs.folder import CHOSEN, RunFolder, csv_text, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.report import write_run_report
 from midam.runs.results import write_results
@@ -153,6 +153,7 @@ class _Training:
     trainer: Trainer
     origin: dict[str, Any]
     notes: list[str]
+    chosen: str | None  # a line on the counts that were chosen, now or when the run was new
 
     @classmethod
     def of(cls, data: str, settings: Settings, folder: RunFolder) -> Self:
@@ -165,11 +166,12 @@ class _Training:
         loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
         fabric = make_fabric(settings, loggers=loggers)
         trainer = Trainer(settings, parts.part("train"), val, fabric=fabric)
-        return cls(data, folder, parts, trainer, origin, notes)
+        return cls(data, folder, parts, trainer, origin, notes, trainer.chosen or read_chosen(folder))
 
     def begin(self) -> None:
         """Write the settings, and what a resume before the first epoch needs."""
-        write_text(self.folder.config, yaml_text({"data": self.data, **self.trainer.config.flat()}))
+        text = yaml_text({"data": self.data, **self.trainer.config.flat()})
+        write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
         self.save(seconds=0.0)
 
     def run(
@@ -270,7 +272,7 @@ class _Training:
             own = {**took, "evaluation": time.monotonic() - started}
             return {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
 
-        how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes}
+        how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
         summary = write_results(self.folder, **what, scores=scores, **how)
         write_run_report(self.folder.root)
         return summary

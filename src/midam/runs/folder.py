@@ -14,6 +14,8 @@ from midam.files import held, is_left, sweep
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
+CHOSEN = "# chosen: "  # begins the settings of a run of which midam chose some
+
 
 class RunFolder:
     """Paths of a run below its folder `root`.
@@ -110,6 +112,12 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
     return Settings.from_flat(values, source=str(folder.config)), data
+
+
+def read_chosen(folder: RunFolder) -> str | None:
+    """What the settings of a run say of counts that were chosen; None where none were."""
+    first = folder.config.read_text(encoding="utf-8").partition("\n")[0] if folder.config.exists() else ""
+    return first.removeprefix(CHOSEN) if first.startswith(CHOSEN) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

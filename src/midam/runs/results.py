@@ -39,13 +39,14 @@ def write_results(
     origin: dict[str, Any],
     seconds: Callable[[], dict[str, float]],
     notes: Sequence[str] = (),
+    choice: str | None = None,
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
-    data; `notes` are what reading the data warned of. `seconds` gives the seconds of each part of the run, and is asked
-    last. The summary is written last: where it is, all is.
+    data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
+    the seconds of each part of the run, and is asked last. The summary is written last: where it is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
@@ -69,6 +70,7 @@ def write_results(
             "notes": list(notes),
         },
         "epochs": trainer.epoch,
+        **_chosen(trainer.config, choice),
         "version": __version__,
         "environment": _environment(),
     }
@@ -168,6 +170,14 @@ def predictions_text(
 def _imputed(parts: SplitBags) -> dict[str, Any]:
     """What the summary says of missing values that were filled."""
     return {} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}
+
+
+def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
+    """What the summary says of counts that were chosen."""
+    if line is None:
+        return {}
+    counts = dict(zip(("num_positive", "num_negative", "num_instances"), config.training.batch))
+    return {"chosen": {**counts, "note": line}}
 
 
 def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:

@@ -122,14 +122,16 @@ def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
     if found["type"] == "extra_forbidden":
         return f"Expected a known setting, got {name!r}; {nearest(name, room.model_fields)}"
     field, value = room.model_fields[str(name)], found["input"]
-    what = "" if found["type"] in _RANGE_FAULTS and not place else f" as {_wanted(field.annotation)}"
+    entry = place[0] + 1 if place and isinstance(place[0], int) else 0
+    what = "" if found["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"
     got = str(list(value)) if isinstance(value, tuple) else repr(value)
-    if place and isinstance(place[0], int) and not isinstance(value, tuple):
-        got += f" as entry {place[0] + 1}"
+    if entry and not isinstance(value, tuple):
+        got += f" as entry {entry}"
     advice = "choose another value."
     if found["type"] == "literal_error" and isinstance(value, str):
         advice = nearest(value, _choices(field.annotation))
-    return f"Expected `{name}`{what}{_range(field)}, got {got}; {advice}"
+    words = [] if get_origin(field.annotation) is Literal else _choices(field.annotation)
+    return f"Expected `{name}`{what}{_range(field)}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:

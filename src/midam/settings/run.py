@@ -17,6 +17,7 @@ _THREADS_SHALLOW, _THREADS_DEEP = 1, 0
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Chunk = Annotated[int, Field(ge=1)]
 Threads = Annotated[int, Field(ge=0)]
+Budget = Annotated[float, Field(gt=0)]
 
 
 class RunSettings(Room):
@@ -46,6 +47,10 @@ class RunSettings(Room):
     chunk_size
         Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
         as many as make half a million numbers.
+    memory_budget
+        GiB that a step may take, by which counts that are "auto" are chosen; default: half of what is free.
+    time_budget
+        Minutes that the training may take with its validation, by which num_instances "auto" is chosen; default: none.
     workers
         Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident
@@ -71,6 +76,8 @@ class RunSettings(Room):
     checkpointing: bool = False
     threads: Threads | None = None
     chunk_size: Chunk | None = None
+    memory_budget: Budget | None = None
+    time_budget: Budget | None = None
     workers: Annotated[int, Field(ge=0)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"

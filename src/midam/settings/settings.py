@@ -60,6 +60,13 @@ class Settings(Room):
         # A tracked state is that of an estimator that takes a state_rate.
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")
+        opened = self.training.open
+        for name, chooses in (("memory_budget", opened), ("time_budget", "num_instances" in opened)):
+            if getattr(self.run, name) is not None and not chooses:
+                raise ConfigError(
+                    f"Expected `num_instances='auto'` with `{name}`, got {self.training.num_instances}; a budget "
+                    "chooses counts that are open, and limits nothing else."
+                )
         return self
 
     @classmethod
@@ -113,7 +120,10 @@ class Settings(Room):
 
 
 class ResolvedSettings(Settings):
-    """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads."""
+    """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads.
+
+    What depends on the training bags (num_positive, num_negative, num_instances) may still be "auto".
+    """
 
     method: ResolvedMethod
     training: ResolvedTraining

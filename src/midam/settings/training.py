@@ -1,8 +1,8 @@
 """How a method is trained: epochs, optimizer, batches, members, validation and selection."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import AUGMENTATIONS
@@ -15,6 +15,16 @@ _MEMBERS_SHALLOW, _MEMBERS_DEEP = 3, 1
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _word_or_number(value: Any) -> str:
+    return "word" if isinstance(value, str) else "number"
+
+
+# By its tag, so that of the two only the one that was meant is told to be wrong.
+OpenCount = Annotated[
+    Annotated[Count, Tag("number")] | Annotated[Literal["auto"], Tag("word")], Discriminator(_word_or_number)
+]
 
 
 class TrainingSettings(Room):
@@ -37,11 +47,11 @@ class TrainingSettings(Room):
     weight_decay
         On the model's weights; never on the centers a and b.
     num_positive
-        Positive bags a batch (S+).
+        Positive bags a batch (S+); "auto": 8, or as many as the class and the memory allow.
     num_negative
-        Negative bags a batch (S-).
+        Negative bags a batch (S-); "auto": as those of num_positive.
     num_instances
-        Instances drawn a bag (B) by vrsp, minibatch and exact-point.
+        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what memory and time allow.
     augment
         Random changes of each instance of a training step; "color" needs three channels.
     val_every
@@ -62,9 +72,9 @@ class TrainingSettings(Room):
     decay_at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.5, 0.75)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.1
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    num_positive: Count = 8
-    num_negative: Count = 8
-    num_instances: Count = 8
+    num_positive: OpenCount = 8
+    num_negative: OpenCount = 8
+    num_instances: OpenCount = 8
     augment: tuple[Annotated[str, Named(AUGMENTATIONS)], ...] = ()
     val_every: Count = 1
     select: Literal["last", "best"] = "last"
@@ -78,6 +88,22 @@ class TrainingSettings(Room):
                 f"Expected each name once in `augment`, got {', '.join(self.augment)}; remove the second."
             )
         return self
+
+    @property
+    def open(self) -> list[str]:
+        """Names of the counts that are "auto", to be chosen for the training bags."""
+        return [name for name in ("num_positive", "num_negative", "num_instances") if getattr(self, name) == AUTO]
+
+    @property
+    def batch(self) -> tuple[int, int, int]:
+        """S+, S- and B; a `ConfigError` where one is open."""
+        found = self.num_positive, self.num_negative, self.num_instances
+        if found[0] == AUTO or found[1] == AUTO or found[2] == AUTO:
+            raise ConfigError(
+                f"Expected a number for `{self.open[0]}`, got 'auto', which `Trainer` and `build_training` replace for "
+                "their bags; give one."
+            )
+        return found[0], found[1], found[2]
 
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""

@@ -25,8 +25,9 @@ from midam.errors import DivergedError
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
-from midam.settings import Settings, member_seed
+from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.train.average import WeightAverage
+from midam.train.batch_size import choose_for_each
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
 from midam.train.trainer import Trainer, make_fabric
@@ -65,13 +66,16 @@ def train_trials(
 ) -> list[TrialResult]:
     """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
-    The seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained, and the bags of
+    The seed of a trial takes the place of ``config.seed``. Counts that are "auto" are chosen for the training bags of
+    each trial. Nothing is selected: all epochs are trained, and the bags of
     a trial scored after the last, or after each with `every_epoch`. The results come in the order of `trials`.
 
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, or the encoder is more than a small network.
     """
     config = config.resolve(bags.instance_shape).replace(select="last", patience=None)
+    if config.training.open:
+        return _each_as_chosen(config, bags, trials, every_epoch=every_epoch)
     if not _stackable(config, bags):
         return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
     count = config.training.members
@@ -96,6 +100,24 @@ def train_trials(
     return [_mean([done[at + m] for m in range(count)]) for at in range(0, len(own), count)]
 
 
+def _each_as_chosen(
+    config: ResolvedSettings, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool
+) -> list[TrialResult]:
+    """Train each trial with the counts that are chosen for its own training bags, those of equal counts together."""
+    choices = choose_for_each(config, bags, [trial.train for trial in trials], fabric=make_fabric(config))
+    alike = defaultdict(list)
+    for i, choice in enumerate(choices):
+        alike[choice.config.training.batch].append(i)
+    done: dict[int, TrialResult] = {}
+    for inside in alike.values():
+        chosen = choices[inside[0]]
+        if not chosen.fits:
+            chosen.tell()
+        results = train_trials(chosen.config, bags, [trials[i] for i in inside], every_epoch=every_epoch)
+        done.update(zip(inside, results))
+    return [done[i] for i in range(len(trials))]
+
+
 def _stackable(config: Settings, bags: Bags) -> bool:
     run, method = config.run, config.method
     if run.checkpointing or run.compile or run.precision != "32-true" or config.model.freeze or config.training.augment:
@@ -114,10 +136,10 @@ def _groups(config: Settings, bags: Bags, trials: Sequence[Trial], *, at_once: i
     labels = bags.require_labels()
     alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
     for i, trial in enumerate(trials):
-        of, positives = config.training, int(labels[trial.train].sum())
-        counts = min(of.num_positive, positives), min(of.num_negative, len(trial.train) - positives)
+        (positive, negative, instances), positives = config.training.batch, int(labels[trial.train].sum())
+        counts = min(positive, positives), min(negative, len(trial.train) - positives)
         steps = -(-len(trial.train) // max(1, sum(counts)))
-        alike[*counts, steps, min(of.num_instances, int(bags.sizes[trial.train].max()))].append(i)
+        alike[*counts, steps, min(instances, int(bags.sizes[trial.train].max()))].append(i)
     return [part.tolist() for group in alike.values() for part in np.array_split(group, -(-len(group) // at_once))]
 
 

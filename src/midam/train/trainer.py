@@ -20,6 +20,7 @@ from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.settings import Settings
 from midam.train.average import WeightAverage
+from midam.train.batch_size import choose_batch_size
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
 from midam.train.training import EpochResult, Training, build_members, labels_of, open_reader, standardized_once
@@ -57,6 +58,10 @@ class Trainer:
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
         while training), means over the members; val_auroc of the mean score; what the draw rule tells of its draws.
+    config : ResolvedSettings
+        The settings, with numbers in place of "auto".
+    chosen : str or None
+        A line on the numbers that were chosen, and by what; None where none were.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
     """
@@ -78,9 +83,13 @@ class Trainer:
             )
         _warn_without_validation(config, val)
         config = config.resolve(train.instance_shape)
-        self.config = config
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
+        self.chosen: str | None = None
+        if config.training.open:
+            choice = choose_batch_size(config, train, val, device=device, fabric=self.fabric)
+            config, self.chosen = choice.config, choice.tell()
+        self.config = config
         members = build_members(config, train, device=device, standardized=standardized_once(config, train))
         self.model = BagEnsemble([member.model for member in members])
         self._average = WeightAverage(config, self.model)

@@ -228,7 +228,13 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     >>> output.score.shape
     torch.Size([16])
     """
+    from midam.train.batch_size import choose_batch_size  # noqa: PLC0415 - which tries trainings
+
     config = config.resolve(train.instance_shape).replace(members=1)
+    if config.training.open:
+        choice = choose_batch_size(config, train, device=torch.device(device))
+        choice.tell()
+        config = choice.config
     once = standardized_once(config, train)
     (member,) = build_members(config, train, device=torch.device(device), standardized=once)
     if config.model.standardize:
@@ -273,6 +279,7 @@ def build_members(config: Settings, train: Bags, *, device: torch.device, standa
 
 
 def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device, standardized: bool) -> Member:
+    num_positive, num_negative, num_instances = config.training.batch
     method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
     model, estimator = method.model.to(device), method.estimator.to(device)
     if estimator.whole and config.method.draw != DEFAULT_DRAW:
@@ -283,9 +290,9 @@ def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device
     sampler = BagSampler(
         train.require_labels(),
         train.sizes,
-        num_positive=config.training.num_positive,
-        num_negative=config.training.num_negative,
-        num_instances=None if estimator.whole else config.training.num_instances,
+        num_positive=num_positive,
+        num_negative=num_negative,
+        num_instances=None if estimator.whole else num_instances,
         seed=config.run.seed,
         draw=build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes),
         witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),

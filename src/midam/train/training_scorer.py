@@ -12,7 +12,7 @@ from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from midam.train.augment import Augment
 
-_PARTS = 8
+CHECKPOINTED_PARTS = 8
 
 
 class Checkpointed(nn.Module):
@@ -32,7 +32,7 @@ class Checkpointed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""
-        parts = [checkpoint(self.encoder, part, use_reentrant=False) for part in x.chunk(_PARTS)]
+        parts = [checkpoint(self.encoder, part, use_reentrant=False) for part in x.chunk(CHECKPOINTED_PARTS)]
         return torch.cat(cast(list[Tensor], parts))
 
 

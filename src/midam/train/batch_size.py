@@ -1,0 +1,280 @@
+"""How many bags and instances a step takes (S+, S-, B), where a setting leaves that open by "auto".
+
+The first of `batch_sizes` is taken that fits the memory and, where there is a budget of time, the time. What an
+instance takes is measured: memory by what torch saves of a forward pass, time by some steps.
+"""
+
+import inspect
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags, both_classes
+from midam.errors import ConfigError, Note
+from midam.registry import ESTIMATORS
+from midam.settings import ResolvedSettings
+from midam.train.step_cost import (
+    StepCost,
+    free_memory,
+    held_memory,
+    measure_step,
+    memory_share,
+    pass_seconds,
+    step_seconds,
+)
+
+# More than _USUAL instances for a budget of time alone; a single bag of a class beside at most _FEW.
+_INSTANCES, _USUAL, _FEW = (64, 32, 16, 8, 4, 2, 1), 16, 4
+_BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
+_SECONDS = 2.0  # that steps are timed, at most, if two do not take longer
+_TIME_SHARE = 0.8  # of the budget; the rest is for what an estimate misses
+_GIB, _MIB = 2**30, 2**20
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """Bags of a step, by class, and instances that are drawn of a bag."""
+
+    num_positive: int  # S+
+    num_negative: int  # S-
+    num_instances: int  # B
+
+    @property
+    def bags(self) -> int:
+        """Bags of a step."""
+        return self.num_positive + self.num_negative
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Numbers in place of "auto"."""
+
+    config: ResolvedSettings
+    what: str
+    why: str
+    fits: bool  # into memory and time
+
+    def tell(self) -> str:
+        """Say in one line what was chosen and why; returns the line."""
+        line = f"{self.what}: {self.why}"
+        warnings.warn(line, Note if self.fits else UserWarning, stacklevel=3)
+        return line
+
+
+def choose_batch_size(
+    config: ResolvedSettings,
+    train: Bags,
+    val: Bags | None = None,
+    *,
+    device: torch.device,
+    fabric: Any = None,
+    cost: StepCost | None = None,
+) -> Choice:
+    """Choose what `config` leaves open for these training bags.
+
+    The choice is the same for the same bags, settings and memory, taken as a power of two; but with a `time_budget` the
+    clock decides. Of the validation bags it matters how many instances they hold. `cost` is what `measure_step` gives
+    for these settings, where that is known.
+
+    Raises
+    ------
+    OneClassError
+        Without bags of both classes.
+    ConfigError
+        For a budget of time with an estimator that reads whole bags.
+    """
+    both_classes(train)
+    budget = config.run.time_budget
+    if budget is not None and ESTIMATORS.find(config.method.estimator).whole:
+        raise ConfigError(
+            f"Expected no `time_budget` with the estimator {config.method.estimator!r}, got {budget:g}; its steps read "
+            "whole bags, however few instances are drawn."
+        )
+    positives = int(train.require_labels().sum())
+    sizes = batch_sizes(config, largest=int(train.sizes.max()), counts=(positives, len(train) - positives))
+    cost = cost or measure_step(config, train.instance_shape, device=device, fabric=fabric)
+    limits: list[_Memory | _Clock] = [_Memory(config, train, cost, device=device)]
+    possible = [size for size in sizes if limits[0].of(size) <= limits[0].limit] or sizes[-1:]
+    if budget is not None:
+        limits.append(_Clock(config, train, val, possible, device=device, fabric=fabric))
+        # Where none ends in time, fewer instances than serve a training would not make up for it.
+        last = next((size for size in possible if size.num_instances <= _FEW), possible[-1])
+        possible = [size for size in possible if limits[1].of(size) <= limits[1].limit] or [last]
+    size = possible[0]
+    fits = all(limit.of(size) <= limit.limit for limit in limits)
+    return Choice(_settled(config, size), _what(config, size), _why(config, size, train, limits), fits)
+
+
+def choose_for_each(
+    config: ResolvedSettings, bags: Bags, trains: Sequence[NDArray[np.int64]], *, fabric: Any
+) -> list[Choice]:
+    """Choose for the training bags at each of these positions; what a step takes is measured once."""
+    how: dict[str, Any] = {"device": fabric.device, "fabric": fabric}
+    cost = measure_step(config, bags.instance_shape, **how)
+    return [choose_batch_size(config, bags.subset(train), **how, cost=cost) for train in trains]
+
+
+def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, int]) -> list[BatchSize]:
+    """Batch sizes in the order of preference; the last is the smallest that can be.
+
+    First 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or all of
+    the `counts` (positive, negative); 4 or 2 where a bag is more than its draw, and the epochs would take fewer than
+    2400 steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer
+    instances, down to 4; then both. With a `time_budget` it begins at 64 instances.
+    """
+    of, estimator = config.training, ESTIMATORS.find(config.method.estimator)
+    # One instance alone has the weight 1, and nothing to learn from, unless the bag is remembered.
+    least = 1 if estimator.tracks else 2
+    most = _USUAL if config.run.time_budget is None else _INSTANCES[0]
+    whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=most)
+    drawn = [count for count in _INSTANCES if least <= count <= min(most, whole)]
+    if of.num_instances != "auto":
+        drawn = [of.num_instances]
+    elif not _draws(config):
+        drawn = drawn[:1]
+
+    def classes(bags: int) -> tuple[int, int]:
+        positive = min(bags, counts[0]) if of.num_positive == "auto" else of.num_positive
+        return positive, min(bags, counts[1]) if of.num_negative == "auto" else of.num_negative
+
+    def enough(bags: int) -> bool:
+        return of.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
+
+    parts = largest > drawn[0] and _draws(config)
+    most_bags = next(bags for bags in _BAGS if not parts or bags == _FEW_BAGS or enough(bags))
+    found = [
+        BatchSize(*classes(bags), instances)
+        for instances in drawn
+        for bags in _BAGS
+        if bags <= most_bags and (bags >= _FEW_BAGS or instances <= _FEW or len(drawn) == 1)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _settled(config: ResolvedSettings, size: BatchSize) -> ResolvedSettings:
+    """The settings with these numbers, and without budgets, which have done their work."""
+    return config.replace(**asdict(size), memory_budget=None, time_budget=None)
+
+
+def _what(config: ResolvedSettings, size: BatchSize) -> str:
+    """The numbers in words."""
+    counts = f"{size.num_positive} + {size.num_negative}"
+    if not _draws(config):
+        return f"{counts} whole bags a step"
+    plural = "" if size.num_instances == 1 else "s"
+    return f"{size.num_instances} instance{plural} of a bag and {counts} bags a step"
+
+
+def _why(config: ResolvedSettings, size: BatchSize, train: Bags, limits: "list[_Memory | _Clock]") -> str:
+    """What they were chosen by, and what to do about it."""
+    of, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
+    reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
+    if _draws(config) and high <= size.num_instances:
+        reasons[0] += " and are drawn whole"
+    if of.open != ["num_instances"]:
+        steps = _count(of.epochs * math.ceil(len(train) / size.bags))
+        reasons.append(f"{_count(of.epochs)} epochs of {_count(len(train))} bags take {steps} steps")
+    advice = f"set `{config.training.open[-1]}` to choose"
+    if not _draws(config) and config.training.open == ["num_instances"]:
+        advice = f"`num_instances` is nothing to the estimator {config.method.estimator!r}"
+    for limit in limits:
+        if limit.of(size) > limit.limit:
+            advice = limit.advice
+    return f"{', '.join([*reasons, *(limit.words(size) for limit in limits)])}; {advice}"
+
+
+def _draws(config: ResolvedSettings) -> bool:
+    """Whether the estimator draws instances."""
+    estimator = ESTIMATORS.find(config.method.estimator)
+    return not estimator.whole or "num_instances" in inspect.signature(estimator).parameters
+
+
+class _Memory:
+    """Bytes that a step takes, and may take."""
+
+    advice = "that may be too much: add `checkpointing=True`, or make the instances smaller"
+
+    def __init__(self, config: ResolvedSettings, train: Bags, cost: StepCost, *, device: torch.device) -> None:
+        self._largest, self._cost = int(train.sizes.max()), cost
+        self._most = None if _draws(config) else config.run.chunk_size
+        given = config.run.memory_budget
+        held = held_memory(config, train, device)
+        self.limit = memory_share(free_memory(device) - held) if given is None else round(given * _GIB)
+
+    def of(self, size: BatchSize) -> int:
+        """Bytes that a step takes."""
+        instances = _instances(size, largest=self._largest)
+        if self._most is not None:
+            instances = min(size.bags * self._largest, self._most)
+        return self._cost.weights + self._cost.instance * instances
+
+    def words(self, size: BatchSize) -> str:
+        """What a step takes of the limit."""
+        unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
+        return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
+
+
+class _Clock:
+    """Seconds that a training takes, and may take."""
+
+    advice = "that may be too long: lower `epochs`, or validate less often by `val_every`"
+
+    def __init__(
+        self,
+        config: ResolvedSettings,
+        train: Bags,
+        val: Bags | None,
+        sizes: Sequence[BatchSize],
+        *,
+        device: torch.device,
+        fabric: Any,
+    ) -> None:
+        of = config.training
+        self._budget, self._largest = (config.run.time_budget or 0.0) * 60, int(train.sizes.max())
+        self.limit = _TIME_SHARE * self._budget
+        self._bags, self._trainings = len(train), of.epochs * of.members
+        how: dict[str, Any] = {"device": device, "fabric": fabric}
+        counts = [_instances(size, largest=self._largest) for size in sizes]
+
+        def timed(size: BatchSize) -> float:
+            return step_seconds(_settled(config, size), train, **how, most=_SECONDS)
+
+        small = timed(sizes[-1])
+        # A line through two sizes; the second is the largest that will not take long, in the order of the sizes.
+        second = next((i for i, count in enumerate(counts) if count * small <= _SECONDS * counts[-1]), len(sizes) - 1)
+        large = small if second == len(sizes) - 1 else timed(sizes[second])
+        self._instance = max(0.0, large - small) / max(1, counts[second] - counts[-1])
+        self._step = max(0.0, large - self._instance * counts[second])
+        validations = math.ceil(of.epochs / of.val_every) * of.members
+        self._rest = 0.0 if val is None else validations * val.num_instances * pass_seconds(config, val, **how)
+
+    def step(self, size: BatchSize) -> float:
+        """Seconds that a step takes."""
+        return self._step + self._instance * _instances(size, largest=self._largest)
+
+    def of(self, size: BatchSize) -> float:
+        """Seconds that a training takes."""
+        return self._rest + self._trainings * math.ceil(self._bags / size.bags) * self.step(size)
+
+    def words(self, size: BatchSize) -> str:
+        """What the training takes of the limit."""
+        return f"the training about {_about(self.of(size) / 60)} of {_about(self._budget / 60)} minutes"
+
+
+def _instances(size: BatchSize, *, largest: int) -> int:
+    """Instances of a step."""
+    return size.bags * min(size.num_instances, largest)
+
+
+def _about(amount: float) -> str:
+    return "less than 0.1" if amount < 0.1 else f"{amount:.{int(amount < 9.95)}f}".removesuffix(".0")
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

@@ -1,0 +1,215 @@
+"""What a training step takes, measured on this machine: memory an instance, seconds, and how much memory there is."""
+
+import math
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from midam.data.bags import Bags
+from midam.data.on_disk import on_disk, physical_memory
+from midam.errors import ConfigError
+from midam.evaluate.predict import evaluation
+from midam.nn.scorer import BagScorer
+from midam.settings import ResolvedSettings
+from midam.settings.method import MethodSettings
+from midam.train.build import build_model
+from midam.train.cpu import cpu_threads
+from midam.train.step import train_step
+from midam.train.training import Training, build_members, labels_of, open_reader, standardized_once
+from midam.train.training_scorer import CHECKPOINTED_PARTS, training_scorer
+
+_STEPS = 6  # that are timed, at most
+
+
+class StepCost(NamedTuple):
+    """Bytes that weights and their optimizer take, and each instance of a step."""
+
+    weights: int
+    instance: int
+
+
+def measure_step(
+    config: ResolvedSettings, instance_shape: tuple[int, ...], *, device: torch.device, fabric: Any = None
+) -> StepCost:
+    """Measure what a step takes, whatever the bags."""
+    model, saved, largest = _saved(config, instance_shape, device=device, fabric=fabric)
+    if config.model.freeze:  # what is frozen saves nothing, and is no smaller on its way
+        largest = _saved(config.replace(freeze=()), instance_shape, device=device, fabric=fabric)[2]
+    if config.run.checkpointing:
+        saved, largest = saved // CHECKPOINTED_PARTS, largest // CHECKPOINTED_PARTS
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    means = int(config.training.average_from is not None)
+    moments = 2 if config.training.optimizer == "adam" else int(config.training.momentum > 0)
+    all_weights = config.training.members * (weights * (1 + means) + trained * (1 + moments))
+    # What is read; what is saved; and, on the way back, gradients of what goes into a layer and comes out of it.
+    return StepCost(all_weights, 4 * math.prod(instance_shape) + saved + 2 * largest)
+
+
+def _saved(
+    config: ResolvedSettings, instance_shape: tuple[int, ...], *, device: torch.device, fabric: Any
+) -> tuple[BagScorer, int, int]:
+    """A new scorer, the bytes of an instance that it saves for the backward pass, and the largest tensor among them.
+
+    That is what a third instance adds to two: copies of weights in another precision are no part of it.
+    """
+    found = []
+    with _unnoticed(device):
+        model = build_model(config, instance_shape=instance_shape, pretrained=False).to(device).train()
+        plain = config.replace(compile=False, checkpointing=False)
+        scorer = training_scorer(model, plain, instance_shape=instance_shape)
+        weights = {part.untyped_storage().data_ptr() for part in (*model.parameters(), *model.buffers())}
+        for count in (2, 3):
+            kept: dict[int, int] = {}
+
+            def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in weights:
+                    kept[storage.data_ptr()] = storage.nbytes()
+                return tensor.detach()  # which holds the storage: no other one takes its place
+
+            try:
+                with saved_tensors_hooks(keep, lambda tensor: tensor), _precision(fabric):
+                    outputs = scorer.instances(torch.zeros(count, *instance_shape, device=device))
+            except torch.cuda.OutOfMemoryError:
+                raise ConfigError(
+                    f"Expected instances of which {count} fit into the memory of the GPU, got some of shape "
+                    f"{list(instance_shape)}; make them smaller."
+                ) from None
+            found.append((sum(kept.values()), max(kept.values(), default=0)))
+            del outputs
+    (sum_2, largest_2), (sum_3, largest_3) = found
+    return model, max(0, sum_3 - sum_2), max(0, largest_3 - largest_2)
+
+
+def step_seconds(config: ResolvedSettings, train: Bags, *, device: torch.device, fabric: Any, most: float) -> float:
+    """Seconds of a step of one scorer with its reading: the median of some steps, about `most` seconds, or of one."""
+    # Uniform draws need no pass over all bags.
+    uniform = {"draw": MethodSettings().draw, "draw_args": {}, "anneal": 0.0}
+    own = config.replace(**uniform, members=1, compile=False)
+    once = standardized_once(own, train)
+    took: list[float] = []
+    with _unnoticed(device):
+        (member,) = build_members(own, train, device=device, standardized=once)
+        reader = open_reader(own.replace(resident=False), train, standardizer=member.model.standardizer, device=device)
+        training = Training([member], reader, labels_of(train, reader), fabric=fabric)
+        parts = training.trained, training.estimator, training.objective, training.optimizer
+        while _wanted(took, most):
+            started = time.perf_counter()
+            with training.epoch(0) as batches:
+                for batch in takewhile(lambda _: _wanted(took, most), batches):
+                    with _precision(fabric):
+                        train_step(*parts, batch, fabric=fabric)
+                    _wait_for(device)
+                    took.append(time.perf_counter() - started)
+                    started = time.perf_counter()
+    return float(np.median(took[1:]))
+
+
+def _wanted(took: list[float], most: float) -> bool:
+    """Whether another step is timed; the first of all warms up."""
+    return len(took) < 2 or (len(took) < _STEPS and sum(took) < most)
+
+
+def pass_seconds(config: ResolvedSettings, bags: Bags, *, device: torch.device, fabric: Any) -> float:
+    """Seconds to read and encode an instance without gradient: of the largest bag, in the second of two passes."""
+    with _unnoticed(device), cpu_threads(config.run.threads):
+        model = build_model(config, instance_shape=bags.instance_shape, pretrained=False).to(device)
+        reader = open_reader(config.replace(resident=False), bags, standardizer=None, device=device)
+        largest = int(bags.sizes.argmax())
+        count = min(int(bags.sizes[largest]), config.run.chunk_size)
+        positions = reader.starts[largest] + torch.arange(count)
+        started = 0.0
+        for _ in range(2):
+            started = time.perf_counter()
+            with evaluation(model), _precision(fabric):
+                model.instances(reader.rows(positions))
+            _wait_for(device)
+    return (time.perf_counter() - started) / count
+
+
+@contextmanager
+def _unnoticed(device: torch.device) -> Iterator[None]:
+    """Leave random states alone, and say nothing: of whatever there is to warn, the training itself will."""
+    noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with noise, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _precision(fabric: Any) -> AbstractContextManager[Any]:
+    found: AbstractContextManager[Any] = nullcontext() if fabric is None else fabric.autocast()
+    return found
+
+
+def _wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device; of the CPU those that the system, the container or the job leaves."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    granted = [left for left in (_available(), _granted()) if left is not None]
+    return min(granted, default=physical_memory())
+
+
+def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:
+    """Bytes of instances that the training will hold beside those in memory; on a GPU at most half of what is free."""
+    if config.run.resident and on_disk(train.instances):
+        return train.num_instances * math.prod(train.instance_shape) * train.instances.itemsize
+    copied = standardized_once(config, train) and config.run.resident is not False and device.type != "cuda"
+    return 4 * int(np.prod(train.instances.shape)) if copied else 0
+
+
+def memory_share(free: int) -> int:
+    """Bytes that a step may take of the free ones: half of the largest power of two among them.
+
+    A power of two, so that what else runs on the machine rarely changes the choice.
+
+    Examples
+    --------
+    >>> [memory_share(gib * 2**30) // 2**30 for gib in (9, 15, 17)]
+    [4, 4, 8]
+    """
+    return 1 << (max(free, 2).bit_length() - 2)
+
+
+def _available(path: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that programs can still take, as Linux says."""
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
+        return int(found[1]) * 1024 if found else None
+    return None
+
+
+def _granted(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that the container or the job of this process leaves it; None without a limit."""
+    left: list[int] = []
+    lines = process.read_text().splitlines() if process.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, limit, used = (mount, "memory.max", "anon")
+        if controllers:
+            root, limit, used = (mount / "memory", "memory.limit_in_bytes", "total_rss")
+        folder = root / path.lstrip("/")
+        # The limit of a group holds for those inside it.
+        for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
+            with suppress(OSError, ValueError):
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                left.append(int((group / limit).read_text()) - int(stat.get(used, 0)))
+    return max(0, min(left)) if left else None

@@ -1,0 +1,354 @@
+"""How many bags and instances a step takes, where that is left open."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from tests.trainings import train, witness_bags
+
+from midam import MIDAMClassifier
+from midam.compare import repeated_folds, run_comparison
+from midam.data.bags import Bags
+from midam.errors import ConfigError, Note, OneClassError
+from midam.runs.apply import load_run
+from midam.settings import Settings, read_yaml
+from midam.train.batch_size import BatchSize, _Clock, batch_sizes, choose_batch_size, choose_for_each
+from midam.train.lockstep import Trial, train_trials
+from midam.train.step_cost import _available, _granted, free_memory, measure_step, memory_share
+from midam.train.trainer import Trainer, make_fabric
+from midam.train.training import build_training
+
+OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
+LONG = {**OPEN, "epochs": 1000}
+CPU = torch.device("cpu")
+MIB = 2**-10  # in GiB
+
+
+def sizes(largest=1000, counts=(50, 50), **settings):
+    config = Settings(**{**LONG, **settings}).resolve((5,))
+    found = batch_sizes(config, largest=largest, counts=counts)
+    return [(size.num_positive, size.num_negative, size.num_instances) for size in found]
+
+
+def images(count=12, *, largest=6, side=16, dtype=np.uint8):
+    rng = np.random.default_rng(0)
+    parts = [
+        rng.integers(0, 255, (int(rng.integers(2, largest + 1)), 3, side, side), dtype=dtype) for _ in range(count)
+    ]
+    return Bags.from_list(parts, np.arange(count) % 2)
+
+
+def choose(bags, **settings):
+    config = Settings(**{**LONG, **settings}).resolve(bags.instance_shape)
+    return choose_batch_size(config, bags, device=CPU, fabric=make_fabric(config))
+
+
+def test_bags_are_left_out_first_then_instances_then_both():
+    expected = [(s, s, b) for b in (16, 8) for s in (8, 4, 2)] + [(s, s, b) for b in (4, 2, 1) for s in (8, 4, 2, 1)]
+    assert sizes() == expected
+
+
+@pytest.mark.parametrize(("largest", "first"), [(1, 1), (2, 2), (5, 8), (16, 16), (17, 16), (10**6, 16)])
+def test_small_bags_are_drawn_whole(largest, first):
+    assert sizes(largest=largest)[0] == (8, 8, first)
+
+
+def test_a_class_of_few_bags_gives_all():
+    assert sizes(counts=(3, 50))[:3] == [(3, 8, 16), (3, 4, 16), (2, 2, 16)]
+    assert len(set(sizes(counts=(1, 1)))) == len(sizes(counts=(1, 1)))
+
+
+def test_parts_of_bags_are_drawn_in_many_steps():
+    # 100 bags, 16 a step: 7 steps an epoch.
+    assert sizes(epochs=343)[0] == (8, 8, 16)
+    assert sizes(epochs=342)[0] == (4, 4, 16)
+    assert sizes(epochs=100)[0] == (2, 2, 16)
+    assert sizes(epochs=1)[0] == (2, 2, 16)
+    assert sizes(epochs=1, largest=16)[0] == sizes(epochs=1, estimator="exact")[0] == (8, 8, 16)
+    assert sizes(epochs=1, num_positive=8, num_negative=8)[0] == (8, 8, 16)
+    assert sizes(epochs=1, num_positive=8)[0] == (8, 2, 16)
+
+
+def test_numbers_that_are_given_stay():
+    assert {size[:2] for size in sizes(num_positive=5, num_negative=3)} == {(5, 3)}
+    assert sizes(num_instances=100) == [(8, 8, 100), (4, 4, 100), (2, 2, 100), (1, 1, 100)]
+    assert sizes(num_instances=3, num_positive=6, counts=(4000, 4)) == [(6, 4, 3), (6, 2, 3), (6, 1, 3)]
+
+
+def test_the_estimator_has_a_say():
+    # One instance has no weights that could differ, but those that a tracked state remembers.
+    assert sizes(estimator="minibatch")[-1] == sizes(estimator="exact-point")[-1] == (1, 1, 2)
+    assert sizes(estimator="minibatch", largest=1)[0] == (8, 8, 2)
+    assert {size[2] for size in sizes(estimator="exact")} == {16}
+
+
+def test_with_a_budget_of_time_it_begins_with_more_instances():
+    assert sizes(time_budget=1.0)[0] == (8, 8, 64)
+    assert sizes(time_budget=1.0, largest=40)[0] == (8, 8, 64)
+    assert sizes(time_budget=1.0, largest=30)[0] == (8, 8, 32)
+
+
+def test_the_first_size_that_fits_the_memory_is_taken():
+    bags = witness_bags(40, largest=60, width=300)
+    cost = measure_step(Settings(**OPEN).resolve((300,)), (300,), device=CPU)
+    taken = []
+    for size in batch_sizes(Settings(**LONG).resolve((300,)), largest=int(bags.sizes.max()), counts=(20, 20)):
+        needed = cost.weights + size.bags * size.num_instances * cost.instance
+        found = choose(bags, memory_budget=(needed + 0.5) / 2**30)
+        assert found.fits
+        got = found.config.training
+        assert cost.weights + sum(got.batch[:2]) * got.batch[2] * cost.instance <= needed
+        taken.append(got.batch)
+        assert found.config.training.open == []
+        assert (found.config.run.memory_budget, found.config.run.time_budget) == (None, None)
+    assert taken[0] == (8, 8, 16)
+    assert taken[-1] == (1, 1, 1)
+    # Of sizes that need as much, the one with more of a bag.
+    assert taken[3] == (4, 4, 16)
+
+
+def test_where_nothing_fits_the_smallest_is_taken_with_a_warning():
+    bags = images()
+    with pytest.warns(
+        UserWarning, match=r"1 instance of a bag and 1 \+ 1 bags.*may be too much: add `checkpointing"
+    ) as told:
+        trainer = Trainer(Settings(**OPEN, memory_budget=MIB / 100), bags)
+    assert [warning.category for warning in told] == [UserWarning]
+    assert trainer.config.training.batch == (1, 1, 1)
+
+
+def test_a_trainer_says_in_a_line_what_it_took_and_why():
+    bags = witness_bags(30, largest=9)
+    with pytest.warns(
+        Note, match=r"^8 instances of a bag and 8 \+ 8 bags a step: bags hold 2 to 8 and are drawn whole, "
+    ) as told:
+        trainer = Trainer(Settings(num_instances="auto"), bags)
+    assert len(told) == 1
+    assert trainer.chosen == str(told[0].message)
+    assert trainer.chosen.endswith("; set `num_instances` to choose")
+    assert trainer.config.training.batch == (8, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Trainer(trainer.config, bags).chosen is None
+
+
+def test_a_line_for_large_bags_for_equal_ones_and_for_whole_ones():
+    def line(parts, **settings):
+        bags = Bags.from_list([np.zeros((count, 2), np.float32) for count in parts], np.arange(len(parts)) % 2)
+        found = choose(bags, memory_budget=1.0, **settings)
+        return f"{found.what}: {found.why}"
+
+    found = line([100, 20_000, 300, 300])
+    assert found.startswith(
+        "16 instances of a bag and 2 + 2 bags a step: bags hold 100 to 20 000, 1 000 epochs of 4 bags"
+    )
+    assert ": bags hold 30, 1 000 epochs of 4 bags take 1 000 steps, a step needs less than 0.1 of 1 GiB; set" in line(
+        [30] * 4
+    )
+    assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags a step: bags hold 30, 1 000 epochs")
+    only = line([30] * 4, estimator="exact", num_positive=2, num_negative=2)
+    assert only.endswith("`num_instances` is nothing to the estimator 'exact'")
+
+
+def test_the_choice_repeats_and_leaves_random_states_alone():
+    bags, before = images(), torch.get_rng_state()
+    np.random.seed(3)  # noqa: NPY002 - the state that others may use
+    first = np.random.get_state()[1].tolist()  # noqa: NPY002
+    found = {choose(bags, memory_budget=4 * MIB, dropout=0.0).config.training.batch for _ in range(3)}
+    assert len(found) == 1
+    assert found != {(8, 8, 16)}
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.random.get_state()[1].tolist() == first  # noqa: NPY002
+
+
+def test_an_instance_is_measured_whatever_the_weights():
+    def instance(**settings):
+        return measure_step(Settings(**settings).resolve((3, 16, 16)), (3, 16, 16), device=CPU).instance
+
+    whole = instance()
+    # Its first block alone keeps an input, and an output of 16 channels of 16 x 16, as float32.
+    assert whole > 4 * 16 * 16 * (3 + 16)
+    assert whole / 9 < instance(checkpointing=True) < whole / 6
+    assert instance(freeze=["*"]) < whole / 4
+    config = Settings(precision="bf16-mixed").resolve((3, 16, 16))
+    mixed = measure_step(config, (3, 16, 16), device=CPU, fabric=make_fabric(config)).instance
+    assert 0.4 * whole < mixed < 0.8 * whole
+    # Of a wide layer, the weights are not counted with each instance.
+    wide = measure_step(Settings(hidden=[4096]).resolve((64,)), (64,), device=CPU)
+    assert wide.instance < 5 * 4 * (4096 + 64)
+    assert wide.weights > 3 * 4 * 4096 * 64
+
+
+def test_moments_means_and_members_count():
+    def weights(**settings):
+        config = Settings(**{"members": 1, "momentum": 0.0, **settings}).resolve((8,))
+        return measure_step(config, (8,), device=CPU).weights
+
+    plain = weights()
+    assert weights(momentum=0.1) == weights(average_from=0.5) == plain * 3 // 2
+    assert weights(optimizer="adam") == 2 * plain
+    assert weights(members=4) == 4 * plain
+
+
+def test_a_budget_of_time_raises_or_lowers_the_instances():
+    bags = witness_bags(20, largest=200)
+    settings = {"epochs": 2, "members": 1}
+    ample = choose(bags, time_budget=1000.0, **settings)
+    assert ample.config.training.batch == (2, 2, 64)
+    assert ample.fits
+    assert "of 1000 minutes; set `num_instances`" in ample.why
+    none = choose(bags, time_budget=1e-7, **settings)
+    assert none.config.training.batch == (2, 2, 4)
+    assert not none.fits
+    assert "may be too long: lower `epochs`" in none.why
+
+
+def test_validation_counts_as_time():
+    bags, size = witness_bags(20), BatchSize(8, 8, 4)
+    config = Settings(num_instances="auto", epochs=3, members=1, time_budget=1.0).resolve(bags.instance_shape)
+    how = {"device": CPU, "fabric": None}
+    without, with_it = (_Clock(config, bags, val, [size], **how) for val in (None, bags))
+    steps = 3 * 2
+    assert without.of(size) == pytest.approx(steps * without.step(size))
+    assert with_it.of(size) > steps * with_it.step(size) > 0
+
+
+def test_budgets_go_with_what_they_choose():
+    for name in ("time_budget", "memory_budget"):
+        with pytest.raises(ConfigError, match=rf"`num_instances='auto'` with `{name}`, got 8; a budget chooses"):
+            Settings(**{name: 2.0})
+    with pytest.raises(ConfigError, match="with `time_budget`"):
+        Settings(time_budget=2.0, num_positive="auto")
+    Settings(memory_budget=2.0, num_positive="auto")
+    with pytest.raises(
+        ConfigError, match="no `time_budget` with the estimator 'exact-point', got 2; its steps read whole"
+    ):
+        Trainer(Settings(**OPEN, time_budget=2.0, estimator="exact-point"), witness_bags())
+
+
+def test_a_loop_of_ones_own_gets_numbers():
+    with pytest.warns(Note, match="8 instances of a bag"):
+        training = build_training(Settings(**OPEN), witness_bags(30))
+    assert training.config.training.batch == (8, 8, 8)
+    with pytest.raises(OneClassError):
+        build_training(Settings(**OPEN), witness_bags(30).subset([0, 2, 4]))
+    with pytest.raises(ConfigError, match="a number for `num_negative`, got 'auto', which `Trainer` and"):
+        Settings(num_negative="auto").training.batch  # noqa: B018
+
+
+def test_memory_is_a_power_of_two():
+    assert {memory_share(free) for free in range(2**20, 2**21, 12345)} == {2**19}
+    assert memory_share(-5) == memory_share(0) == 1
+    assert 2**20 < free_memory(CPU) < 2**50
+
+
+def test_what_the_system_leaves_is_read(tmp_path):
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal:  100 kB\nMemAvailable:     64 kB\n")
+    assert _available(path) == 64 * 1024
+    path.write_text("MemTotal:  100 kB\n")
+    assert _available(path) is None
+    assert _available(tmp_path / "none") is None
+
+
+def limited(root, limit, used, names=("memory.max", "anon")):
+    root.mkdir(parents=True, exist_ok=True)
+    (root / names[0]).write_text(f"{limit}\n")
+    (root / "memory.stat").write_text(f"file 99\n{names[1]} {used}\n")
+
+
+def test_what_a_container_or_a_job_leaves_is_read(tmp_path):
+    process, mount = tmp_path / "cgroup", tmp_path / "mount"
+    assert _granted(process, mount) is None
+    process.write_text("0::/slurm/job_7/step_0\n")
+    assert _granted(process, mount) is None
+    limited(mount / "slurm/job_7/step_0", "max", 30)
+    assert _granted(process, mount) is None
+    limited(mount / "slurm/job_7", 1000, 300)
+    assert _granted(process, mount) == 700
+    limited(mount, 500, 400)
+    assert _granted(process, mount) == 100
+    limited(mount, 300, 400)
+    assert _granted(process, mount) == 0
+    # The first version has a folder a controller, and the path of the host in a container.
+    process.write_text("9:name=systemd:/\n4:cpu,memory:/docker/abc\n3:cpu:/\n")
+    limited(mount / "memory", 800, 50, ("memory.limit_in_bytes", "total_rss"))
+    assert _granted(process, mount) == 750
+
+
+def test_trials_choose_by_their_own_training_bags():
+    bags = witness_bags(40, largest=17)
+    order = np.argsort(bags.labels, kind="stable")
+    few = np.sort(order[12:25])  # of which 5 are positive
+    trials = [Trial(np.sort(order[::2]), order[1::2], seed=0), Trial(few, order[25:], seed=1)]
+    config = Settings(**OPEN, epochs=2, members=1, memory_budget=1.0)
+    assert [
+        choice.config.training.batch
+        for choice in choose_for_each(
+            config.resolve((5,)), bags, [trial.train for trial in trials], fabric=make_fabric(config)
+        )
+    ] == [(8, 8, 16), (5, 8, 16)]
+    for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
+        with pytest.warns(Note):
+            alone = train(Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)))
+        np.testing.assert_allclose(result.loss, [row["loss"] for row in alone.history], rtol=1e-5)
+
+
+def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
+    bags = witness_bags(40, largest=5)
+    folds, out = repeated_folds(bags, repeats=1, folds=2), tmp_path / "out"
+    # A test bag that is larger than all others; were it looked at, 16 instances would be drawn.
+    part = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    parts = [bags[i] for i in range(len(bags))]
+    parts[folds[0].test[0]] = part
+    bags = Bags.from_list(parts, bags.labels)
+    how = {"settings": Settings(num_instances="auto", epochs=1), "lrs": [0.05], "margins": [1.0], "select": "last"}
+    found = run_comparison(
+        bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, keep_models=True
+    )
+    assert [note for note in found.notes if "chosen" in note] == [
+        "midam-att, chosen for the training bags of each fold: 4 instances of a bag and 8 + 8 bags a step (1 folds); "
+        "16 instances of a bag and 8 + 8 bags a step (1 folds)",
+        "ce-mean, chosen for the training bags of each fold: 8 + 8 whole bags a step (2 folds)",
+    ]
+    kept = [load_run(out / f"models/midam-att/repeat-0-fold-{fold}").settings.training.batch for fold in (0, 1)]
+    assert kept == [(8, 8, 4), (8, 8, 16)]
+    budget = read_yaml(out / "config.yaml")["settings"]["memory_budget"]
+    assert budget > 0
+    # Called again where less memory is free, it goes on with what it began with.
+    again = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, jobs=2)
+    assert read_yaml(out / "config.yaml")["settings"]["memory_budget"] == budget
+    assert again.summary.equals(found.summary)
+    timed = Settings(num_instances="auto", time_budget=1.0)
+    with pytest.raises(ConfigError, match="no `time_budget` in a comparison, got 1, by which the clock"):
+        run_comparison(bags, ["midam-att", "ce-mean"], folds, settings=timed)
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_the_classifier_takes_it():
+    bags = witness_bags(40, largest=9)
+    with pytest.warns(Note, match="8 instances of a bag"):
+        fitted = MIDAMClassifier(num_instances="auto", epochs=1, members=1).fit(bags)
+    assert fitted.settings_.training.batch == (8, 8, 8)
+    assert fitted.get_params()["num_instances"] == "auto"
+    assert MIDAMClassifier(num_instances="auto", memory_budget=2).get_params()["memory_budget"] == 2
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_step_takes_what_was_said():
+    device = torch.device("cuda", torch.cuda.current_device())
+    bags = images(16, largest=32, side=64)
+    config = Settings(num_instances=16, members=1, accelerator="cuda").resolve(bags.instance_shape)
+    trainer = Trainer(config, bags)
+    cost = measure_step(config, bags.instance_shape, device=device, fabric=trainer.fabric)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    trainer.train_epoch()
+    taken = torch.cuda.max_memory_allocated(device) - before
+    assert 0.5 * taken < cost.weights + 256 * cost.instance < 2 * taken
+    assert 2**20 < free_memory(device) <= torch.cuda.mem_get_info(device)[1]
+
+
+def test_a_size_counts_its_bags():
+    assert BatchSize(3, 8, 16).bags == 11
