@@ -103,7 +103,7 @@ class TimedTraining:
         member.model.train()
         wall, cpu = time.perf_counter() - self.seconds, time.process_time() - self.cpu_s
         if not self.seconds and self.config.method.state_start == "exact":
-            warm_start([member], self._reader, chunk_size=self._chunk_size)
+            warm_start([member], self._reader, epoch=0, chunk_size=self._chunk_size)
         while time.perf_counter() - wall < mark:
             batch = next(self._batches)
             train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)
