@@ -12,7 +12,7 @@ from midam.data.bags import Bags
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.weighted_draws import Top
 from midam.errors import CheckpointError
-from midam.explain.draws import draw_facts
+from midam.explain.draws import _rank, draw_facts
 from midam.explain.draws_text import draw_lines, draws_section, draws_table
 from midam.runs.apply import load_run, read_for
 from midam.runs.fit import fit_run
@@ -111,6 +111,13 @@ def test_the_rows_are_what_the_memory_holds(made, draw, passes):
     assert found["among_highest"] == pytest.approx(np.mean([(row["witness_rank"] or np.inf) <= B for row in known]))
     assert found["found"] == pytest.approx(history["found_witnesses"], rel=1e-6)
     assert found["uniform"] < found["uniform_found"] <= 1
+
+
+def test_a_witness_stands_behind_others_of_its_score():
+    marked = np.array([False, True, False, True])
+    assert _rank(np.zeros(4), marked) == 3, "a memory that knows nothing has found nothing"
+    assert _rank(np.array([0.0, 1.0, 0.5, 0.0]), marked) == 1
+    assert _rank(np.array([0.0, -np.inf, 0.5, -np.inf]), marked) is None
 
 
 def test_a_draw_is_that_of_the_last_epoch(made, monkeypatch):
