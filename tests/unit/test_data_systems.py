@@ -9,7 +9,8 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 # What Python has on Linux alone, or on POSIX alone.
 BARE = """
 import asyncio  # Python's own, which asks for sysconf where there is POSIX
-import mmap, os, signal, sys
+import mmap, os, signal, subprocess, sys
+subprocess._USE_POSIX_SPAWN = False  # it has looked for posix_spawn already; its documented switch
 for module in ("fcntl", "resource", "grp", "pwd", "termios", "posix_ipc"):
     sys.modules[module] = None
 names = ["preadv", "pwritev", "pread", "pwrite", "sysconf", "fork", "forkpty", "mkfifo", "statvfs", "getuid"]
