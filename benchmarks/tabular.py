@@ -149,11 +149,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             "",
             *lines,
             "",
-            "## How this page was made",
-            "",
-            f"- Command: `{command}`",
-            f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
-            f"{platform.machine()} CPU, one thread a process",
+            *how_made(command),
             f"- Stratified {FOLDS}-fold, {repeats} repeats (seeds 0 to {repeats - 1}), {EPOCHS} epochs of as many "
             "steps, last epoch.",
             f"- midam: all [defaults](../api/settings.md) of that version, {_members(defaults.training.members)}.",
@@ -162,6 +158,17 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             "",
         ]
     )
+
+
+def how_made(command: str) -> list[str]:
+    """The last heading of a page, and the first entries below it."""
+    return [
+        "## How this page was made",
+        "",
+        f"- Command: `{command}`",
+        f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
+        f"{platform.machine()} CPU, one thread a process",
+    ]
 
 
 def _members(count: int) -> str:

@@ -10,8 +10,6 @@ Folds that were computed before are kept (`--cache`), so a stopped run goes on w
 """
 
 import argparse
-import datetime
-import platform
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,9 +20,8 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.tabular import EPOCHS, FOLDS, PAGE, SETS, compute
+from benchmarks.tabular import EPOCHS, FOLDS, PAGE, SETS, compute, how_made
 
-import midam
 from midam.compare.libauc import LibAUCAttention
 from midam.compare.statistics import corrected_interval
 from midam.data.bags import Bags
@@ -70,8 +67,6 @@ SIDES = {
     "midam-at-libauc": midam_at_tutorial,
     "libauc": lambda bags, trial: LibAUCAttention().score(bags, trial),
 }
-
-
 NAMES = {
     "midam": "midam at its own settings",
     "libauc-at-midam": "LibAUC at midam's",
@@ -161,11 +156,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
             "(the default of midam is the mean of three). What settings do not reach stays as it is in each: LibAUC "
             "decays the centers a and b too, and divides eta' by ten where midam halves it.",
             "",
-            "## How this page was made",
-            "",
-            f"- Command: `{command}`",
-            f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
-            f"{platform.machine()} CPU, one thread a process",
+            *how_made(command),
             f"- Stratified {FOLDS}-fold, repeats: {repeats} (shuffled with seeds from 0; trial (repeat r, fold f) has "
             f"the seed {FOLDS} r + f), {EPOCHS} epochs of as many steps, the last one tested.",
             "",

@@ -28,6 +28,7 @@ import midam
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.sets import catalog
 from midam.evaluate.stream import stream_bags
+from midam.report.figures import write_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 
@@ -168,7 +169,7 @@ def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> Non
         axes.set_xlabel("Epoch (dotted: rates are lowered)")
     handles, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, title="gamma0", loc="outside lower center", ncols=len(RULES), frameon=False)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) -> str:

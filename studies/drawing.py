@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from midam.files import write_bytes
-from midam.report.figures import BLUE, ORANGE, add_legend, new_figure
+from midam.report.figures import BLUE, ORANGE, add_legend, new_figure, write_figure
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash as well, points in marker.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#56B4E9")
@@ -96,9 +94,7 @@ def save_figure(figure: Figure, path: Path, *, grid: bool = True) -> None:
             axes.grid(color="#E6E6E6", linewidth=0.8)
             axes.set_axisbelow(True)
         axes.tick_params(labelsize=8)
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
-    write_bytes(path, content.getvalue())
+    write_figure(figure, path, dpi=_DPI)
 
 
 def _draw(axes: Axes, band: Band, style: int) -> None:

@@ -39,7 +39,7 @@ VERSIONS = {
     "unit-tests": 1,
     "images": 1,
     "image-curves": 1,
-    "regime": 1,
+    "regime": 2,
     "needle": 1,
     "defaults": 2,
     "complexity": 1,

@@ -254,6 +254,8 @@ LOGGERS = Registry(
         "mlflow": "midam.runs.loggers.MLflowLogger",
         "wandb": "midam.runs.loggers.WandbLogger",
     },
+    base="lightning_fabric.loggers.logger.Logger",
+    functions=True,
 )
 METRICS = Registry(
     "metric",

@@ -17,7 +17,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 
 _NINE = 9
-_PIXELS = 64
+PIXELS = 64
 _SHARES = (0.6, 0.15, 0.25)  # of the images: train, validation, test
 
 
@@ -74,14 +74,14 @@ def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | No
     (488, 9760, 48)
     """
     counts = counts or Counts()
-    instances = np.empty((len(sets), counts.total, size, _PIXELS), dtype=np.float16)
+    instances = np.empty((len(sets), counts.total, size, PIXELS), dtype=np.float16)
     for own, (positive, repeat) in zip(instances, sets):
         if not 1 <= positive <= size:
             raise ConfigError(f"Expected 1 to {size} witnesses in a bag of {size}, got {positive}; choose another.")
         _scaled(repeat).take(draw_rows(size, positive=positive, repeat=repeat, counts=counts), axis=0, out=own)
     total = len(sets) * counts.total
     return Bags(
-        instances.reshape(-1, _PIXELS),
+        instances.reshape(-1, PIXELS),
         starts=np.arange(total) * size,
         sizes=np.full(total, size),
         labels=np.arange(total) % 2,
@@ -98,6 +98,12 @@ def draw_rows(size: int, *, positive: int, repeat: int, counts: Counts) -> NDArr
         rows[1::2, :positive] = rng.choice(nines, (len(rows) // 2, positive))
         drawn.append(rng.permuted(rows, axis=1))
     return np.concatenate(drawn)
+
+
+def is_nine(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which images are witnesses."""
+    found: NDArray[np.bool_] = _digits()[1][rows] == _NINE
+    return found
 
 
 @lru_cache(maxsize=8)

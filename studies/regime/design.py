@@ -1,38 +1,86 @@
-"""What the study of regimes crosses with what: methods, cells, and the settings of a training."""
+"""What the map crosses with what: rules, cells, budgets, and the settings of a training.
 
+The budget of a cell is the cost of T steps of B instances from 16 bags; all rules but the ceiling spend at most that.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
 from midam.settings import Settings, usual_chunk
-from studies.regime.bags import Counts, witnesses
-from studies.regime.budget import affordable_steps
+from studies.regime.bags import Counts
+from studies.regime.budget import BACKWARD, FORWARD
+
+BAGS = 16  # Of a step of the budget
+_ADAM = {"optimizer": "adam", "lr": 0.01, "decay_at": [0.75, 0.9]}
+_SGD = {"optimizer": "sgd", "lr": 0.5, "momentum": 0.1, "decay_at": [0.5, 0.75]}
+_ANNEALED = {"anneal": 0.7}
+# Cost of the passes over all bags, at most, in costs of the steps, up to bags of so many instances.
+_PASSES = ((500, 0.1), (5000, 0.8))
 
 
 @dataclass(frozen=True)
-class EstimatorRule:
-    """An estimator and, for vrsp, its rule for gamma0."""
+class Option:
+    """Settings that a rule may be trained with, and the bags of its steps."""
+
+    name: str
+    bags: int
+    settings: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to spend a budget: draw rule and estimator, with the options to choose from."""
 
     name: str  # As the page calls it
-    # Settings of `Settings`
-    estimator: str
-    state_rate: float = 1.0
-    schedule: Literal["constant", "warmup"] = "constant"
+    settings: Mapping[str, Any] = field(hash=False)
+    options: tuple[Option, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it trains on whole bags."""
+        return bool(self.settings["estimator"] == "exact")
+
+    @property
+    def tracked(self) -> bool:
+        """Whether it remembers the state of a bag."""
+        return bool(self.settings["estimator"] == "vrsp")
 
 
-MINIBATCH = EstimatorRule("minibatch", "minibatch")
-CONSTANT = tuple(EstimatorRule(f"constant {rate:g}", "vrsp", rate) for rate in (0.9, 0.5, 0.1))
-WARMUP = tuple(EstimatorRule(f"warm-up {rate:g}", "vrsp", rate, "warmup") for rate in (0.1, 0.02))
-EXACT_POINT = EstimatorRule("exact-point", "exact-point")
-EXACT = EstimatorRule("exact", "exact")
-METHODS = (MINIBATCH, *CONSTANT, *WARMUP, EXACT_POINT, EXACT)
+_PLAIN = (
+    Option("Adam 0.01, 16 bags", 16, _ADAM),
+    Option("SGD 0.5, 16 bags", 16, _SGD),
+    Option("Adam 0.01, 32 bags", 32, _ADAM),
+)
+_STATE = (*_PLAIN, Option("Adam 0.01, 16 bags, gamma0 0.3", 16, _ADAM | {"state_rate": 0.3}))
+_WHOLE = (
+    Option("Adam 0.01, 2 bags", 2, _ADAM),
+    Option("SGD 0.5, 2 bags", 2, _SGD),
+    Option("Adam 0.01, 2 bags, annealed", 2, _ADAM | _ANNEALED),
+)
+MINIBATCH = Rule("minibatch", {"estimator": "minibatch"}, _PLAIN)
+VRSP = Rule("vrsp", {"estimator": "vrsp"}, _STATE)
+SCORED = Rule(
+    "scored, vrsp",
+    {"estimator": "vrsp", "draw": "scored"},
+    (*_STATE, Option("Adam 0.01, 16 bags, annealed", 16, _ADAM | _ANNEALED)),
+)
+TOP = Rule("top, minibatch", {"estimator": "minibatch", "draw": "top", **_ANNEALED}, _PLAIN)
+TOP_VRSP = Rule("top, vrsp", {"estimator": "vrsp", "draw": "top", **_ANNEALED}, _STATE)
+EXACT = Rule("exact", {"estimator": "exact"}, _WHOLE)
+CEILING = Rule("exact, 100 epochs", {"estimator": "exact"}, _WHOLE[-1:])
+# What the tracked state adds by itself: minibatch with the option of vrsp, whatever serves it best.
+MATCHED = Rule("minibatch, as vrsp", {"estimator": "minibatch"}, ())
+DRAWN = (MINIBATCH, VRSP, SCORED, TOP, TOP_VRSP)
+RULES = (*DRAWN, MATCHED, EXACT, CEILING)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One comparison: bags, and the budget of T steps of B instances a bag."""
+    """One comparison: bags, and the budget of T steps of B instances of 16 bags."""
 
     pooling: str  # Setting of `Settings`
-    # Instances of a bag, nines of a positive one
+    # Instances of a bag, witnesses of a positive one
     size: int
     witnesses: int
     # B, T
@@ -41,76 +89,102 @@ class Cell:
 
     @property
     def rate(self) -> float:
-        """Witness rate in force."""
+        """Share of witnesses in a positive bag."""
         return self.witnesses / self.size
+
+    @property
+    def budget(self) -> int:
+        """Cost that a rule may spend, in forward passes of an instance; a backward pass counts 2."""
+        return self.steps * BAGS * self.instances * (FORWARD + BACKWARD)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Cells that are crossed: poolings, one bag size, numbers of witnesses, and B with its T."""
+
+    poolings: tuple[str, ...]
+    size: int
+    witnesses: tuple[int, ...]
+    budgets: tuple[tuple[int, int], ...]  # B, T
+
+    def cells(self) -> list[Cell]:
+        """Return all of them."""
+        return [
+            Cell(pooling, self.size, count, instances, steps)
+            for pooling in self.poolings
+            for instances, steps in self.budgets
+            for count in self.witnesses
+        ]
 
 
 @dataclass(frozen=True)
 class Design:
     """What is run."""
 
-    poolings: tuple[str, ...]  # Settings of `Settings`
-    # Bag sizes n and witness rates; rates that ask for the same number of witnesses are one
-    sizes: tuple[int, ...]
-    rates: tuple[float, ...]
-    # B and T
-    instances: tuple[int, ...]
-    steps: tuple[int, ...]
-    lrs: tuple[float, ...]  # Learning rates to choose from
+    blocks: tuple[Block, ...]
     repeats: tuple[int, ...]  # Numbers of the repeats, which are their seeds
-    # Bags of a repeat; ``counts.train`` is a multiple of the `bags` of a step, T of the steps of an epoch
+    # On which the option of each rule is chosen, a pooling at a time; their repeats are no others'
+    choice: tuple[Block, ...]
+    choice_repeats: tuple[int, ...]
+    ceiling: int = 0  # Largest bags of which whole bags are trained without a budget
+    ceiling_epochs: int = 100
     counts: Counts = field(default_factory=Counts)
-    bags: int = 16  # Bags of a step, K, half of them positive
 
-    def cells(self) -> list[Cell]:
-        """Return all comparisons."""
-        return [
-            Cell(pooling, size, count, instances, steps)
-            for pooling in self.poolings
-            for size in self.sizes
-            for count in self.witness_counts(size)
-            for instances in self.instances
-            for steps in self.steps
-        ]
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All comparisons."""
+        return tuple(cell for block in self.blocks for cell in block.cells())
 
-    def witness_counts(self, size: int) -> list[int]:
-        """Return the distinct numbers of witnesses of a bag size."""
-        return sorted({witnesses(size, rate) for rate in self.rates})
+    @property
+    def choice_cells(self) -> tuple[Cell, ...]:
+        """Cells on which options are chosen."""
+        return tuple(cell for block in self.choice for cell in block.cells())
 
-    def config(self, cell: Cell, method: EstimatorRule, lr: float) -> Settings:
-        """Return the settings of a training; those of a sampling estimator are for exactly T steps."""
+    def runs(self, cell: Cell, rule: Rule) -> bool:
+        """Whether a rule can train in a cell at all."""
+        if rule is CEILING:
+            return cell.size <= self.ceiling
+        if rule.whole:
+            return self.epochs(cell, rule) > 0
+        # The weight of a single instance is 1: attention gets no gradient.
+        alone = cell.pooling == "attention" and cell.instances == 1
+        return rule.tracked or not alone
+
+    def epochs(self, cell: Cell, rule: Rule) -> int:
+        """Whole epochs that the budget of a cell buys; whatever the bags of a step, an epoch draws from each bag."""
+        if rule is CEILING:
+            return self.ceiling_epochs
+        drawn = cell.size if rule.whole else cell.instances
+        epoch = self.counts.train * drawn * (FORWARD + BACKWARD)
+        return int(cell.budget / (1 + _passes(cell, rule)) / epoch)
+
+    def config(self, cell: Cell, rule: Rule, option: Option) -> Settings:
+        """Return the settings of a training."""
+        remembers = "draw" in rule.settings
         return Settings(
-            pooling=cell.pooling,
-            estimator=method.estimator,
-            objective="minmax-auc",
-            members=1,
-            epochs=cell.steps * self.bags // self.counts.train,
-            lr=lr,
-            decay_at=[0.5, 0.75],
-            optimizer="sgd",
-            momentum=0.1,
-            num_positive=self.bags // 2,
-            num_negative=self.bags // 2,
-            num_instances=cell.instances,
-            state_rate=method.state_rate,
-            state_schedule=method.schedule,
-            margin=1.0,
-            dual_lr=1.0,
-            weight_decay=1e-4,
-            hidden=[],
-            standardize=False,
-            scaling="linear",
-            clip=10.0,
-            accelerator="cpu",
+            **{
+                "pooling": cell.pooling,
+                **({} if rule.whole else {"num_instances": cell.instances}),
+                "num_positive": option.bags // 2,
+                "num_negative": option.bags // 2,
+                "epochs": max(1, self.epochs(cell, rule)),
+                "draw_args": {"pass_budget": _passes(cell, rule)} if remembers else {},
+                "state_rate": 0.9,
+                "chunk_size": max(usual_chunk((1,)), option.bags * cell.size if rule.whole else 0),
+                "members": 1,
+                "center_start": 0.5,
+                "hidden": [],
+                "standardize": False,
+                "scaling": "linear",
+                "accelerator": "cpu",
+                "threads": 1,
+            }
+            | dict(rule.settings)
+            | dict(option.settings)
         )
 
-    def steps_of(self, cell: Cell, method: EstimatorRule) -> int:
-        """Return the steps of a method that the budget of a cell buys."""
-        return affordable_steps(
-            method.estimator,
-            size=cell.size,
-            instances=cell.instances,
-            steps=cell.steps,
-            bags=self.bags,
-            chunk_size=usual_chunk((1,)),
-        )
+
+def _passes(cell: Cell, rule: Rule) -> float:
+    if "draw" not in rule.settings:
+        return 0.0
+    return next((share for size, share in _PASSES if cell.size <= size), 0.0)

@@ -1,68 +1,71 @@
-"""`python -m studies regime`: which estimator to take, over bag size, witness rate, B and steps, at equal budgets."""
+"""`python -m studies regime`: the map, which draw and which estimator over bag size, witnesses and B, at equal cost."""
 
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.regime.bags import Counts
-from studies.regime.design import Design
+from studies.regime.design import Block, Design
 from studies.regime.figure import plot_map
 from studies.regime.page import body
 from studies.regime.results import collect
 from studies.regime.trials import SECTION, run_trials
 from studies.registry import as_study
 
+_BOTH = ("smoothed-max", "attention")
+_SMALL = ((1, 6000), (2, 6000), (4, 6000))
+_LARGE = ((16, 4800), (64, 1200))
 FULL = Design(
-    poolings=("smoothed-max", "attention"),
-    sizes=(50, 500, 5000),
-    rates=(0.001, 0.01, 0.03, 0.1),
-    instances=(4, 16),
-    steps=(300, 2400),
-    lrs=(0.1, 0.5),
-    repeats=(0, 1, 2, 3, 4),
+    blocks=(
+        # Of 5% witnesses, larger draws miss none.
+        Block(_BOTH, 200, (1, 2, 10), _SMALL),
+        Block(_BOTH, 200, (1, 2), _LARGE),
+        Block(_BOTH, 500, (1, 5), ((1, 6000), (4, 6000), *_LARGE)),
+        Block(_BOTH, 5000, (5, 50), ((4, 6000), (16, 4800))),
+    ),
+    repeats=tuple(range(8)),
+    choice=(Block(_BOTH, 200, (2,), ((1, 6000),)), Block(_BOTH, 500, (5,), ((16, 4800),))),
+    choice_repeats=(100, 101, 102, 103),
+    ceiling=500,
 )
 QUICK = Design(
-    poolings=("smoothed-max", "attention"),
-    sizes=(50, 500),
-    rates=(0.01, 0.1),
-    instances=(4,),
-    steps=(300, 900),
-    lrs=(0.1, 0.5),
-    repeats=(0, 1, 2, 3, 4),
+    blocks=(Block(_BOTH, 200, (1, 10), ((1, 1200), (16, 1200))),),
+    repeats=(0, 1, 2),
+    choice=(Block(_BOTH, 200, (2,), ((4, 1200),)),),
+    choice_repeats=(100,),
+    ceiling=200,
 )
 SMALLER = Design(
-    poolings=("smoothed-max",),
-    sizes=(10, 400),
-    rates=(0.1, 0.5),
-    instances=(2,),
-    steps=(4,),
-    lrs=(0.1, 0.5),
+    blocks=(Block(("smoothed-max",), 20, (1, 5), ((1, 12), (4, 12))),),
     repeats=(0, 1),
-    counts=Counts(train=8, val=4, test=6),
-    bags=4,
+    choice=(Block(("smoothed-max",), 20, (2,), ((2, 12),)),),
+    choice_repeats=(100,),
+    ceiling=20,
+    ceiling_epochs=2,
+    counts=Counts(train=32, val=6, test=8),
 )
 _SHOWS = (
-    "Four estimators: `vrsp` (MIDAM) draws B instances of a bag and remembers the bag, `minibatch` draws them and "
-    "remembers nothing, `exact` trains on whole bags, `exact-point` reads whole bags and trains on B instances. "
-    "Which should you take? They were compared at equal cost, counted in instances encoded, over bag size, witness "
-    "rate, B and number of steps (T)."
+    "Which instances should a step draw, and what should it remember? `minibatch` draws B of a bag uniformly and "
+    "remembers nothing; `vrsp` (MIDAM) keeps a tracked state a bag; `scored` and `top` draw by what instances scored "
+    "before; `exact` trains on whole bags. All were given the same cost, counted in instances encoded, over bag size, "
+    "number of witnesses and B."
 )
 
 
-@as_study("which estimator to take: bag size, witness rate, instances, steps", store="regime")
+@as_study("the map: which draw and which estimator, over bag size, witnesses and B", store=SECTION)
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure."""
     part, design = ("", FULL)
     if options.quick or options.smaller:
         part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
     with Store(options.cache, f"{SECTION}{part}") as store:
-        run_trials(design, store=store, options=options)
-        results = collect(design, store)
+        chosen = run_trials(design, store=store, options=options)
+        results = collect(design, store, chosen)
         figure = figure_path(options, SECTION)
         plot_map(results, figure)
         write_page(
             options,
             SECTION,
-            title="Which estimator to take",
+            title="The map",
             shows=_SHOWS,
             seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
             seconds=store.wall_time(),

@@ -1,42 +1,25 @@
-"""What the trials of the study of regimes say: chosen learning rates, paired differences, rules, winners.
+"""What the trials of the map say: kinds of cells, paired differences, winners, and what the budget costs against all.
 
 Repeats are independent; cells of one repeat share images. So an interval is a t interval over repeats, of a cell's
-values or of the means over cells.
+values or of the means over cells. A mean over cells is over informative ones, by a rule fixed before the first run.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from studies.engine import Store
-from studies.regime.design import (
-    CONSTANT,
-    EXACT,
-    EXACT_POINT,
-    METHODS,
-    MINIBATCH,
-    WARMUP,
-    Cell,
-    Design,
-    EstimatorRule,
-)
-from studies.regime.trials import select
+from studies.regime.design import CEILING, DRAWN, EXACT, MATCHED, MINIBATCH, RULES, Cell, Design, Rule
+from studies.regime.trials import Chosen, outcomes
 from studies.split_statistics import Estimate, mean_interval
 
 CHANCE = 0.5
-Kind = Callable[[Cell], bool]
-
-
-class Winner(NamedTuple):
-    """Best estimator of a cell."""
-
-    method: EstimatorRule  # Highest mean test AUROC, of three decimals; vrsp of equals
-    area: Estimate  # Its AUROC over repeats
-    equals: tuple[EstimatorRule, ...]  # Others whose paired difference to it cannot be told from zero
-    learns: bool  # The interval of a method's AUROC lies above 0.5, of any of them
+SATURATED = 0.98
+Where = Callable[[Cell], bool]
+Kind = Literal["informative", "saturated", "at chance"]
 
 
 class Tally(NamedTuple):
@@ -49,109 +32,96 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Validation and test AUROC [cells, repeats] by method, NaN where a method cannot take a step or diverged."""
+    """Validation and test AUROC [cells, repeats] by rule, NaN where a rule does not run or diverged."""
 
     design: Design
-    cells: tuple[Cell, ...]
+    chosen: Chosen
     val: dict[str, NDArray[np.float64]]
     test: dict[str, NDArray[np.float64]]
 
     @property
-    def constant(self) -> EstimatorRule:
-        """The constant gamma0 with the highest mean validation AUROC."""
-        return self.best_rule(CONSTANT)
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, as the rows of `val` and `test`."""
+        return self.design.cells
 
-    @property
-    def warmup(self) -> EstimatorRule:
-        """The warm-up with the highest mean validation AUROC."""
-        return self.best_rule(WARMUP)
+    def kind(self, cell: Cell) -> Kind:
+        """Whether a cell can tell rules apart.
 
-    @property
-    def rule(self) -> EstimatorRule:
-        """The rule of vrsp with the highest mean validation AUROC."""
-        return self.best_rule((*CONSTANT, *WARMUP))
+        Of the rules that draw: saturated where the mean test AUROC of each is at least 0.98; at chance where no rule's
+        interval lies above 0.5.
+        """
+        areas = [area for rule in DRAWN for area in [self.area(rule, cell)] if area is not None]
+        if not any(area.low > CHANCE for area in areas):
+            return "at chance"
+        return "saturated" if min(area.mean for area in areas) >= SATURATED else "informative"
 
-    @property
-    def estimators(self) -> tuple[EstimatorRule, ...]:
-        """The four estimators, vrsp with its best rule."""
-        return MINIBATCH, self.rule, EXACT_POINT, EXACT
+    def informative(self, where: Where | None = None) -> list[Cell]:
+        """Informative cells, of those `where`."""
+        return [cell for cell in self.cells if (where is None or where(cell)) and self.kind(cell) == "informative"]
 
-    def best_rule(self, rules: Sequence[EstimatorRule]) -> EstimatorRule:
-        """Return the rule with the highest validation AUROC, averaged over cells and repeats; the first of equals."""
-        return max(rules, key=lambda rule: float(np.nanmean(self.val[rule.name])))
-
-    def area(self, method: EstimatorRule, cell: Cell) -> Estimate | None:
+    def area(self, rule: Rule, cell: Cell) -> Estimate | None:
         """Return the test AUROC of a cell, None where fewer than two repeats have one."""
-        return _interval(self.test[method.name][self.cells.index(cell)])
+        return _interval(self.test[rule.name][self.cells.index(cell)])
 
-    def difference(self, method: EstimatorRule, other: EstimatorRule, cell: Cell) -> Estimate | None:
+    def difference(self, rule: Rule, other: Rule, cell: Cell) -> Estimate | None:
         """Return the paired difference in test AUROC of a cell."""
         row = self.cells.index(cell)
-        return _interval(self.test[method.name][row] - self.test[other.name][row], low=-1.0)
+        return _interval(self.test[rule.name][row] - self.test[other.name][row], low=-1.0)
 
-    def mean_area(self, method: EstimatorRule, where: Kind | None = None, *, val: bool = False) -> Estimate | None:
-        """Return the AUROC averaged over the cells of a kind, over repeats."""
-        return _interval(_over_cells((self.val if val else self.test)[method.name][self._rows(where)]))
+    def mean_difference(self, rule: Rule, other: Rule, cells: list[Cell]) -> Estimate | None:
+        """Return the paired difference in test AUROC, averaged over the cells in which both run."""
+        rows = [self.cells.index(cell) for cell in cells]
+        return _interval(_over_cells(self.test[rule.name][rows] - self.test[other.name][rows]), low=-1.0)
 
-    def mean_difference(
-        self, method: EstimatorRule, other: EstimatorRule, where: Kind | None = None, *, val: bool = False
-    ) -> Estimate | None:
-        """Return the paired difference in AUROC averaged over the cells of a kind, over repeats."""
-        rows, of = self._rows(where), self.val if val else self.test
-        return _interval(_over_cells(of[method.name][rows] - of[other.name][rows]), low=-1.0)
+    def mean_area(self, rule: Rule, cells: list[Cell], *, val: bool = False) -> Estimate | None:
+        """Return the AUROC averaged over the cells in which a rule runs."""
+        rows = [self.cells.index(cell) for cell in cells]
+        return _interval(_over_cells((self.val if val else self.test)[rule.name][rows]))
 
-    def mean_gain(self, method: EstimatorRule, field: Literal["steps", "instances"]) -> tuple[float, Estimate] | None:
-        """Return what the largest T or B, all else equal, adds to the smallest: the ratio, and the mean gain."""
-        sizes = getattr(self.design, field)
-        if len(sizes) < 2:
-            return None
-        least, most = min(sizes), max(sizes)
-        low = [cell for cell in self.cells if getattr(cell, field) == least]
-        rows = [[self.cells.index(replace(cell, **{field: count})) for cell in low] for count in (least, most)]
-        test = self.test[method.name]
-        gain = _interval(_over_cells(test[rows[1]] - test[rows[0]]), low=-1.0)
-        return None if gain is None else (most / least, gain)
+    def counts(self, rule: Rule, other: Rule, cells: list[Cell]) -> Tally:
+        """Return in how many cells a rule wins, loses, and cannot be told from another."""
+        found = [difference for cell in cells for difference in [self.difference(rule, other, cell)] if difference]
+        wins, losses = sum(own.low > 0 for own in found), sum(own.high < 0 for own in found)
+        return Tally(wins, losses, len(found) - wins - losses)
 
-    def counts(self, method: EstimatorRule, other: EstimatorRule, where: Kind | None = None) -> Tally:
-        """Return in how many cells of a kind a method wins, loses, and cannot be told from another."""
-        found = [self.difference(method, other, cell) for cell in self.cells if where is None or where(cell)]
-        known = [difference for difference in found if difference is not None]
-        wins = sum(difference.low > 0 for difference in known)
-        losses = sum(difference.high < 0 for difference in known)
-        return Tally(wins, losses, len(known) - wins - losses)
+    def best(self, cells: list[Cell]) -> Rule | None:
+        """Return the rule that draws with the highest mean validation AUROC over cells in which all run."""
+        rows = [self.cells.index(c) for c in cells if all(self.design.runs(c, rule) for rule in DRAWN)]
+        means = [float(np.nanmean(self.val[rule.name][rows])) if rows else -1.0 for rule in DRAWN]
+        return DRAWN[int(np.argmax(means))] if rows else None
 
-    def winner(self, cell: Cell) -> Winner | None:
-        """Return the best of the four estimators in a cell, by mean test AUROC as it is printed."""
-        areas = [(method, self.area(method, cell)) for method in self.estimators]
-        known = [(method, area) for method, area in areas if area is not None]
-        if not known:
-            return None
-        best, area = max(known, key=lambda pair: (round(pair[1].mean, 3), pair[0] is self.rule))
-        equals = []
-        for method, _ in known:
-            difference = self.difference(best, method, cell)
-            if method is not best and difference is not None and difference.low <= 0:
-                equals.append(method)
-        every = [self.area(method, cell) for method in METHODS]
-        return Winner(best, area, tuple(equals), any(found is not None and found.low > CHANCE for found in every))
+    def tracked_ahead(self, cell: Cell) -> list[Rule]:
+        """Rules with a tracked state that are ahead of minibatch, with its option and vrsp's, and of exact."""
+        against = [own for own in (MINIBATCH, MATCHED, EXACT) if self.area(own, cell) is not None]
+        found = []
+        for rule in DRAWN:
+            differences = [self.difference(rule, other, cell) for other in against]
+            if rule.tracked and against and all(own is not None and own.low > 0 for own in differences):
+                found.append(rule)
+        return found
 
-    def _rows(self, where: Kind | None) -> list[int]:
-        return [i for i, cell in enumerate(self.cells) if where is None or where(cell)]
+    def below_ceiling(self) -> list[tuple[Cell, Rule, Estimate, float]]:
+        """Of cells whose ceiling is above 0.9: best rule by validation, its difference, its share of that cost."""
+        found = []
+        for cell in self.cells:
+            top, rule = self.area(CEILING, cell), self.best([cell])
+            if top is not None and top.mean > 0.9 and rule is not None:
+                difference = self.difference(rule, CEILING, cell)
+                cost = self.design.epochs(cell, CEILING) * self.design.counts.train * cell.size * 3
+                if difference is not None:
+                    found.append((cell, rule, difference, cell.budget / cost))
+        return found
 
 
-def collect(design: Design, store: Store) -> Results:
-    """Return the results of a design: of each method, cell and repeat the AUROC at the chosen learning rate."""
-    cells = tuple(design.cells())
-    shape = len(cells), len(design.repeats)
-    val = {method.name: np.full(shape, np.nan) for method in METHODS}
-    test = {method.name: np.full(shape, np.nan) for method in METHODS}
-    for i, cell in enumerate(cells):
-        for method in METHODS:
-            for repeat, row in select(store, design, cell, method).items():
-                place = design.repeats.index(repeat)
-                val[method.name][i, place] = row["val"]
-                test[method.name][i, place] = row["test"]
-    return Results(design, cells, val, test)
+def collect(design: Design, store: Store, chosen: Chosen) -> Results:
+    """Return the results of a design, each rule with its chosen option."""
+    shape = len(design.cells), len(design.repeats)
+    val, test = ({rule.name: np.full(shape, np.nan) for rule in RULES} for _ in range(2))
+    for i, cell in enumerate(design.cells):
+        for rule in RULES:
+            option = chosen[rule.name, cell.pooling]
+            val[rule.name][i], test[rule.name][i] = outcomes(design, store, cell, rule, option, repeats=design.repeats)
+    return Results(design, chosen, val, test)
 
 
 def _over_cells(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -110,8 +110,11 @@ def checkpoint_types(folder: Path, rng: Random) -> str:
 def checkpoint_code(folder: Path, rng: Random) -> str:
     """A run to be continued whose settings, in both places, run code."""
     path, canary = folder / "run/checkpoints/last.pt", str(folder / CANARY)
-    changes = {"encoder": "os.system", "encoder_args": {"command": f"touch {canary}"}}
-    if rng.random() < 0.5:
+    changes: dict[str, Any] = {"encoder": "os.system", "encoder_args": {"command": f"touch {canary}"}}
+    way = rng.random()
+    if way < 0.3:
+        changes = {"logger": "torch.save", "logger_args": {"obj": 1, "f": canary}}
+    elif way < 0.7:
         changes = {rng.choice(["pooling", "objective", "estimator"]): "evil.Net"}
         (folder / "evil.py").write_text(f"open({canary!r}, 'w').close()\nclass Net: pass\n")
     content = torch.load(path, weights_only=True)

@@ -106,6 +106,7 @@ def _npz(folder: Path) -> None:
     rng = np.random.default_rng(0)
     bag = np.repeat(np.arange(6), 3)
     keys = {"y": bag[::3] % 2, "ids": [f"b{i}" for i in range(6)], "group": [f"p{i // 2}" for i in range(6)]}
+    keys["witness"] = (np.arange(18) % 6 == 3).astype(np.int64)
     split = ["train", "train", "val", "val", "test", "test"]
     np.savez(folder / "bags.npz", X=rng.normal(size=(18, 4)), bag=bag, split=split, **keys)
 
@@ -157,7 +158,8 @@ def _store(folder: Path) -> None:
     for seed, name in enumerate("ab"):
         _h5(path / f"{name}.h5", seed)
     (folder / "labels.csv").write_text("bag,label,patient\na,0,p1\nb,1,p2\n")
-    write_store(read_bags(path, labels=folder / "labels.csv"), folder / "store")
+    bags = read_bags(path, labels=folder / "labels.csv")
+    write_store(bags.replace(witnesses=np.arange(len(bags.instances)) == 0), folder / "store")
     for file in path.iterdir():
         file.unlink()
     path.rmdir()

@@ -43,10 +43,13 @@ def test_classes_of_a_run_that_ranks_nothing_are_said_to_mean_nothing(tmp_path, 
     assert main(["fit", str(data), *words]) == 0
     assert capsys.readouterr().out.count(said) == 1
     assert all(said in json.loads((run / "summary.json").read_text())[split]["warnings"][-1] for split in set(splits))
+    assert f"{said}." in (run / "report.html").read_text("utf-8")
     assert set(predict(run, data, tmp_path / "p.csv")["class"]) <= {"0", "1"}
     assert capsys.readouterr().out.count(said) == 1
     assert main(["evaluate", str(run), str(data), "--out", str(out)]) == 0
     assert capsys.readouterr().out.count(said) == 1
+    assert main(["report", str(run), str(data)]) == 0
+    assert f"{said}." in (run / "report-bags.html").read_text("utf-8")
     assert said in json.loads(out.read_text())["test"]["warnings"][-1]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.pages import blocks
 
 from midam.cli import main, parse
 
@@ -51,10 +52,10 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "store"])
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert blocks
+    examples = blocks("python", (DOCS / f"{page}.md").read_text("utf-8"))
+    assert examples
     names = {
         "dataset": [{"X": torch.ones(2, 3), "Y": torch.tensor([1.0])}, {"X": torch.zeros(4, 3), "Y": torch.zeros(1)}]
     }
-    for block in blocks:
+    for block in examples:
         exec(block.replace("musk2", "digits"), names)  # a set that needs no download

@@ -101,9 +101,8 @@ def test_resume_goes_on_bit_for_bit(bags):
 def test_compare_and_help(bags, capsys):
     methods = "visited+counting+attention,instance-logistic-max"
     command = ["compare", bags, "--methods", methods, "--cv", "1x2", "--epochs", "1", "--out", "compared"]
-    assert (
-        main([*command, "--lrs", "0.1", "--margins", "1.0", "--jobs", "1"]) == 0
-    )  # a name that is added is known in its own process
+    # A name that is added is known in its own process.
+    assert main([*command, "--lrs", "0.1", "--margins", "1.0", "--jobs", "1"]) == 0
     with open("compared/trials.csv") as file:
         assert file.read().count("visited+counting+attention") == 2
     with pytest.raises(SystemExit) as done:

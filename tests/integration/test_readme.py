@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.pages import blocks
 
 from midam import Bags, auroc, read_bags
 from midam.cli import main, parse
@@ -17,13 +18,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str, page: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-
-
 def test_the_scikit_learn_example_runs() -> None:
     names: dict[str, object] = {}
-    exec(blocks("python")[0], names)
+    exec(blocks("python", README)[0], names)
     test, scores = names["test"], np.asarray(names["scores"])
     assert isinstance(test, Bags)
     assert auroc(test.require_labels(), scores) > 0.8
@@ -34,18 +31,18 @@ def test_the_scikit_learn_example_runs() -> None:
 
 
 def test_the_torch_loop_has_at_most_25_lines_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    loop = blocks("python")[1]
+    loop = blocks("python", README)[1]
     assert len(loop.splitlines()) <= 25
     exec(loop, {})
     assert float(capsys.readouterr().out) > 0.9
 
 
 def test_there_is_no_other_python() -> None:
-    assert len(blocks("python")) == 2
+    assert len(blocks("python", README)) == 2
 
 
 def test_the_table_is_read(tmp_path: Path) -> None:
-    (table,) = blocks("csv")
+    (table,) = blocks("csv", README)
     path = tmp_path / "bags.csv"
     path.write_text(table, encoding="utf-8")
     bags = read_bags(path, group_column="patient")
@@ -57,7 +54,7 @@ def test_the_table_is_read(tmp_path: Path) -> None:
 
 
 def test_the_commands_are_understood() -> None:
-    text = "\n".join(blocks("sh")) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
+    text = "\n".join(blocks("sh", README)) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
     commands = re.findall(r"^midam ([^#\n]+)", text, flags=re.MULTILINE)
     named = {"data", "fit", "predict", "evaluate", "report", "compare", "explain", "export"}
     assert {command.split()[0] for command in commands} == named
@@ -102,7 +99,7 @@ def test_a_run_is_loaded_as_the_quick_start_says(tmp_path: Path, monkeypatch: py
 
 
 def test_both_pages_show_the_same_result() -> None:
-    assert blocks("text")[0] in QUICKSTART
+    assert blocks("text", README)[0] in QUICKSTART
 
 
 def test_files_of_a_run_are_named_in_the_quick_start() -> None:

@@ -16,6 +16,7 @@ import pytest
 from docs import hooks
 from PIL import Image, ImageStat
 from playwright.sync_api import sync_playwright
+from tests.pages import blocks
 
 import midam
 from midam.cli import main
@@ -28,14 +29,10 @@ API = [DOCS / "api.md", *sorted((DOCS / "api").glob("*.md"))]
 CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", HOME, flags=re.MULTILINE | re.DOTALL)
-
-
 @pytest.mark.slow
 def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    install, commands = (block.splitlines() for block in blocks("sh"))
+    install, commands = (block.splitlines() for block in blocks("sh", HOME))
     assert len(install) == 2
     words = [line.partition("#")[0].split() for line in commands]
     assert [name for name, *_ in words] == ["midam"] * 3
@@ -46,7 +43,7 @@ def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
 
 
 def test_the_python_of_the_home_page_runs(capsys):
-    (example,) = blocks("python")
+    (example,) = blocks("python", HOME)
     names = {}
     exec(example, names)
     assert "Interval(low=" in capsys.readouterr().out
@@ -54,7 +51,7 @@ def test_the_python_of_the_home_page_runs(capsys):
 
 
 def test_the_result_of_the_home_page_is_that_of_the_quick_start():
-    (line,) = blocks("text")
+    (line,) = blocks("text", HOME)
     assert line in (DOCS / "quickstart.md").read_text("utf-8")
 
 
@@ -82,10 +79,11 @@ def test_intervals_are_quoted_whole():
 
 
 def test_the_answer_of_the_map_is_that_of_its_tables():
-    top, below = (DOCS / "results" / "regime.md").read_text("utf-8").split("![The best estimator")
-    found = re.findall(r"[+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", top)
-    assert len(found) == 5
-    assert [interval for interval in found if interval not in below] == []
+    top, below = (DOCS / "results" / "regime.md").read_text("utf-8").split("![Test AUROC of each rule")
+    cells, *kinds = (int(count) for count in re.findall(r"(\d+) (?:cells|informative|saturated|at chance)", top)[:4])
+    rows = [line.split(" | ")[3] for line in below.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert len(rows) == cells == sum(kinds)
+    assert [rows.count(kind) for kind in ("informative", "saturated", "at chance")] == kinds
 
 
 def test_no_cell_of_the_paper_s_tables_holds_two_results():

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from tests.integration.commands import finish, start
+from tests.pages import blocks
 
 from midam import ResNet20
 from midam.data.store import open_store
@@ -83,7 +83,7 @@ def write(folder, slides, layout):
 
 def how_to():
     """The four commands of the README, without their comments."""
-    (block,) = [b for b in re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL) if "data import" in b]
+    (block,) = [b for b in blocks("sh", README) if "data import" in b]
     lines = [line.split("#")[0] for line in block.replace("\\\n", " ").splitlines() if line.startswith("midam")]
     assert [line.split()[1] for line in lines] == ["data", "fit", "predict", "evaluate"]
     return [shlex.split(line)[1:] for line in lines]

@@ -327,6 +327,8 @@ def test_digits_of_the_splits_are_disjoint_and_labels_follow_the_nines():
         assert len(set(images)) == len(images)
         nines = sum(target[image] == 9 for image in images)
         assert nines in ((1, 2, 3) if label else (0,))
+        start = bags.starts[number]
+        assert [target[image] == 9 for image in images] == bags.witnesses[start : start + len(images)].tolist()
         pools.setdefault(split, set()).update(images)
     for split, (count, positives) in {"train": (200, 100), "val": (60, 30), "test": (100, 50)}.items():
         chosen = bags.where_split(split)

@@ -17,7 +17,7 @@ from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
-from midam.data.store.plan import WrittenBag, _stamp, written_bags
+from midam.data.store.plan import WrittenBag, _stamp, plan_digest, written_bags
 from midam.data.store.write import require_free
 from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal
@@ -118,6 +118,19 @@ def test_coordinates_go_with_their_instances(tmp_path):
     for index in range(3):
         np.testing.assert_array_equal(found.places(index), bags.places(index))
     assert os.path.getsize(tmp_path / "store" / "instances.bin") == bags.num_instances * 6 * 4
+
+
+def test_witnesses_go_with_their_instances(tmp_path):
+    bags = full()
+    bags = bags.replace(witnesses=np.arange(len(bags.instances)) % 3 == 1).subset([5, 0, 3])
+    found = open_store(write_store(bags, tmp_path / "store"))
+    for index in range(3):
+        start, own = bags.starts[index], found.starts[index]
+        size = bags.sizes[index]
+        assert found.witnesses[own : own + size].tolist() == bags.witnesses[start : start + size].tolist()
+    assert found.fingerprint() == bags.replace(witnesses=None).fingerprint()
+    assert open_store(write_store(full(), tmp_path / "plain")).witnesses is None
+    assert plan_digest(bags) != plan_digest(bags.replace(witnesses=~bags.witnesses)), "another import"
 
 
 def test_the_bytes_do_not_depend_on_the_jobs(tmp_path, monkeypatch):

@@ -1,9 +1,9 @@
 """The page about scikit-learn runs from top to bottom."""
 
-import re
 from pathlib import Path
 
 import pytest
+from tests.pages import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 
@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
 def test_the_examples_run(capsys):
     names: dict[str, object] = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+    for block in blocks("python", PAGE.read_text(encoding="utf-8")):
         exec(block, names)
     shown = capsys.readouterr().out.splitlines()
     assert float(shown[0]) > 0.8

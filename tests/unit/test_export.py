@@ -294,6 +294,16 @@ def test_the_card_says_what_a_user_must_know_and_no_secret(exported):
             )
 
 
+def test_runs_that_fill_missing_values_differently_have_different_digests():
+    digests = []
+    for values in (None, [0.0] * 4, [0.5] * 4):
+        run = made(members=1)
+        run.data["imputed"] = values and {"how": "mean", "values": values, "missing": 1}
+        digests.append(run.digest())
+    assert len(set(digests)) == 3
+    assert digests[0] == made(members=1).digest()
+
+
 def test_the_config_holds_what_the_weights_do_not(tmp_path):
     run = made(members=1, labels="/home/anna/labels.csv")
     write_export(run, SUMMARY, tmp_path, formats=["safetensors"])

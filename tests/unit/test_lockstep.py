@@ -8,10 +8,13 @@ import torch
 from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
+from midam.data.sampling import BagSampler
+from midam.data.score_memory import ScoreMemory
 from midam.evaluate.predict import predict
 from midam.nn.encoders import MLP
 from midam.nn.stack import StackedScorer
 from midam.settings import Settings, member_seed
+from midam.train import lockstep
 from midam.train.build import build_method
 from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
@@ -53,6 +56,21 @@ def alone(config, bags, trial):
     return np.stack(scores), np.array([row["loss"] for row in trainer.history])
 
 
+def needles(count=36):
+    """Float64 bags of 2 to 59 instances, some within a draw of 3."""
+    bags = witness_bags(count, largest=60)
+    rng = np.random.default_rng(5)
+    x = bags.instances + rng.normal(size=bags.instances.shape) * 1e-3
+    return Bags(x, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 # Whole bags of 4 instances on average are padded to equal rows a trial, those of 40 are not.
 @pytest.mark.parametrize("largest", [9, 80])
 @pytest.mark.parametrize("method", METHODS, ids="-".join)
@@ -71,6 +89,7 @@ def test_every_trial_is_that_of_a_trainer_of_its_own(method, largest):
     [
         *({"state_schedule": "warmup"}, {"lag": True}, {"optimizer": "adam"}, {"hidden": [6, 4]}),
         {"average_from": 0.25, "decay_at": []},
+        *({"anneal": 0.6}, {"anneal": 0.6, "estimator": "exact"}),
     ],
     ids=str,
 )
@@ -137,6 +156,48 @@ def test_trials_of_different_numbers_of_steps_and_single_ones_keep_their_order()
         np.testing.assert_allclose(result.scores[0], alone(config, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("draw_args", [{"refresh": 2}, {"stale": 0.005, "pass_budget": 5.0}], ids=str)
+@pytest.mark.parametrize("estimator", ["minibatch", "vrsp"])
+@pytest.mark.parametrize("pooling", ["smoothed-max", "attention"])
+@pytest.mark.parametrize("draw", ["scored", "top"])
+def test_draws_by_scores_are_those_of_a_trainer_of_its_own(draw, pooling, estimator, draw_args, monkeypatch):
+    memories = []
+    make = ScoreMemory.__init__
+    monkeypatch.setattr(ScoreMemory, "__init__", lambda own, sizes: memories.append(own) or make(own, sizes))
+    monkeypatch.setattr(lockstep, "_alone", None)
+    settings = {"draw": draw, "draw_args": draw_args, "anneal": 0.6, "epochs": 6, "hidden": [4], "lr": 0.1}
+    bags, config = needles(), make_config(pooling, estimator, "bce", **settings)
+    trials = make_trials(bags)
+    # One bag fewer: the bags of the next trial begin elsewhere in its memory than in the stack.
+    trials[1] = dataclasses.replace(trials[1], train=trials[1].train[:-1])
+    together = train_trials(config, bags, trials, every_epoch=True)
+    stacked = memories.copy()
+    for trial, result, memory in zip(trials, together, stacked, strict=True):
+        memories.clear()
+        scores, loss = alone(config, bags, trial)
+        np.testing.assert_allclose(result.scores, scores, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result.loss, loss, rtol=1e-9, atol=1e-9)
+        assert memories[0].passes == memory.passes
+        own = memories[0].state_dict()
+        assert all(torch.equal(own[name], memory.state_dict()[name]) for name in ("values", "candidates"))
+    passes = [memory.passes for memory in stacked]
+    assert passes == [3] * 3 if "refresh" in draw_args else sum(passes) > 0
+
+
+def test_trials_of_one_set_draw_each_for_itself(monkeypatch):
+    bags, config = needles(), make_config("smoothed-max", "minibatch", draw="top", draw_args={"refresh": 2})
+    plans = []
+    end = BagSampler.end_epoch
+    monkeypatch.setattr(BagSampler, "end_epoch", lambda own, plan: plans.append(plan) or end(own, plan))
+    trial = make_trials(bags, count=1)[0]
+    train_trials(config, bags, [dataclasses.replace(trial, seed=seed) for seed in (0, 1)])
+    assert len(plans) == 2 * config.training.epochs
+    for first, second in zip(plans[::2], plans[1::2], strict=True):
+        assert not torch.equal(first.slots, second.slots)
+        assert not torch.equal(first.seen, second.seen)
+
+
 def test_members_are_averaged():
     bags, config = witness_bags(30), make_config(members=3)
     trial = make_trials(bags, count=1)[0]
@@ -163,6 +224,20 @@ def test_a_trial_that_diverges_leaves_the_others_alone():
     mixed = train_trials(sane, spoilt, clean)
     for trial, result in list(zip(clean, mixed, strict=True))[1:]:
         np.testing.assert_allclose(result.scores[0], alone(sane, bags, trial)[0][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("draw", ["scored", "top"])
+def test_a_trial_that_diverges_remembers_nothing_for_the_others(draw):
+    config = make_config("attention", "vrsp", "bce", draw=draw, draw_args={"refresh": 1}, standardize=False, epochs=3)
+    bags, trials = needles(), make_trials(needles(), count=2)
+    only = np.setdiff1d(trials[0].train, trials[1].train)[0]
+    x = bags.instances.copy()
+    x[bags.starts[only] : bags.starts[only] + bags.sizes[only]] = np.nan
+    spoilt = Bags(x, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
+    trials[1] = dataclasses.replace(trials[1], score=trials[0].score)
+    lost, kept = train_trials(config, spoilt, trials)
+    assert np.isnan(lost.scores).all()
+    np.testing.assert_array_equal(kept.scores, train_trials(config, bags, trials)[1].scores)
 
 
 def test_the_global_random_state_is_left_alone():

@@ -8,7 +8,7 @@ import pytest
 from lightning_fabric.loggers.logger import Logger
 
 from midam import MidamError, Settings
-from midam.errors import RunStoppedError
+from midam.errors import ConfigError, RunStoppedError
 from midam.registry import LOGGERS
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
@@ -95,6 +95,28 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name, 
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MidamError, match=rf'package {name} for the logger, got none; run .*"midam\[{extra}\]"'):
         fit(tmp_path, logger=name)
+    assert not (tmp_path / "run").exists()
+
+
+def no_logger(root):
+    """A function that returns something else."""
+    return root
+
+
+class Strange:
+    """No logger of Fabric."""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_logger", "Expected a Logger of Lightning Fabric from 'tests.unit.test_loggers.no_logger', got PosixPath"),
+        ("Strange", "Expected a subclass of lightning_fabric.loggers.logger.Logger as logger"),
+    ],
+)
+def test_what_is_no_logger_is_refused_before_anything_is_written(tmp_path, name, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(tmp_path, logger=f"tests.unit.test_loggers.{name}")
     assert not (tmp_path / "run").exists()
 
 

@@ -135,6 +135,18 @@ def test_a_warm_start_is_the_streamed_statistic(pooling, where, request):
     assert all(module.training for module in trainer.model.modules()), "dropout is on again"
 
 
+def test_a_warm_start_is_of_the_weights_as_they_are_annealed(memory):
+    config = make_config(pooling="smoothed-max", state_start="exact", anneal=1.0, lr=1e-12, state_rate=1e-6, members=1)
+    trainer = Trainer(config, memory)
+    pooling = trainer.members[0].model.pooling
+    pooling.weight_power = 0.2  # of the first epoch
+    expected = plain_state(trainer, memory)
+    pooling.weight_power = 1.0
+    trainer.train_epoch()
+    torch.testing.assert_close(states(trainer)[:, :, 1:].double(), expected, rtol=1e-3, atol=1e-4)
+    assert pooling.weight_power == 1
+
+
 def test_dropout_is_off_in_a_warm_start(disk):
     first, second = (
         Trainer(make_config(state_start="exact", dropout=rate, hidden=[5], lr=1e-12, state_rate=1e-6), disk)

@@ -73,6 +73,20 @@ def test_what_is_no_network_is_never_called(here, name, trust, capsys):
     assert not (here / "p.csv").exists()
 
 
+@pytest.mark.parametrize("words", [[], ["--trust"]], ids=" ".join)
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_logger_is_never_called(here, name, words, capsys):
+    settings = yaml.safe_load((here / "run/config.yaml").read_text())
+    settings |= {"logger": name, "logger_args": CALLS[name]}
+    (here / "run/config.yaml").write_text(yaml.safe_dump(settings))
+    (here / "c.yaml").write_text(yaml.safe_dump({"epochs": 1, "logger": name, "logger_args": CALLS[name]}))
+    for command in (["t.csv", "--config", "c.yaml", "--out", "new"], ["--resume", "run"]):
+        assert main(["fit", *command, *words]) == 2
+        assert f"{name!r} (in " in capsys.readouterr().err
+    assert not (here / "made").exists()
+    assert not (here / "new").exists()
+
+
 @pytest.mark.parametrize(
     "named", [{"encoder": "strange_net.Net"}, {"pooling": "strange_net.Net"}, {"augment": ["strange_net.Net"]}]
 )
@@ -150,6 +164,7 @@ def test_an_export_runs_code_of_others_once_it_is_trusted(here, capsys):
 
 def test_networks_of_torch_need_no_trust(here):
     check_code({"encoder": "torch.nn.Linear", "pooling": "attention"}, here / "c.yaml")
+    check_code({"logger": "midam.runs.loggers.WandbLogger"}, here / "c.yaml")
     with pytest.raises(ConfigError, match=r"torch\.nn\.Module as encoder, got 'torch\.hub\.load'"):
         check_code({"encoder": "torch.hub.load"}, here / "c.yaml")
 
@@ -176,6 +191,27 @@ def test_a_model_file_of_the_right_sum_and_the_wrong_types(here, changes):
     content = torch.load("run/model.pt", weights_only=True)
     torch.save(content | changes, "run/model.pt")
     with pytest.raises((CheckpointError, ConfigError), match=r"run/model\.pt|in run"):
+        load_run("run")
+
+
+@pytest.mark.parametrize(
+    ("imputed", "sound"),
+    [
+        ({"how": "mean", "values": [0.0, 1.5, 2, 3.0], "missing": 1}, True),
+        *[({"how": "mean", "values": values}, False) for values in (None, [0.0], [[0.0] * 4])],
+        *[({"how": "mean", "values": [0.0, value, 0.0, 0.0]}, False) for value in ("1", float("nan"), {}, [])],
+        *[(other, False) for other in (3, {}, {"how": "mean"}, {"how": "most", "values": [0.0] * 4})],
+    ],
+    ids=str,
+)
+def test_what_fills_missing_values_is_one_number_for_each_feature(here, imputed, sound):
+    content = torch.load("run/model.pt", weights_only=True)
+    content["data"]["imputed"] = imputed
+    torch.save(content, "run/model.pt")
+    if sound:
+        assert load_run("run").data["imputed"] == imputed
+        return
+    with pytest.raises(CheckpointError, match=r"data.*run/model\.pt"):
         load_run("run")
 
 

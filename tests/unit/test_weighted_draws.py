@@ -152,6 +152,22 @@ def test_top_draws_hold_the_highest_and_the_rest_is_uniform():
         assert chisquare(rest).pvalue > 1e-3 or SIZES[bag] > 1000
 
 
+@pytest.mark.parametrize("passed", [False, True])
+def test_no_instance_competes_twice(passed):
+    # Beside a large bag, one that is smaller than the list of candidates; and no list before the first pass.
+    sizes = np.array([40, 1000])
+    rule = Top(sizes=sizes, num_instances=16, epochs=4, share=1.0, grow=0.0)
+    if passed:
+        rule.memory.fill(rng(1).normal(size=1040))
+    rule.begin_epoch(0)
+    bags = np.tile([[0, 1]], (500, 1))
+    drawn = rule.draw(bags, sizes[bags], width=16, rng=rng())
+    assert {len(set(row)) for row in drawn.slots.reshape(-1, 16).tolist()} == {16}
+    if not passed:
+        counts = np.bincount(drawn.slots[:, 1].ravel(), minlength=1000)
+        assert chisquare(counts).pvalue > 1e-3, "uniform while nothing was seen"
+
+
 def test_the_contest_grows_from_uniform_to_the_whole_bag():
     rule = filled(Top, epochs=10, share=1.0, grow=1.0)
     bags, found = np.full((400, 1), 1), []
@@ -247,6 +263,20 @@ def test_a_resumed_training_is_the_uninterrupted_one(draw, estimator, pooling, t
     while not uniform.finished:
         uniform.train_epoch()
     assert not torch.equal(next(uniform.model.parameters()), next(whole.model.parameters()))
+
+
+@pytest.mark.parametrize("rule", [{"draw": "scored"}, {"draw": "top", "draw_args": {"until": 0.0}}])
+def test_a_maximum_is_the_highest_drawn_whatever_its_log_ratio(rule):
+    how = {"draw_args": {}} | rule
+    how["draw_args"] = how["draw_args"] | {"refresh": 1}
+    training = Trainer(config(**how, pooling="max", estimator="minibatch"), make_bags()).members[0]
+    with training.epoch(0) as batches:
+        batch = next(batches)
+        score = training.estimator(training.trained, batch).score
+        phi = training.trained.instances(batch.x)[0].view(len(batch.index), -1)
+    assert batch.log_ratio.abs().max() > 0.1
+    mask = torch.ones_like(phi, dtype=torch.bool) if batch.mask is None else batch.mask
+    assert_close(score, phi.masked_fill(~mask, -torch.inf).amax(dim=1))
 
 
 @pytest.mark.parametrize("draw", ["scored", "top"])

@@ -23,9 +23,9 @@ A stopped import goes on when the same command is given again."""
 _READING = Settings.names("data", "cut")
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
-    "list": ("The data sets of the catalogue.", "show the catalogue"),
+    "list": ("The data sets of the catalog.", "show the catalog"),
     "describe": (_DESCRIBE, "describe data, and warn of its traps"),
-    "fetch": ("Fetch a set of the catalogue into the cache, verified.", "fetch a set of the catalogue"),
+    "fetch": ("Fetch a set of the catalog into the cache, verified.", "fetch a set of the catalog"),
     "import": (_IMPORT, "write data into a store"),
     "verify": (_VERIFY, "compare a store with its digests"),
 }
@@ -37,7 +37,7 @@ def parser(action: str | None = None) -> ArgumentParser:
     found = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     found["describe"].add_argument("name", type=str, help=DATA)
     found["describe"].add_text("--out", metavar="DIR", help="also draw DIR/bag_sizes.png")
-    found["fetch"].add_argument("name", type=str, help="catalogue name")
+    found["fetch"].add_argument("name", type=str, help="catalog name")
     found["import"].add_argument("source", type=str, help=DATA)
     found["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
     found["verify"].add_argument("store", type=str, help="folder of a store")
@@ -75,7 +75,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
     name = options.name
     if not catalog.is_name(name):
-        raise DataNotFoundError(f"Expected a name of the catalogue, got {name!r}; {nearest(name, catalog.names())}")
+        raise DataNotFoundError(f"Expected a name of the catalog, got {name!r}; {nearest(name, catalog.names())}")
     here = catalog.describe(name)["location"]
     if here == "bundled":
         where = "comes with scikit-learn, nothing to fetch"

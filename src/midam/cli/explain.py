@@ -33,6 +33,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
+    from midam.explain.draws import draw_facts
+    from midam.explain.draws_text import draw_lines
     from midam.explain.needs import check_packages
     from midam.explain.patches import files_of
     from midam.explain.run import (
@@ -73,12 +75,21 @@ def run(options: Namespace, console: Console) -> int:
         out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
+    draws = draw_facts(root, trained, bags)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
-            trained, bags, index, folder, options=what, on_bag=lambda bag: progress.update(index.index(bag))
+            trained,
+            bags,
+            index,
+            folder,
+            options=what,
+            draws=draws,
+            on_bag=lambda bag: progress.update(index.index(bag)),
         )
     for entry in entries:
         _print_bag(out, entry)
+    for line in draw_lines(draws.summary):
+        out.print(escape(line))
     out.print(f"{len(entries)} bags explained: {escape(str(folder / 'index.html'))}")
     return 0
 

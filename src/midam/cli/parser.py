@@ -21,7 +21,7 @@ from midam.settings import Settings, unknown_setting
 from midam.settings.describe import describe_settings, rooms
 
 DATA = (
-    "catalogue name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
+    "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
     ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
 TRUST = "run code of other packages that the run or the settings file names, now and later"

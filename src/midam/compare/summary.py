@@ -1,6 +1,5 @@
 """From trials to a table of methods, with notes on what was left out, and its picture."""
 
-import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,8 +25,7 @@ from midam.compare.trials import (
 from midam.data.bags import Bags
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.files import write_bytes
-from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE, write_figure
 from midam.settings.training import TrainingSettings
 
 _REASONS = {
@@ -35,7 +33,6 @@ _REASONS = {
     "no_validation": "whose training part cannot spare validation bags of both classes",
     "diverged": "where the training diverged",
 }
-_DPI = 150
 
 
 @dataclass(frozen=True)
@@ -235,9 +232,7 @@ def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str) -> N
         axes.grid(axis="x", color="#E6E6E6", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9, left=False)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
-    write_bytes(Path(path), content.getvalue())
+    write_figure(figure, Path(path))
 
 
 def _bars(axes: Axes, summary: pd.DataFrame, name: str, *, color: str) -> None:

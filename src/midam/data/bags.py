@@ -1,6 +1,5 @@
 """Bags of instances: all bags of a data set share one flat array of instances, in memory or on disk."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
-from midam.data.digests import bag_digests
+from midam.data.digests import fingerprint
 from midam.data.on_disk import Rows, row_positions
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
@@ -23,7 +22,7 @@ _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "
 class Bags:
     """N bags over one flat array of M instances: bag i is the slice ``instances[starts[i] : starts[i] + sizes[i]]``.
 
-    A bag has one label, its instances have none. The constructor checks the structure; `from_arrays` and `from_list`
+    A bag has one label, its instances need none. The constructor checks the structure; `from_arrays` and `from_list`
     check the values too. Parameters become read-only attributes. Arrays are shared, not copied: do not write to them.
 
     Parameters
@@ -44,6 +43,8 @@ class Bags:
         ``"train"``, ``"val"`` or ``"test"``.
     coords : array or Rows, shape [M, C], optional
         Place of each instance in its bag, for instance pixels.
+    witnesses : array of bool, shape [M], optional
+        Instances known to make their bag positive; for curves and explanations alone, never for training.
     digests, sources : array of str, shape [N], optional
         Known digest of each bag's content, see `bag_digests`; file or files that it was read from.
     feature_names : sequence of str, optional
@@ -80,6 +81,7 @@ class Bags:
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
+    witnesses: NDArray[np.bool_] | None
     digests: NDArray[np.str_] | None
     feature_names: tuple[str, ...] | None
     sources: NDArray[np.object_] | None
@@ -99,6 +101,7 @@ class Bags:
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
+        witnesses: ArrayLike | None = None,
         digests: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         sources: ArrayLike | None = None,
@@ -120,6 +123,7 @@ class Bags:
             groups=None if groups is None else validate.group_array(groups, ids, source),
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
+            witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),
             digests=None if digests is None else validate.str_array(digests),
             feature_names=None if feature_names is None else tuple(feature_names),
             sources=None if sources is None else validate.text_array(sources),
@@ -141,6 +145,7 @@ class Bags:
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: ArrayLike | None = None,
+        witnesses: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         source: str = "memory",
         missing: bool = False,
@@ -166,14 +171,16 @@ class Bags:
         names = None if ids is None else validate.str_array(ids, source)
         expected = 0 if y is None else len(np.atleast_1d(np.asarray(y)))
         sizes = validate.count_instances(numbers, expected, names, source)
-        coords = None if coords is None else np.asanyarray(coords)
+        given = {"coords": coords, "witnesses": witnesses}
+        parts = {name: np.asanyarray(part) for name, part in given.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
             X = X[order]
-            coords = coords[order] if coords is not None and len(coords) == len(order) else coords
-        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
+            # The constructor refuses those of another length.
+            parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
+        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
         others["feature_names"] = feature_names
-        return cls(X, sizes=sizes, ids=names, labels=y, coords=coords, **others)._checked(missing=missing)
+        return cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
 
     @classmethod
     def from_list(
@@ -375,15 +382,7 @@ class Bags:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
-        head = {
-            "ids": self.ids.tolist(),
-            "sizes": self.sizes.tolist(),
-            "labels": None if self.labels is None else self.labels.tolist(),
-            "dtype": self.instances.dtype.str,
-            "shape": [self.num_instances, *self.instance_shape],
-            "bags": bag_digests(self),
-        }
-        return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+        return fingerprint(self)
 
 
 def both_classes(bags: Bags) -> None:

@@ -30,6 +30,19 @@ def bag_digests(bags: "Bags") -> list[str]:
     return found
 
 
+def fingerprint(bags: "Bags") -> str:
+    """SHA-256 (hex) of bags, see `Bags.fingerprint`."""
+    head = {
+        "ids": bags.ids.tolist(),
+        "sizes": bags.sizes.tolist(),
+        "labels": None if bags.labels is None else bags.labels.tolist(),
+        "dtype": bags.instances.dtype.str,
+        "shape": [bags.num_instances, *bags.instance_shape],
+        "bags": bag_digests(bags),
+    }
+    return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+
+
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
     """Hash of a bag's content, to be updated with its instances in order."""
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())

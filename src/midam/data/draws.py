@@ -62,7 +62,7 @@ class Draw:
         """Continue from `state_dict`."""
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:  # noqa: ARG002
-        """What the curves of a run show of the draws of an epoch, by name; see `midam.data.weighted_draws`."""
+        """Figures of an epoch's draws by name, NaN where there is none: columns of metrics.csv. Called after `draw`."""
         return {}
 
 

@@ -5,14 +5,15 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.draws import Draw, Uniform
+from midam.data.draws import Draw, Drawn, Uniform
+from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
@@ -52,13 +53,15 @@ class BagSampler:
         Seed of the draws.
     draw : Draw, optional
         Which instances are drawn. Default: min(n_i, B) distinct ones, uniformly.
+    witnesses : WitnessLog, optional
+        Notes what the draws find, for `drawn`; it changes no draw.
 
     Attributes
     ----------
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force.
     drawn : dict of float
-        What the rule says of the draws of the last epoch, see `Draw.diagnose`.
+        What the rule says of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class BagSampler:
         num_instances: int | None,
         seed: int = 0,
         draw: Draw | None = None,
+        witnesses: WitnessLog | None = None,
     ) -> None:
         labels = np.asarray(labels)
         self._sizes = np.asarray(sizes, dtype=np.int64)
@@ -100,6 +104,7 @@ class BagSampler:
         self._seed = seed
         self.draw = draw or Uniform()
         self.drawn: dict[str, float] = {}
+        self._witnesses = witnesses
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
         self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
@@ -107,8 +112,8 @@ class BagSampler:
         self.steps_per_epoch = -(-len(labels) // (self.num_positive + self.num_negative))
         self._epoch = 0
 
-    def epoch(self) -> EpochPlan:
-        """Draw the next epoch."""
+    def epoch(self, *, diagnose: bool = True) -> EpochPlan:
+        """Draw the next epoch; `diagnose` says whether `drawn` is worked out, which takes its time."""
         bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
         for row in bags:
             row[: self.num_positive] = self._positive.take(self.num_positive)
@@ -118,17 +123,12 @@ class BagSampler:
             rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self.draw.diagnose(bags, drawn)
+            self.drawn = self._told(bags, drawn) if diagnose else {}
             seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
         self._epoch += 1
         return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
-
-    @property
-    def epochs(self) -> int:
-        """Epochs that were drawn."""
-        return self._epoch
 
     def end_epoch(self, plan: EpochPlan) -> None:
         """Let the draw rule remember what the steps of an epoch have seen."""
@@ -146,6 +146,7 @@ class BagSampler:
             "positive": self._positive.state_dict(),
             "negative": self._negative.state_dict(),
             "draw": self.draw.state_dict(),
+            **({} if self._witnesses is None else {"witnesses": self._witnesses.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -158,7 +159,13 @@ class BagSampler:
         self._positive.load_state_dict(state["positive"])
         self._negative.load_state_dict(state["negative"])
         self.draw.load_state_dict(state["draw"])
+        load_log(self._witnesses, state.get("witnesses"))
         self._epoch = int(state["epoch"])
+
+    def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+        """What `drawn` says of the draws of an epoch."""
+        found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
+        return {**self.draw.diagnose(bags, drawn), **found}
 
     def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
         positives, negatives = len(self._positive), len(self._negative)
@@ -182,10 +189,11 @@ class StackedSampler:
 
     def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
         self._samplers, self._num_bags = samplers, num_bags
+        self._plans: list[EpochPlan] = []
 
     def epoch(self) -> EpochPlan:
-        """Draw the next epoch of each, joined."""
-        plans = [sampler.epoch() for sampler in self._samplers]
+        """Draw the next epoch of each, joined; nobody reads what the rules say of them."""
+        plans = self._plans = [sampler.epoch(diagnose=False) for sampler in self._samplers]
 
         def joined(columns: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
             found = [column for column in columns if column is not None]
@@ -193,11 +201,15 @@ class StackedSampler:
 
         bags = torch.cat([plan.bags + m * self._num_bags for m, plan in enumerate(plans)], dim=1)
         slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)
-        ratio = joined(plan.log_ratio for plan in plans)
-        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans))
+        ratio, seen = joined(plan.log_ratio for plan in plans), joined(plan.seen for plan in plans)
+        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans), seen=seen)
 
     def end_epoch(self, plan: EpochPlan) -> None:
-        """Nothing: rules that remember are not trained in lockstep."""
+        """Let each draw rule remember what the steps of the last epoch have seen of its own bags."""
+        if plan.seen is None:
+            return
+        for sampler, own, seen in zip(self._samplers, self._plans, plan.seen.chunk(len(self._plans), dim=1)):
+            sampler.end_epoch(replace(own, seen=seen))
 
 
 class _ClassQueue:

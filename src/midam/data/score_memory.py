@@ -38,7 +38,8 @@ class ScoreMemory:
         How far the logits of the last draws had moved since they were remembered: the root mean square of the
         difference, in standard deviations of the new logits. 0 right after a pass, NaN while none was drawn again.
     candidates : int32 array [N, C]
-        Positions in the bag of the highest instances at the last pass; of bags of fewer than C, some repeated.
+        Positions in the bag of the highest instances at the last pass, 0 before the first; of bags of fewer than C,
+        some repeated.
 
     Examples
     --------

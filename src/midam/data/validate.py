@@ -84,6 +84,24 @@ def label_array(
     return np.array(found, dtype=np.int64)
 
 
+def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_]:
+    """Return which of the `rows` instances are witnesses as bool [rows]; each value is 0 or 1."""
+    array = np.asarray(values)
+    if array.shape != (rows,):
+        raise BagDataError(
+            f"Expected witnesses [{rows}], got shape {array.shape} (in {source}); say of each instance 0 or 1."
+        )
+    if array.dtype == np.bool_:  # of a store's worth of instances, whenever bags are selected
+        return array
+    wrong = np.flatnonzero((array != 0) & (array != 1)) if array.dtype.kind in "iuf" else np.arange(rows)
+    if len(wrong):
+        raise BagDataError(
+            f"Expected witnesses of 0 or 1, got {array[wrong[0]]!s} at instance {wrong[0]} (in {source}); say 1 of a "
+            "witness, 0 of all others."
+        )
+    return array.astype(np.bool_)
+
+
 def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, ClassName]:
     """Return the names of label 0 and of label 1, as Python's own texts, numbers or truth values."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)

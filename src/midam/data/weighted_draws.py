@@ -11,8 +11,8 @@ from midam.data.score_memory import ScoreMemory
 from midam.errors import ConfigError
 
 _STEP_COST = 3  # of an instance that a step encodes, forward and backward, in passes forward
-_CONTEST = 256
-_LATE_CONTEST = 128
+_CONTEST = 256  # instances of a contest, at most
+_LATE_CONTEST = 128  # of a whole one, beside the candidates of the last pass
 _VALUES_AT_A_TIME = 2**22
 _WEIGHED = 2**13
 _NEVER = np.float32(1e5)  # beyond any remembered logit
@@ -153,8 +153,9 @@ class Top(Scored):
 
     In a contest m instances of the bag compete, and those with the highest remembered logits are drawn. At first the
     contest is as small as what it gives, so that the draw is uniform, and it grows, geometrically, to the whole bag
-    (at most 256 instances) over the fraction `grow` of the epochs. Then the highest 64 of the last pass compete with
-    128 others. From the fraction `until` of the epochs on, draws are those of `Scored`.
+    (at most 256 instances) over the fraction `grow` of the epochs. Then, in bags of more than 128, the highest 64 of
+    the last pass, if there was one, compete with 128 of all. From the fraction `until` of the epochs on, draws are
+    those of `Scored`.
 
     Parameters
     ----------
@@ -222,17 +223,18 @@ class Top(Scored):
         """The `count` highest remembered of each bag's contest, [V, count]."""
         sizes = self.memory.sizes[bags]
         grown = 1.0 if self._epoch >= self._grown_at else self._epoch / self._grown_at
-        whole = grown == 1
+        late = grown == 1 and self.memory.passes > 0
         entries = np.rint(count * (sizes / count) ** grown).astype(np.int64)
-        entries = np.clip(entries, count, np.minimum(sizes, max(count, _LATE_CONTEST if whole else _CONTEST)))
+        entries = np.clip(entries, count, np.minimum(sizes, max(count, _LATE_CONTEST if late else _CONTEST)))
         slots, held = _spread(sizes, entries, rng)
-        if whole and (entries < sizes).any():
+        joined = entries < sizes  # of other bags all instances compete already
+        if late and joined.any():
             best = self.memory.candidates[bags].astype(np.int64)
             # A candidate that was drawn into the contest by chance competes once.
             place = -(-(best + 1) * entries[:, None] // sizes[:, None]) - 1
-            twice = np.take_along_axis(slots, place, axis=1) == best
+            twice = (np.take_along_axis(slots, place, axis=1) == best) & joined[:, None]
             held[np.nonzero(twice)[0], place[twice]] = False
-            joins = np.broadcast_to((entries < sizes)[:, None] | twice, best.shape)
+            joins = np.broadcast_to(joined[:, None], best.shape)
             slots, held = np.concatenate([slots, best], axis=1), np.concatenate([held, joins], axis=1)
         values = self.memory.at(bags, slots)
         # What was never seen comes last, in any order.
@@ -248,8 +250,8 @@ def _spread(
     """Draw so many distinct positions of each bag, one of each of as many equal parts: [V, S], and which there are."""
     column = np.arange(int(counts.max()))
     held = column < counts[:, None]
-    low = column * sizes[:, None] // counts[:, None]
-    high = (column + 1) * sizes[:, None] // counts[:, None]
+    edges = np.arange(len(column) + 1) * sizes[:, None] // counts[:, None]
+    low, high = edges[:, :-1], edges[:, 1:]
     slots = low + (rng.random(low.shape) * (high - low)).astype(np.int64)
     return np.where(held, slots, 0), held
 

@@ -13,6 +13,8 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
 from midam.explain.backdrop import ImageFolder
+from midam.explain.draws import DrawFacts
+from midam.explain.draws_text import draws_section, draws_table
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
 from midam.explain.overlay import PatchMap
@@ -114,6 +116,7 @@ def explain_bags(
     folder: Path,
     *,
     options: ExplainOptions,
+    draws: DrawFacts | None = None,
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
@@ -130,6 +133,8 @@ def explain_bags(
         Positions of these, and where their files go; made if missing.
     options : ExplainOptions
         What is written.
+    draws : DrawFacts, optional
+        How the run drew, for the page, explain.json and, where there is more to say of each training bag, draws.csv.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -149,6 +154,8 @@ def explain_bags(
     of_all = file_names(bags)
     names = [of_all[i] for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
+    table = None if draws is None or not draws.bags else _free_name("draws", names)
+    wanted += [] if table is None else [folder / table]
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         sweep(folder)
@@ -166,10 +173,22 @@ def explain_bags(
             raise RunStoppedError(message) from None
         finally:
             # Whatever stopped it: what is done can be looked at.
-            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
-            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
+            drawn = {} if draws is None else {"draws": draws.summary}
+            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), **drawn, "bags": done})
+            if draws is not None and table is not None:
+                write_text(folder / table, draws_table(draws))
+            section = None if draws is None else draws_section(draws, table)
+            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder, draws=section))
         journal.remove()
     return done
+
+
+def _free_name(stem: str, taken: Sequence[str]) -> str:
+    """Name of a CSV file that no bag has."""
+    lower = {name.lower() for name in taken}
+    while stem in lower:
+        stem += "-of-the-run"
+    return f"{stem}.csv"
 
 
 def _explain(

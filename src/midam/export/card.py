@@ -186,8 +186,8 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
         f"{s.training.num_instances} instances of a bag where the estimator draws any",
         f"- seed {s.run.seed}{took}; all settings are in config.json",
-        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration "
-        f"and threshold `{run.digest()}`",
+        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration, "
+        f"threshold and what fills missing values `{run.digest()}`",
     ]
     return ["## Training", "\n".join(lines)]
 

@@ -30,8 +30,8 @@ def export_run(
     - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, with which score_onnx.py scores bags in onnxruntime.
 
     All of them score bags of any size in the memory of a chunk, average the members, and fill missing values as the run
-    does (`midam.settings.Settings` `impute`), or refuse them. No id of a bag, no name of a
-    patient and no path of this machine is written.
+    does (`midam.settings.Settings` `impute`), or refuse them. No id of a bag, no name of a patient and no path of this
+    machine is written.
 
     Parameters
     ----------

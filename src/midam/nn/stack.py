@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,13 @@ class Stack(nn.Module):
     def buffer(self, name: str) -> Tensor:
         """Return the modules' buffers of this name, [M, ...]."""
         return self.get_buffer(f"_buffer_{self._buffer_names.index(name)}")
+
+    @torch.no_grad()
+    def write(self, number: int, module: nn.Module) -> None:
+        """Write the weights and buffers of module `number` (from 0) into `module`, of the same architecture."""
+        own = {name.removeprefix("module."): tensor[number] for name, tensor in self._state().items()}
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            tensor.copy_(own[name])
 
     def over(self, call: Callable[..., Any], *inputs: Tensor) -> Any:
         """Apply ``call(module, *own)`` to each module and its entry of the inputs [M, ...]; stacks what it returns."""
@@ -138,6 +145,19 @@ class _StackedPooling(Pooling):
         self._stack = [stack]
         for name in ("name", "statistic", "weighted", "value_size"):
             setattr(self, name, getattr(pooling, name))
+
+    @property
+    def weight_power(self) -> float:
+        """Power of the weights, of all scorers alike."""
+        return float(self._template.weight_power)
+
+    @weight_power.setter
+    def weight_power(self, power: float) -> None:
+        self._template.weight_power = power
+
+    @property
+    def _template(self) -> Pooling:
+        return cast(BagScorer, self._stack[0].template).pooling
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
         return self._over(lambda scorer, *stat: scorer.pooling.score(*stat), l, r, n)

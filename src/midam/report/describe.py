@@ -14,6 +14,7 @@ from midam.data.on_disk import on_disk
 from midam.data.sets import catalog
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
+from midam.data.witnesses import counts_of
 from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
@@ -95,6 +96,9 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts["groups"] = len(np.unique(bags.groups))
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
+    if bags.witnesses is not None:
+        known = counts_of(bags)
+        facts["witnesses"] = f"{known.sum()} known, in {(known > 0).sum()} positive bags"
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)

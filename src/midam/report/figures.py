@@ -26,6 +26,11 @@ from midam.report.describe import is_wide, size_edges
 BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
 _LINES |= {"Weight drawn": ("#009E73", "o", (0, ())), "Drift of the memory": ("#CC79A7", "s", (0, (1, 1)))}
+_LINES |= {
+    "Draws with a witness": ("#E69F00", "s", (0, (4, 1))),
+    "Witnesses found so far": ("#56B4E9", "^", (0, (6, 1, 1, 1))),
+}
+_MEMORY = "Memory, in standard deviations"
 _DPI = 150
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
@@ -88,8 +93,9 @@ def plot_curves(
 ) -> None:
     """Draw the learning curves: the loss, and the AUROC of training and validation bags.
 
-    Of draws that go by remembered scores a third panel shows what share of a bag's weight they hold, and how far the
-    scores had moved since they were remembered.
+    Of draws that go by remembered scores two more panels show what share of a bag's weight they hold and, where
+    witnesses are known, whether they hold one; and how far the scores had moved since they were remembered, and when
+    the memory was filled.
 
     Parameters
     ----------
@@ -97,7 +103,7 @@ def plot_curves(
         PNG file to write; replaced in one step.
     history : sequence of mapping
         One row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss`, `drawn_weight`,
-        `memory_drift` (None or absent where not measured).
+        `drawn_witnesses`, `found_witnesses`, `memory_drift`, `memory_age` (None or absent where not measured).
     best_epoch : int, optional
         Epoch with the best validation bags, marked in all panels.
     """
@@ -105,14 +111,19 @@ def plot_curves(
         ("Loss", {"loss": "Training", "val_loss": "Validation"}),
         ("AUROC", {"train_auroc": "Training", "val_auroc": "Validation"}),
     ]
-    if np.isfinite(_column(history, "drawn_weight")).any():
-        panels.append(("Draws", {"drawn_weight": "Weight drawn", "memory_drift": "Drift of the memory"}))
-    figure = new_figure((4.2 * len(panels), 3.8))
+    drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
+    if any(np.isfinite(_column(history, key)).any() for key in drawn):
+        panels.append(("Draws, as shares", drawn | {"found_witnesses": "Witnesses found so far"}))
+        panels.append((_MEMORY, {"memory_drift": "Drift of the memory"}))
+    rows = len(panels) // 2
+    figure = new_figure((8.4, 3.3 * rows + 0.5))
     epochs = _column(history, "epoch")
     drops = _drops(epochs, _column(history, "lr"))
-    for axes, (title, lines) in zip(figure.subplots(1, len(panels)), panels):
+    for axes, (title, lines) in zip(figure.subplots(rows, 2).flat, panels):
         for key, line in lines.items():
             _curve(axes, epochs, _column(history, key), line)
+        if title == _MEMORY:
+            _passes(axes, epochs, _column(history, "memory_age"))
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel("Epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
@@ -218,6 +229,14 @@ def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64],
     line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
 
 
+def _passes(axes: Axes, epochs: NDArray[np.float64], ages: NDArray[np.float64]) -> None:
+    """Mark the epochs that began with a pass, which fills the memory, at the lower edge."""
+    found = epochs[ages == 0]
+    if len(found):
+        mark: dict[str, Any] = {"color": GRAY, "marker": "^", "markersize": 6, "linestyle": "None", "clip_on": False}
+        axes.plot(found, np.zeros(len(found)), transform=axes.get_xaxis_transform(), label="Memory filled", **mark)
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Style the axes and write the PNG in one step."""
     for axes in figure.axes:
@@ -225,6 +244,11 @@ def save_figure(figure: Figure, path: Path) -> None:
         axes.grid(color="#E6E6E6", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
+    """Write the PNG as it is; it appears whole or not at all."""
     content = BytesIO()
-    figure.savefig(content, format="png", dpi=_DPI, facecolor="white")
+    figure.savefig(content, format="png", dpi=dpi, facecolor="white")
     write_bytes(path, content.getvalue())

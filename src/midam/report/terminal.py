@@ -51,6 +51,8 @@ class LiveProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._bar.disable:
+            return  # rich 14 would end with an empty line
         self._bar.live.transient = kind is not None
         self._bar.stop()
 

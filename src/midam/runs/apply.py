@@ -70,9 +70,9 @@ class LoadedRun:
     source: str = "memory"
 
     def digest(self) -> str:
-        """SHA-256 of what scores depend on: weights, calibration and threshold, as hexadecimal digits."""
-        calibration = None if self.calibrator is None else self.calibrator.to_dict()
-        found = hashlib.sha256(json.dumps([self.threshold, calibration]).encode())
+        """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
+        calibration, imputed = None if self.calibrator is None else self.calibrator.to_dict(), self.data.get("imputed")
+        found = hashlib.sha256(json.dumps([self.threshold, calibration, imputed and imputed["values"]]).encode())
         for name, value in sorted(self.model.state_dict().items()):
             found.update(name.encode())
             found.update(np.ascontiguousarray(value.cpu().numpy()).data)
@@ -142,7 +142,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     run : LoadedRun
         Its settings name the columns; its tables of labels and slides belong to its own data alone.
     data : str
-        Catalogue name or path.
+        Catalog name or path.
     labeled : bool, default False
         Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
     **reading

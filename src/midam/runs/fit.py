@@ -46,7 +46,7 @@ def fit_run(
     Parameters
     ----------
     data, settings : str, Settings
-        Catalogue name or path, and the settings.
+        Catalog name or path, and the settings.
     folder : RunFolder
         Free; held meanwhile, so that no other process trains into it.
     on_start : callable, optional
@@ -100,7 +100,7 @@ def resume_run(
     Parameters
     ----------
     data : str, optional
-        Catalogue name or path; default: the run's own. Must hold the same bags.
+        Catalog name or path; default: the run's own. Must hold the same bags.
     folder : RunFolder
         Of the run.
     on_epoch, on_stage, on_bags : callable, optional

@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from midam.errors import MidamError, first_line, need_package
+from midam.errors import ConfigError, MidamError, first_line, need_package
 from midam.files import write_json
 from midam.registry import LOGGERS, build
 from midam.settings import Settings
@@ -25,12 +25,18 @@ NONE = "none"
 
 
 def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
-    """The loggers that the settings name; a `MidamError` where a package is missing. Nothing is written yet."""
+    """The loggers that the settings name; a `MidamError` where one cannot be made. Nothing is written yet."""
     name = settings.run.logger
     if name == NONE:
         return []
     arguments, offered = settings.run.logger_args, {"root": root, "title": title}
-    return [build(LOGGERS.find(name), what=f"the logger {name!r} in logger_args", offered=offered, arguments=arguments)]
+    what = f"the logger {name!r} in logger_args"
+    found = build(LOGGERS.find(name), what=what, offered=offered, arguments=arguments)
+    if not isinstance(found, Logger):
+        raise ConfigError(
+            f"Expected a Logger of Lightning Fabric from {name!r}, got {type(found).__name__}; name another `logger`."
+        )
+    return [found]
 
 
 class Tracking:

@@ -22,6 +22,7 @@ from midam.report.html.page import study_page
 from midam.report.html.study import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
 from midam.runs.apply import Evaluation
 from midam.runs.folder import RunFolder, read_json, read_run_config
+from midam.runs.results import NO_DECISION
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 
@@ -132,10 +133,14 @@ def _study(
     table: SubgroupTable | None,
     external: bool,
     path: Path,
+    summary: Mapping[str, Any],
+    cautions: Sequence[str] = (),
     tested_data: str | None = None,
     **how: Any,
 ) -> Study:
     """What the pages of a run and of an evaluation share; `about` is the summary.json of the run."""
+    # What else `summary` warns of, the page itself says.
+    decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
     flat, method = settings.flat(), settings.method
     usual = _defaults(settings, about)
     shown = {name: json.dumps(value) for name, value in flat.items()}
@@ -147,6 +152,8 @@ def _study(
         method=" \N{MULTIPLICATION SIGN} ".join([method.pooling, method.estimator, method.objective]),
         external=external,
         tested=tested,
+        summary=summary,
+        cautions=[*decision, *cautions],
         validation=parts.get("val"),
         parts=parts,
         columns=_columns(tested, table),

@@ -22,6 +22,9 @@ from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
 
+NO_DECISION = (
+    "The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."
+)
 SPLITS = ("test", "val", "train")
 
 
@@ -184,9 +187,7 @@ def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tupl
 
 def decision_notes(calibrator: PlattCalibrator | None) -> list[str]:
     """What to say of classes and probabilities that mean nothing; nothing where they mean something, or are none."""
-    if calibrator is None or calibrator.ranks:
-        return []
-    return ["The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."]
+    return [] if calibrator is None or calibrator.ranks else [NO_DECISION]
 
 
 def _areas(labels: NDArray[np.int64], scores: NDArray[np.float64], splits: NDArray[np.str_]) -> dict[str, float | None]:

@@ -9,28 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from midam.errors import ConfigError, UntrustedError
 from midam.files import write_text
-from midam.registry import ENCODERS, import_path
+from midam.registry import import_path
 from midam.settings.describe import describe_settings
 
 _OURS = ("midam.", "torch.")
+# A function may be named for these too, and the file gives its arguments: none of midam, torch and Python is taken.
+_MADE = {"encoder": "torch.nn.Module", "logger": "lightning_fabric.loggers.logger.Logger"}
 
 
 def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) -> None:
     """Refuse settings, which came from a file `source`, that name code which may not run; none of it is called.
 
-    An encoder must be a `torch.nn.Module` of midam or torch. Code of other packages is imported only with `trust`,
-    which is remembered by what is named and with which arguments, or where it was trusted before.
+    Of midam and torch an encoder must be a `torch.nn.Module`, and a logger one of Lightning Fabric. Code of other
+    packages is imported only with `trust`, which is remembered by what is named and with which arguments, or where it
+    was trusted before.
 
     Raises
     ------
     UntrustedError
         For code that nobody has trusted yet.
     ConfigError
-        If the encoder is no network.
+        If the encoder is no network, or the logger no logger.
     """
     named = _class_paths(values)
     foreign = {setting: path for setting, path in named.items() if not str(path).startswith(_OURS)}
@@ -41,9 +42,10 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
             "somebody else; look at it, and give `trust` if you trust it and where the file comes from.",
             values,
         )
-    encoder = named.get("encoder")
-    if encoder is not None and not _is_network(str(encoder)):
-        raise ConfigError(f"Expected a torch.nn.Module as encoder, got {encoder!r} (in {source}); name a network.")
+    for setting, base in _MADE.items():
+        path = named.get(setting)
+        if path is not None and not _makes(str(path), base, setting=setting):
+            raise ConfigError(f"Expected a {base} as {setting}, got {path!r} (in {source}); name another one.")
     if trust:
         remember(values)
 
@@ -78,11 +80,11 @@ def _digest(values: Mapping[str, Any], foreign: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([dict(foreign), arguments], sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _is_network(path: str) -> bool:
-    """Whether a class path leads to a network; of code that was trusted, also to a function that may make one."""
-    thing = import_path(path, kind=ENCODERS.kind)
+def _makes(path: str, base: str, *, setting: str) -> bool:
+    """Whether a class path leads to a subclass of a base; of code that was trusted, also to a function that may."""
+    thing = import_path(path, kind=setting)
     if isinstance(thing, type):
-        return issubclass(thing, nn.Module)
+        return issubclass(thing, import_path(base, kind=setting))
     known = path.startswith(_OURS) or path.partition(".")[0] in sys.stdlib_module_names
     return not known and inspect.isfunction(thing)
 

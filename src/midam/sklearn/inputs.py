@@ -163,7 +163,7 @@ def _matched(bags: Bags, names: Sequence[str]) -> Bags:
     _require(names, own, bags.source)
     places = [own.index(name) for name in names]
     rows = np.concatenate([bags[i][..., places] for i in range(len(bags))])
-    return bags.replace(instances=rows, starts=None, coords=None, digests=None, feature_names=names)
+    return bags.replace(instances=rows, starts=None, coords=None, witnesses=None, digests=None, feature_names=names)
 
 
 def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None) -> Bags:

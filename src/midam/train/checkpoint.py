@@ -6,10 +6,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 from torch import Tensor
 
 from midam.errors import CheckpointError, MidamError
@@ -34,6 +35,11 @@ _Weights = dict[str, Annotated[Tensor, AfterValidator(_finite)]]
 _Splits = dict[str, Literal["train", "val", "test"]]
 
 
+class _Imputed(_Form):
+    how: Literal["mean", "median", "zero"]
+    values: list[Any]
+
+
 class _Data(_Form):
     source: str
     place: str
@@ -42,6 +48,16 @@ class _Data(_Form):
     feature_names: list[str] | None
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
+    imputed: _Imputed | None = None
+
+    @model_validator(mode="after")
+    def _one_value_a_feature(self) -> Self:
+        if self.imputed is not None:
+            found = np.array(self.imputed.values)
+            numbers = found.dtype.kind in "if" and bool(np.isfinite(found).all())
+            if not numbers or found.shape != tuple(self.instance_shape):
+                raise ValueError("imputed values that are not one finite number for each feature")
+        return self
 
 
 class _Trainer(_Form):

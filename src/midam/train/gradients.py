@@ -259,7 +259,10 @@ def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tenso
         z = z.masked_fill(~batch.mask, torch.finfo(z.dtype).min / 4)
     if batch.seen is not None:
         batch.seen.copy_((z.detach() / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
-    return (z if batch.log_ratio is None else importance_logits(z, batch.log_ratio)), v
+    # Of a maximum nothing is corrected: it is the highest drawn, however likely that was.
+    if batch.log_ratio is None or not model.pooling.statistic.trackable:
+        return z, v
+    return importance_logits(z, batch.log_ratio), v
 
 
 def _sizes(batch: SampledBatch, like: Tensor) -> Tensor:

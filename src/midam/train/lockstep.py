@@ -2,7 +2,8 @@
 
 The trials of a study differ in bags and seed only. Of a small network, whose step is mostly overhead, the scorers are
 stacked (`midam.nn.stack`), and one step advances all. Draws, first weights and arithmetic of a trial are those of a
-`Trainer` of its own; the results agree to rounding.
+`Trainer` of its own; the results agree to rounding. Draws by remembered scores (`--draw scored`, `top`) follow that
+rounding: in float32 they part from those of the trainer sooner or later, as after a change of machine.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from midam.data.on_disk import on_disk
 from midam.errors import DivergedError
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
-from midam.registry import DRAWS, ENCODERS, ESTIMATORS
+from midam.registry import ENCODERS, ESTIMATORS
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_for_each
@@ -66,8 +67,8 @@ def train_trials(
     """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
     The seed of a trial takes the place of ``config.seed``. Counts that are "auto" are chosen for the training bags of
-    each trial. Nothing is selected: all epochs are trained, and the bags of
-    a trial scored after the last, or after each with `every_epoch`. The results come in the order of `trials`.
+    each trial. Nothing is selected: all epochs are trained, and the bags of a trial scored after the last, or after
+    each with `every_epoch`. The results come in the order of `trials`.
 
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, or the encoder is more than a small network.
@@ -123,9 +124,6 @@ def _stackable(config: Settings, bags: Bags) -> bool:
         return False
     # What stays on disk is not made for copies in memory.
     if on_disk(bags.instances) or method.state_start != "first-visit" or method.state_refresh is not None:
-        return False
-    # Passes and annealing belong to one scorer.
-    if method.anneal or DRAWS.find(method.draw).remembers:
         return False
     estimator = ESTIMATORS.find(config.method.estimator)
     if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:

@@ -1,5 +1,8 @@
 """What a training does for draws that go by scores: passes that fill the memory, and the annealing beside them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from midam.data.batch import InstanceReader, WholeBatch
@@ -44,12 +47,28 @@ def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
     return 1.0 if epoch >= whole else _LEAST_POWER ** (1 - epoch / whole)
 
 
-def fill_memory(model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int) -> None:
-    """Remember the logits of all instances, streamed in evaluation mode; `reader` is that of the training bags."""
+@contextmanager
+def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator[None]:
+    """Let the weights of the instances have the power of epoch `epoch` (from 0) inside, and 1 again after it."""
+    model.pooling.weight_power = weight_power_of(config, epoch)
+    try:
+        yield
+    finally:
+        model.pooling.weight_power = 1.0
+
+
+def fill_memory(
+    model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int, first_bag: int = 0
+) -> None:
+    """Remember the logits of all instances, streamed in evaluation mode.
+
+    `reader` is that of the training bags; those of this memory begin at `first_bag`.
+    """
     filled = 0
     with evaluation(model):
         for group in bag_groups(memory.sizes, chunk_size=chunk_size):
-            batch = WholeBatch(reader, torch.arange(group.start, group.stop), torch.zeros(len(group)))
+            index = first_bag + torch.arange(group.start, group.stop)
+            batch = WholeBatch(reader, index, torch.zeros(len(index)))
             for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
                 memory.fill(z.float().cpu().numpy(), first=filled)
                 filled += len(z)

@@ -150,7 +150,7 @@ class Trainer:
         started = time.perf_counter()
         if warm_start_due(self.config, self.epoch):
             with self.fabric.autocast(), cpu_threads(self.config.run.threads):
-                warm_start(self.members, self._reader, chunk_size=self.config.run.chunk_size)
+                warm_start(self.members, self._reader, epoch=self.epoch, chunk_size=self.config.run.chunk_size)
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
         self._average.update(self.epoch)
         self.trained_s += time.perf_counter() - started

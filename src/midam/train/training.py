@@ -14,6 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, StackedSampler
+from midam.data.witnesses import WitnessLog
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
@@ -24,7 +25,7 @@ from midam.settings.method import MethodSettings
 from midam.train.build import build_estimator, build_method, build_optimizer, build_part
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
-from midam.train.memory import check_draw, fill_memory, weight_power_of
+from midam.train.memory import annealed, check_draw, fill_memory
 from midam.train.objectives import Objective, StackedObjective
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
@@ -88,7 +89,7 @@ class Training:
     ) -> None:
         first = members[0]
         self.config, self.count, self.fabric = first.config, len(members), fabric
-        self._reader, self._labels = reader, labels
+        self._reader, self._labels, self._members = reader, labels, members
         self.model, self.trained = first.model, first.trained
         self.estimator, self.objective = first.estimator, first.objective
         self.sampler: BagSampler | StackedSampler = first.sampler
@@ -141,20 +142,21 @@ class Training:
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         with noise, cpu_threads(self.config.run.threads), denormals_flushed():
             _seed_noise(device, self.config.run.seed, epoch)
-            self.trained.pooling.weight_power = weight_power_of(self.config, epoch)
-            try:
-                with closing(self.batches()) as batches:
-                    yield batches
-            finally:
-                self.trained.pooling.weight_power = 1.0
+            with annealed(self.trained, self.config, epoch), closing(self.batches()) as batches:
+                yield batches
 
     def remember(self, epoch: int) -> None:
-        """Stream all bags once where the draws of epoch `epoch` (from 0) go by scores that are due."""
-        draw = self.sampler.draw if isinstance(self.sampler, BagSampler) else None
-        if draw is not None and draw.memory is not None and draw.pass_due(epoch):
-            autocast = nullcontext() if self.fabric is None else self.fabric.autocast()
-            with autocast, cpu_threads(self.config.run.threads):
-                fill_memory(self.trained, draw.memory, self._reader, chunk_size=self.config.run.chunk_size)
+        """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) go by scores that are due."""
+        num_bags = len(self._labels) // self.count
+        for number, member in enumerate(self._members):
+            draw = member.sampler.draw
+            if draw.memory is None or not draw.pass_due(epoch):
+                continue
+            if isinstance(self.model, StackedScorer):
+                self.model.stack.write(number, member.trained)
+            run, first = self.config.run, number * num_bags
+            with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
+                fill_memory(member.trained, draw.memory, self._reader, chunk_size=run.chunk_size, first_bag=first)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
@@ -293,6 +295,7 @@ def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device
         num_instances=None if estimator.whole else num_instances,
         seed=config.run.seed,
         draw=build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes),
+        witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)

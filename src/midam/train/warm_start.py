@@ -1,6 +1,7 @@
 """A warm start of the tracked state: every bag's statistic, exact as of the weights of the moment."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from midam.evaluate.stream import stream_members
 from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from midam.train.exact import refuse_batch_statistics
+from midam.train.memory import annealed
 from midam.train.training import Training
 
 
@@ -27,15 +29,19 @@ def warm_start_due(config: Settings, epoch: int) -> bool:
     return config.method.state_refresh is not None and epoch % config.method.state_refresh == 0
 
 
-def warm_start(members: Sequence[Training], reader: InstanceReader, *, chunk_size: int) -> None:
+def warm_start(members: Sequence[Training], reader: InstanceReader, *, epoch: int, chunk_size: int) -> None:
     """Set the tracked state of each bag and member to the whole bag's statistic, streamed once for all members.
 
-    In evaluation mode, which without batch statistics is the training mode without its noise (dropout, augmentation).
+    In evaluation mode, which without batch statistics is the training mode without its noise (dropout, augmentation),
+    and with the weights of the instances annealed as in epoch `epoch` (from 0).
     A bag counts as visited from then on. Each member trains one scorer, with an estimator that tracks a state;
     `reader` is that of the training bags.
     """
     models = [member.trained for member in members]
-    with evaluation(nn.ModuleList(models)):
+    with ExitStack() as stack:
+        stack.enter_context(evaluation(nn.ModuleList(models)))
+        for member in members:
+            stack.enter_context(annealed(member.trained, member.config, epoch))
         for group in bag_groups(reader.sizes.numpy(), chunk_size=chunk_size):
             index = torch.arange(group.start, group.stop)
             batch = WholeBatch(reader, index, torch.zeros(len(index)))

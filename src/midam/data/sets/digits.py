@@ -27,13 +27,14 @@ def digit_bags() -> Bags:
         signs = rng.permutation(np.arange(_BAGS[split]) % 2)
         members += [_draw(nine, other, bool(sign), rng) for sign in signs]
         labels += signs.tolist()
-    return Bags.from_list(
+    bags = Bags.from_list(
         [images[rows] for rows in members],
         labels,
         ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(_BAGS[split])],
         splits=np.repeat(SPLITS, [_BAGS[split] for split in SPLITS]),
         source="digits",
     )
+    return bags.replace(witnesses=digits.target[np.concatenate(members)] == _NINE)
 
 
 def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:

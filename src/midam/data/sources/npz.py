@@ -14,10 +14,12 @@ from midam.data.sources.label_values import code_labels, labels_or_none
 from midam.data.sources.reader import SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import str_array
+from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 
-_KEYS = ("X", "bag", "y", "ids", "group", "split", "coords")
+_KEYS = ("X", "bag", "y", "ids", "group", "split", "coords", "witness")
+_OF_INSTANCES = ("X", "bag", "coords", "witness")
 _SAME = {
     **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
     **{"id": "ids", "coord": "coords"},
@@ -40,8 +42,9 @@ def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | N
     """Read bags from an npz file.
 
     Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
-    others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N]
-    and ``coords`` [M, C]. Two words such as no and yes need no `positive`, see `midam.data.sources.label_values`.
+    others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N],
+    ``coords`` [M, C] and ``witness`` [M], 1 of instances known to make their bag positive. Two words such as no and yes
+    need no `positive`, see `midam.data.sources.label_values`.
 
     Examples
     --------
@@ -82,6 +85,7 @@ def _read(request: Request) -> Bags:
         groups=arrays.get("group"),
         splits=arrays.get("split"),
         coords=arrays.get("coords"),
+        witnesses=arrays.get("witness"),
         source=str(path),
         missing=request.impute,
     )
@@ -100,6 +104,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "group": bags.groups,
         "split": bags.splits,
         "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
+        "witness": marks_of(bags),
     }
     present = {key: value for key, value in arrays.items() if value is not None}
     buffer = io.BytesIO()
@@ -116,7 +121,7 @@ def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     instances, numbers = len(arrays["X"]), arrays["bag"]
     count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
     for key, array in arrays.items():
-        unit, length = ("instance", instances) if key in ("X", "bag", "coords") else ("bag", count)
+        unit, length = ("instance", instances) if key in _OF_INSTANCES else ("bag", count)
         # More labels than bag numbers means an empty bag, which the check of the bags names.
         if length is not None and len(array) != length and not (key == "y" and len(array) > length):
             raise BagDataError(

@@ -26,6 +26,7 @@ INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz
 # of ids, which all differ); digests as 32 bytes each.
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 LONG_TEXTS = ("sources", "attributes")
+WITNESSES = "witnesses"  # of all instances, 8 in a byte
 DIGESTS = ("digests", "coords_digests")
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
@@ -117,6 +118,8 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
     for name, column in [(name, column) for name, column in columns.items() if column is not None]:
         if name in TEXTS:
             found |= _packed(name, column)
+        elif name == WITNESSES:
+            found[name] = np.packbits(column)
         elif name in DIGESTS:
             found[name] = np.frombuffer(bytes.fromhex("".join(column.tolist())), np.uint8).reshape(len(column), 32)
         else:
@@ -127,7 +130,7 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
 
 
 def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table, checked against its digest, one entry a bag each."""
+    """Columns of the bag table, checked against its digest, one entry a bag each; and the packed witnesses, if any."""
     path = folder / facts.file
     content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != facts.sha256:
@@ -137,7 +140,8 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     with sound("the bag table of a store", path, advice="import the data again"):
         with np.load(io.BytesIO(content), allow_pickle=False) as table:
             found = _decoded({name: table[name] for name in table.files})
-        wrong = [name for name, column in found.items() if name not in _COLUMNS or column.shape != (facts.count,)]
+        of_bags = {name: column for name, column in found.items() if name != WITNESSES}
+        wrong = [name for name, column in of_bags.items() if name not in _COLUMNS or column.shape != (facts.count,)]
         missing = [name for name in ("ids", "sizes", "digests") if name not in found]
         if wrong or missing:
             raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")
@@ -154,6 +158,13 @@ def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             letters = np.frombuffer(column.tobytes().hex().encode(), np.uint8)
             found[name] = letters.astype(np.uint32).view("U64")
     return found
+
+
+def unpack_witnesses(packed: NDArray[Any], rows: int) -> NDArray[np.bool_]:
+    """Which of the `rows` instances are witnesses, of the bits in the bag table; a `ValueError` for others."""
+    if packed.dtype != np.uint8 or packed.shape != (-(-rows // 8),):
+        raise ValueError(f"{WITNESSES} that are not one bit for each of the {rows} instances")
+    return np.unpackbits(packed, count=rows).view(np.bool_)
 
 
 def sync_folder(folder: Path) -> None:

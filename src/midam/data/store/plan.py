@@ -8,10 +8,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, hash_rows
 from midam.data.on_disk import Rows
 from midam.data.store.format import TEXTS
+from midam.data.witnesses import marks_of
 from midam.files import Journal
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -56,6 +59,7 @@ def plan_digest(bags: Bags) -> str:
         "dtype": bags.instances.dtype.str,
         "shape": bags.instance_shape,
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
+        "witnesses": _witness_digest(bags),
         "feature_names": bags.feature_names,
         "cut": bags.cut,
         "classes": bags.classes,
@@ -87,6 +91,11 @@ def _stamp(path: Path) -> list[Any]:
         return [str(path), [_stamp(file) for file in files]]
     facts = path.stat()
     return [str(path), facts.st_size, facts.st_mtime_ns]
+
+
+def _witness_digest(bags: Bags) -> str | None:
+    marks = marks_of(bags)
+    return None if marks is None else hashlib.sha256(np.packbits(marks).tobytes()).hexdigest()
 
 
 def _coords_digest(bags: Bags) -> str | None:

@@ -2,7 +2,7 @@
 
     instances.bin   the instances of all bags, bag after bag: little-endian, no header
     coords.bin      their coordinates, if there are any
-    bags.npz        the bag table: ids, sizes, labels, groups, splits, sources, attributes, digests
+    bags.npz        the bag table: ids, sizes, labels, groups, splits, sources, attributes, digests; and witnesses
     store.json      what the files hold, and their digests; written last
 
 Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
@@ -22,7 +22,15 @@ from midam.data.bags import Bags
 from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sources.formats.open_file import sound
-from midam.data.store.format import DESCRIPTION, RowFacts, read_description, read_json, read_table
+from midam.data.store.format import (
+    DESCRIPTION,
+    WITNESSES,
+    RowFacts,
+    read_description,
+    read_json,
+    read_table,
+    unpack_witnesses,
+)
 from midam.errors import BagDataError, DataNotFoundError
 
 
@@ -113,6 +121,8 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
         if int(table["sizes"].sum()) != len(instances):
             raise ValueError(f"bags of other sizes than the {len(instances)} instances")
         known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+        packed = table.pop(WITNESSES, None)
+        known["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
         bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
 

@@ -19,6 +19,7 @@ from midam.data.store.format import (
     DESCRIPTION,
     INSTANCES,
     TABLE,
+    WITNESSES,
     Description,
     RowFacts,
     TableFacts,
@@ -26,6 +27,7 @@ from midam.data.store.format import (
     table_bytes,
 )
 from midam.data.store.plan import WrittenBag, plan_digest, written_bags
+from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError
 from midam.files import Journal, write_bytes, write_text
 
@@ -164,6 +166,7 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
         "attributes": bags.attributes,
         "digests": np.array([bag.digest for bag in written]),
         "coords_digests": None if bags.coords is None else np.array([str(bag.coords_digest) for bag in written]),
+        WITNESSES: marks_of(bags),
     }
 
 

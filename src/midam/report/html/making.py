@@ -23,6 +23,18 @@ from midam.report.html.markup import (
 )
 from midam.report.html.study import NAMES, ScoredBags, Study
 
+_OF_DRAWS = (
+    ("Weight drawn", [("drawn_weight", "Share of a bag's remembered weight")]),
+    (
+        "Witnesses drawn",
+        [
+            ("drawn_witnesses", "Share of positive bags' draws that hold one"),
+            ("found_witnesses", "Share of the witnesses drawn so far"),
+        ],
+    ),
+    ("Drift of the memory", [("memory_drift", "Standard deviations")]),
+    ("Age of the memory", [("memory_age", "Epochs since the last pass over all bags")]),
+)
 _ROLES = {"train": "fits the weights", "val": "thresholds, calibration", "test": "tests, and nothing else"}
 
 
@@ -80,10 +92,9 @@ def training(study: Study) -> Section:
         _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
         _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
     )
-    if any(row.get("drawn_weight") is not None for row in history):
-        weight = _curves(study, "Weight drawn", (("drawn_weight", "Share of a bag's remembered weight"),))
-        drift = _curves(study, "Drift of the memory", (("memory_drift", "Standard deviations"),))
-        drawn = join([drawn, pair(weight, drift)])
+    known = [(name, kinds) for name, kinds in _OF_DRAWS if any(row.get(kinds[0][0]) is not None for row in history)]
+    if known:
+        drawn = join([drawn, pair(*(_curves(study, name, kinds) for name, kinds in known))])
     chosen = study.selected
     words = (
         f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "

@@ -78,7 +78,8 @@ class Study:
     parts : mapping of str to ScoredBags
         All parts of the run's data, and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
-        What reading the tested data left out, or warned of; why the tested bags may be no test.
+        What reading the tested data left out, or warned of; why the tested bags may be no test, or the classes and
+        probabilities mean nothing.
     classes : sequence of str, optional
         What the labels 0 and 1 are called.
     columns : mapping of str to array of str [N]

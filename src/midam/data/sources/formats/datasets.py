@@ -147,7 +147,7 @@ def _refuse_foreign(data: Any, name: str, path: Path) -> None:
 
 
 def _is_array(folder: Path) -> bool:
-    return bool({"shape"} & _zarr_metadata(folder).keys())
+    return "shape" in _zarr_metadata(folder)
 
 
 def _zarr_metadata(folder: Path) -> dict[str, Any]:
