@@ -64,7 +64,7 @@ def draw_facts(folder: str | Path, run: LoadedRun, bags: Bags) -> DrawFacts:
     """
     settings, last = run.settings, RunFolder(Path(folder)).last
     whole = ESTIMATORS.find(settings.method.estimator).whole
-    about: Row = {"draw": settings.method.draw, "num_instances": None if whole else settings.training.num_instances}
+    about: Row = {"draw": settings.method.draw, "num_instances": None if whole else settings.training.batch[2]}
     train = None if whole else _training_bags(run, bags)
     uniform = settings.method.draw == DEFAULT_DRAW
     if train is None or (not uniform and not last.exists()):

@@ -50,7 +50,7 @@ class RunSettings(Room):
     memory_budget
         GiB that a step may take, by which counts that are "auto" are chosen; default: half of what is free.
     time_budget
-        Minutes that the training may take with its validation, by which num_instances "auto" is chosen; default: none.
+        Minutes that the training may take with its validation, by which num_instances "auto" is chosen; default: any.
     workers
         Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident

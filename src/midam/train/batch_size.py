@@ -29,8 +29,8 @@ from midam.train.step_cost import (
     step_seconds,
 )
 
-# More than _USUAL instances for a budget of time alone; a single bag of a class beside at most _FEW.
-_INSTANCES, _USUAL, _FEW = (64, 32, 16, 8, 4, 2, 1), 16, 4
+# A single bag of a class stands beside at most _FEW instances.
+_INSTANCES, _FEW = (16, 8, 4, 2, 1), 4
 _BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
 _SECONDS = 2.0  # that steps are timed, at most, if two do not take longer
 _TIME_SHARE = 0.8  # of the budget; the rest is for what an estimate misses
@@ -124,16 +124,15 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     """Batch sizes in the order of preference; the last is the smallest that can be.
 
     First 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or all of
-    the `counts` (positive, negative); 4 or 2 where a bag is more than its draw, and the epochs would take fewer than
-    2400 steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer
-    instances, down to 4; then both. With a `time_budget` it begins at 64 instances.
+    the `counts` (positive, negative); 4 or 2 where bags are larger than that, and the epochs would take fewer than 2400
+    steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer instances,
+    down to 4; then both.
     """
     of, estimator = config.training, ESTIMATORS.find(config.method.estimator)
     # One instance alone has the weight 1, and nothing to learn from, unless the bag is remembered.
     least = 1 if estimator.tracks else 2
-    most = _USUAL if config.run.time_budget is None else _INSTANCES[0]
-    whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=most)
-    drawn = [count for count in _INSTANCES if least <= count <= min(most, whole)]
+    whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=_INSTANCES[0])
+    drawn = [count for count in _INSTANCES if least <= count <= whole]
     if of.num_instances != "auto":
         drawn = [of.num_instances]
     elif not _draws(config):
@@ -146,8 +145,7 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     def enough(bags: int) -> bool:
         return of.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
 
-    parts = largest > drawn[0] and _draws(config)
-    most_bags = next(bags for bags in _BAGS if not parts or bags == _FEW_BAGS or enough(bags))
+    most_bags = next(bags for bags in _BAGS if largest <= drawn[0] or bags == _FEW_BAGS or enough(bags))
     found = [
         BatchSize(*classes(bags), instances)
         for instances in drawn
@@ -198,9 +196,11 @@ def _draws(config: ResolvedSettings) -> bool:
 class _Memory:
     """Bytes that a step takes, and may take."""
 
-    advice = "that may be too much: add `checkpointing=True`, or make the instances smaller"
-
     def __init__(self, config: ResolvedSettings, train: Bags, cost: StepCost, *, device: torch.device) -> None:
+        smaller = "add `checkpointing=True`, or make the instances smaller"
+        if "num_positive" not in config.training.open:
+            smaller = "take fewer bags by `num_positive='auto'` and `num_negative='auto'`"
+        self.advice = f"that may be too much: {smaller}"
         self._largest, self._cost = int(train.sizes.max()), cost
         self._most = None if _draws(config) else config.run.chunk_size
         given = config.run.memory_budget

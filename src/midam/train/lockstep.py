@@ -67,8 +67,8 @@ def train_trials(
     """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
     The seed of a trial takes the place of ``config.seed``. Counts that are "auto" are chosen for the training bags of
-    each trial. Nothing is selected: all epochs are trained, and the bags of
-    a trial scored after the last, or after each with `every_epoch`. The results come in the order of `trials`.
+    each trial. Nothing is selected: all epochs are trained, and the bags of a trial scored after the last, or after
+    each with `every_epoch`. The results come in the order of `trials`.
 
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, or the encoder is more than a small network.
