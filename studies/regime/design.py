@@ -15,8 +15,6 @@ BAGS = 16  # Of a step of the budget
 _ADAM = {"optimizer": "adam", "lr": 0.01, "decay_at": [0.75, 0.9]}
 _SGD = {"optimizer": "sgd", "lr": 0.5, "momentum": 0.1, "decay_at": [0.5, 0.75]}
 _ANNEALED = {"anneal": 0.7}
-# Cost of the passes over all bags, at most, in costs of the steps, up to bags of so many instances.
-_PASSES = ((500, 0.1), (5000, 0.8))
 
 
 @dataclass(frozen=True)
@@ -185,6 +183,7 @@ class Design:
 
 
 def _passes(cell: Cell, rule: Rule) -> float:
+    """Cost of the passes over all bags, at most, in costs of the steps."""
     if "draw" not in rule.settings:
         return 0.0
-    return next((share for size, share in _PASSES if cell.size <= size), 0.0)
+    return 0.1 if cell.size <= 500 else 0.8

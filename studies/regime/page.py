@@ -34,8 +34,8 @@ def body(results: Results, figure: str) -> list[str]:
         f"![Test AUROC of each rule, by bag size, witnesses and B]({figure})",
         "",
         "A box is a cell: one bar a rule, from an AUROC of 0.5 on, mean over the repeats; the line across is the "
-        "ceiling, "
-        "whole bags without a budget. Gray boxes are at chance for all rules that draw, white ones saturated.",
+        "ceiling, whole bags without a budget. Gray boxes are at chance for all rules that draw, white ones "
+        "saturated.",
         "",
         *_state(results),
         *_draws(results),
@@ -73,7 +73,14 @@ def _in_short(results: Results) -> list[str]:
             continue
         area, gain = results.mean_area(best, cells), results.mean_difference(best, MINIBATCH, cells)
         rows.append(
-            [pooling, str(len(cells)), best.name, _plain(area), _signed(gain), _signed_to(results, best, cells)]
+            [
+                pooling,
+                str(len(cells)),
+                best.name,
+                _plain(area),
+                _signed(gain),
+                _signed(results.mean_difference(best, EXACT, cells)),
+            ]
         )
     head = ["pooling", "informative cells", "best by validation", "its test AUROC", "minus minibatch", "minus exact"]
     return [
@@ -161,8 +168,7 @@ def _draws(results: Results) -> list[str]:
     return section(
         "Which draw",
         "Test AUROC, mean over the informative cells in which a rule runs; the lower bound of witnesses is in, the "
-        "upper "
-        "out.",
+        "upper out.",
         table(head, rows),
     )
 
@@ -235,8 +241,7 @@ def _design(results: Results) -> list[str]:
             "chance where no such rule's interval lies above 0.5. This was fixed before the first run; "
             f"`{MATCHED.name}` was added after it.",
             "- Intervals are 95% t intervals over the repeats, paired for differences. With as many of them as "
-            "there are "
-            "rows, about one in twenty excludes zero by chance.",
+            "there are rows, about one in twenty excludes zero by chance.",
         ],
     )
 
@@ -273,10 +278,6 @@ def _between(pooling: str, low: float, high: float) -> Where:
 def _against(results: Results, rule: Rule, other: Rule, cells: Sequence[Cell]) -> list[str]:
     tally = results.counts(rule, other, list(cells))
     return [_signed(results.mean_difference(rule, other, list(cells)), bold=True), " / ".join(map(str, tally))]
-
-
-def _signed_to(results: Results, rule: Rule, cells: list[Cell]) -> str:
-    return _signed(results.mean_difference(rule, EXACT, cells))
 
 
 def _signed(difference: Estimate | None, *, bold: bool = False) -> str:

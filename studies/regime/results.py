@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.engine import Store
+from studies.regime.budget import BACKWARD, FORWARD
 from studies.regime.design import CEILING, DRAWN, EXACT, MATCHED, MINIBATCH, RULES, Cell, Design, Rule
 from studies.regime.trials import Chosen, outcomes
 from studies.split_statistics import Estimate, mean_interval
@@ -73,10 +74,10 @@ class Results:
         rows = [self.cells.index(cell) for cell in cells]
         return _interval(_over_cells(self.test[rule.name][rows] - self.test[other.name][rows]), low=-1.0)
 
-    def mean_area(self, rule: Rule, cells: list[Cell], *, val: bool = False) -> Estimate | None:
-        """Return the AUROC averaged over the cells in which a rule runs."""
+    def mean_area(self, rule: Rule, cells: list[Cell]) -> Estimate | None:
+        """Return the test AUROC averaged over the cells in which a rule runs."""
         rows = [self.cells.index(cell) for cell in cells]
-        return _interval(_over_cells((self.val if val else self.test)[rule.name][rows]))
+        return _interval(_over_cells(self.test[rule.name][rows]))
 
     def counts(self, rule: Rule, other: Rule, cells: list[Cell]) -> Tally:
         """Return in how many cells a rule wins, loses, and cannot be told from another."""
@@ -107,7 +108,7 @@ class Results:
             top, rule = self.area(CEILING, cell), self.best([cell])
             if top is not None and top.mean > 0.9 and rule is not None:
                 difference = self.difference(rule, CEILING, cell)
-                cost = self.design.epochs(cell, CEILING) * self.design.counts.train * cell.size * 3
+                cost = self.design.epochs(cell, CEILING) * self.design.counts.train * cell.size * (FORWARD + BACKWARD)
                 if difference is not None:
                     found.append((cell, rule, difference, cell.budget / cost))
         return found
