@@ -9,6 +9,9 @@ state by what the weights have changed, which the library cannot:
 with older weights w'. The difference has a sign, which a log-mean cannot hold: it is added relative to the largest
 logit at hand, and the sum is a log-mean again. Where it falls below gamma0 g(w; draw), which a state without correction
 cannot, the correction is left out of that step: so no instance weighs more than 1 / gamma0.
+
+Two more things serve to tell why a state helps: the whole bag's own value in its place, and states that are kept along
+a training which another one steers.
 """
 
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from studies.regime.bags import PIXELS, Counts, nine_bags
 
 POSITIVE = NEGATIVE = 8  # Bags of a step
 CORRECTIONS = ("storm", "msvr", "visit")
+WHOLE = "whole"
 _CHECKS, _DRAWS = 6, 100
 _MOMENTUM = 0.1
 _FALLS = (0.5, 0.75)
@@ -39,7 +43,7 @@ class Arm:
 
     The older weights and kappa of a correction: "storm", those of the step before, and 1 - gamma0; "msvr", the same,
     and (N - S) / (S (1 - gamma0)) + 1 - gamma0 with S of N bags a step; "visit", those of the bag's last visit, and
-    1 - gamma0.
+    1 - gamma0. "whole" is no correction: the state is the value of the whole bag, encoded anew in each step.
     """
 
     gamma0: float
@@ -49,12 +53,12 @@ class Arm:
     def kappa(self, gamma0: float, *, visits: float) -> float:
         """Weight of the correction, where a step has `visits` of the bags."""
         extrapolated = (1 / visits - 1) / (1 - gamma0) if self.correction == "msvr" else 0.0
-        return extrapolated + 1 - gamma0 if self.correction else 0.0
+        return extrapolated + 1 - gamma0 if self.correction in CORRECTIONS else 0.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained at once: arms, each with each seed; of corrected ones, all have weights of one age."""
+    """What is trained at once: arms, each with each seed; the corrected ones all have older weights of one age."""
 
     pooling: str
     temperature: float
@@ -65,6 +69,12 @@ class Job:
     size: int
     witnesses: int
     counts: Counts
+    steered: bool = False  # By the first arm: all others keep states along its training
+
+    @property
+    def corrections(self) -> set[str]:
+        """Corrections of its arms."""
+        return {arm.correction for arm in self.arms} - {""}
 
     def config(self, gamma0: float, lr: float) -> Settings:
         """Settings of the library's trainer that are those of the loop."""
@@ -160,9 +170,9 @@ class Loop:
         self.steps = self.visits = 0
         self.refused = torch.zeros(count)
         # Weights of the last steps, in a ring, and the step of each bag's last visit
-        correction = job.arms[0].correction
-        depth = 0 if not correction else 2 * self.samplers[0].steps_per_epoch if correction == "visit" else 1
-        self.past = {k: torch.zeros(depth, *p.shape) for k, p in self.weights.of.items()} if depth else {}
+        depth = 2 * self.samplers[0].steps_per_epoch if "visit" in job.corrections else 1
+        older = job.corrections & set(CORRECTIONS)
+        self.past = {k: torch.zeros(depth, *p.shape) for k, p in self.weights.of.items()} if older else {}
         self.visited = torch.zeros(seeds, counts.train, dtype=torch.int64)
         self.set_rates(0)
 
@@ -188,8 +198,10 @@ class Loop:
         z, v = (out.view(shape) for out in self.weights.encode(x.flatten(1, 2)))
         index = bags.repeat(self.arms, 1)
         with torch.no_grad():
-            older = self._older(x, bags) if self.past else None
-            l, r, w = self._advance(z, v, index, older)  # noqa: E741
+            if WHOLE in self.job.corrections:
+                l, r, w = self._whole(z, bags)  # noqa: E741
+            else:
+                l, r, w = self._advance(z, v, index, self._older(x, bags) if self.past else None)  # noqa: E741
         # The gradient of the sample at the point; the values are the point's.
         weighted = w * z
         if self.weights.attention:
@@ -215,6 +227,12 @@ class Loop:
             found, x_flat = {k: p[place, member] for k, p in self.past.items()}, x.flatten(0, 1)
         z, v = _Weights(found, self.weights.temperature, self.weights.attention).encode(x_flat)
         return z.view(x.shape[:3]), v.view(x.shape[:3])
+
+    def _whole(self, z: Tensor, bags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The bags' own values in place of the state, and the weights of the sample at them."""
+        x = self.x[torch.arange(len(bags)).unsqueeze(1), bags].repeat(self.arms, 1, 1, 1)
+        l, r = pool(*(own.view(x.shape[:3]) for own in self.weights.encode(x.flatten(1, 2))))  # noqa: E741
+        return l, r, torch.exp(z - l.unsqueeze(2)) / z.shape[2]
 
     def _advance(
         self, z: Tensor, v: Tensor, index: Tensor, older: tuple[Tensor, Tensor] | None
@@ -245,7 +263,13 @@ class Loop:
         spread = (positive - a).square().mean(1) + (negative - b).square().mean(1)
         loss = spread + self.dual * (gap - self.dual / 2)
         parameters = [*self.weights.of.values(), self.centers]
-        gradients = torch.autograd.grad(loss.sum(), parameters)
+        gradients = list(torch.autograd.grad(loss.sum(), parameters))
+        if self.job.steered:
+            count = len(self.job.seeds)
+            gradients = [g[:count].repeat(self.arms, *[1] * (g.ndim - 1)) for g in gradients[:-1]] + [
+                gradients[-1][:, :count].repeat(1, self.arms, 1)
+            ]
+            gap = gap[:count].repeat(self.arms)
         for k, own in self.past.items():
             own[self.steps % len(own)] = self.weights.of[k].detach()
         if not self.velocity:

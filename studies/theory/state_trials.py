@@ -12,7 +12,7 @@ from midam.evaluate.ranking import auroc
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, short_digest, trial_name
 from studies.regime.bags import Counts, nine_bags
-from studies.theory.state_loop import Arm, Job, run_job
+from studies.theory.state_loop import CORRECTIONS, WHOLE, Arm, Job, run_job
 
 NAME = "tracked-state"
 LR = 0.2
@@ -22,6 +22,8 @@ FEW = (0.3, 0.9)  # gamma0 of all parts but the first
 USUAL_TAU = 0.1
 SPEEDS = (0.2, 1.0, 2.5)
 LOOP = "loop"
+# Corrections with older weights of one age
+_TOGETHER = (("storm", "msvr"), ("visit",))
 
 
 @dataclass(frozen=True)
@@ -79,33 +81,36 @@ class Design:
     def job(self, cell: Cell, arms: Iterable[Arm], *, longer: bool = False) -> Job:
         """Return arms of one cell; a corrected state costs a second forward pass, so that it gets 3/4 of the steps."""
         arms, (epochs, witnesses) = tuple(arms), self.draws[cell.b]
-        epochs = max(2, round(epochs * (self.longer if longer else 0.75 if arms[0].correction else 1)))
+        times = self.longer if longer else 0.75 if arms[0].correction in CORRECTIONS else 1
+        epochs = max(2, round(epochs * times))
         return Job(cell.pooling, cell.tau, cell.b, epochs, arms, self.seeds, self.size, witnesses, self.counts)
+
+    def steered(self, cell: Cell, arms: Iterable[Arm] = ()) -> Job:
+        """Return states that are kept along half a training with the first gamma0 of the few, plain."""
+        job = self.job(cell, [Arm(FEW[0]), *arms])
+        return replace(job, steered=True, epochs=max(2, job.epochs // 2))
 
     def tasks(self) -> list[Task]:
         """Return all that is trained."""
         plain, few = [Arm(gamma0) for gamma0 in self.gammas], [Arm(gamma0) for gamma0 in (*FEW, MINIBATCH)]
         fast = [Arm(arm.gamma0, speed) for speed in SPEEDS if speed != 1 for arm in few]
         jobs = [self.job(cell, plain + (fast if cell in self.usual else [])) for cell in self.cells]
-        for cell, kinds in itertools.product(self.usual, (("storm", "msvr"), ("visit",))):
-            jobs.append(self.job(cell, [Arm(gamma0, 1.0, kind) for kind in kinds for gamma0 in FEW]))
+        for cell, kinds in itertools.product(self.usual, _TOGETHER):
+            arms = [Arm(gamma0, 1.0, kind) for kind in kinds for gamma0 in FEW]
+            jobs += [self.job(cell, arms), self.steered(cell, [Arm(FEW[1]), *arms])]
         jobs += [self.job(cell, few, longer=True) for cell in self.usual]
+        jobs += [self.job(cell, [Arm(MINIBATCH, 1.0, WHOLE)]) for cell in self.usual]
         drawn = [cell for cell in self.usual if cell.pooling == "smoothed-max" and cell.b in self.drawn]
-        arms = itertools.product(drawn, self.rules, FEW)
-        library = [Task(self.job(cell, [Arm(gamma0)]), rule) for cell, rule, gamma0 in arms]
-        first, *others = ([Task(replace(job, seeds=own)) for job in jobs] for own in _parts(self.seeds))
-        return [*first, *library, *itertools.chain(*others)]
-
-
-def _parts(seeds: tuple[int, ...], at_once: int = 4) -> list[tuple[int, ...]]:
-    return [seeds[low : low + at_once] for low in range(0, len(seeds), at_once)]
+        by_rule = itertools.product(drawn, self.rules, FEW)
+        library = [Task(self.job(cell, [Arm(gamma0)]), rule) for cell, rule, gamma0 in by_rule]
+        return [*map(Task, jobs), *library]
 
 
 _HEADS = (("smoothed-max", 0.05), ("smoothed-max", USUAL_TAU), ("smoothed-max", 0.2), ("attention", USUAL_TAU))
 _GAMMAS = (0.1, *TRACKED, MINIBATCH)
 _DRAWS = {1: (600, 4), 2: (600, 2), 4: (600, 2), 16: (300, 2)}
 _RULES = ("uniform", "scored", "top")
-FULL = Design(_HEADS, _DRAWS, _GAMMAS, tuple(range(8)), few=(1, 4), rules=_RULES, drawn=(4,))
+FULL = Design(_HEADS, _DRAWS, _GAMMAS, (0, 1, 2, 3), few=(1, 4), rules=_RULES, drawn=(4,))
 QUICK = Design(_HEADS[1::2], {1: (200, 4), 4: (200, 2)}, _GAMMAS, (0, 1, 2), few=(4,), rules=_RULES[:1], drawn=(4,))
 _TINY = {2: (4, 4), 4: (2, 4)}
 SMALLER = Design(
@@ -136,6 +141,12 @@ class Found:
         """Return the test AUROC [repeats]; a training that diverged counts as chance."""
         return np.nan_to_num(self.values(cell, arm, "test", draw=draw, longer=longer), nan=0.5)
 
+    def error(self, cell: Cell, arm: Arm, key: str) -> float:
+        """Return an error of a state along the same training as all others, median over the repeats."""
+        job = self.design.steered(cell)
+        rows = self._store.find(_names(Task(replace(job, arms=(arm,)))))
+        return float(np.median([row[key] for row in rows if row is not None]))
+
     def gain(self, cell: Cell, speed: float = 1.0, *, gammas: Sequence[float] = TRACKED) -> NDArray[np.float64]:
         """Return what the tracked state adds to `minibatch`, mean over gamma0, [repeats]."""
         tracked = np.mean([self.test(cell, Arm(gamma0, speed)) for gamma0 in gammas], axis=0)
@@ -164,6 +175,7 @@ def _names(task: Task) -> list[Row]:
             correction=arm.correction,
             repeat=seed,
             settings=short_digest([LR]),
+            **({"steered": True} if job.steered else {}),
         )
         for arm, seed in itertools.product(job.arms, job.seeds)
     ]

@@ -28,7 +28,7 @@ from studies.options import StudyOptions
 from studies.page import figure_path, section, table, write_page
 from studies.registry import as_study
 from studies.split_statistics import Estimate, mean_interval
-from studies.theory.state_loop import CORRECTIONS, Arm
+from studies.theory.state_loop import CORRECTIONS, WHOLE, Arm
 from studies.theory.state_trials import (
     FEW,
     FULL,
@@ -38,6 +38,7 @@ from studies.theory.state_trials import (
     QUICK,
     SMALLER,
     SPEEDS,
+    Cell,
     Design,
     Found,
     run_task,
@@ -51,11 +52,12 @@ _BIASES = {
     "l, start": "start, l bias",
 }
 _MAIN = "score, end"
-_CORRECTED = {
-    "": "none",
+_STATES = {
+    "": "plain",
     "storm": "STORM, weights of the step before",
     "msvr": "MSVR, weights of the step before",
     "visit": "STORM, weights of the bag's last visit",
+    WHOLE: "the whole bag's own value",
 }
 # One section: what it says in short, and its lines.
 Part = tuple[str, list[str]]
@@ -156,10 +158,11 @@ def _bias(found: Found) -> Part:
     for name, key in _BIASES.items():
         sizes = np.abs([found.values(cell, forgetful, key) for cell in cells])
         ranks[name] = _interval(np.array([spearmanr(x, y).statistic for x, y in zip(sizes.T, gains.T)]))
-    verdict = "says" if ranks[_MAIN].low > 0 else "does not say"
+    verdict = {"ahead": "is larger where the state helps more", "behind": "is smaller where the state helps more"}
     said = (
-        f"The bias of a mini-batch's score at the end of its own training {verdict} where the state helps: rank "
-        f"correlation over {len(cells)} cells {ranks[_MAIN]:+}."
+        "The size of the bias of a mini-batch's score, at the end of its own training, "
+        f"{verdict.get(_told(ranks[_MAIN]), 'does not say where the state helps')}: rank correlation over {len(cells)} "
+        f"cells {ranks[_MAIN]:+}; at the start of training {ranks['score, start']:+}."
     )
     text = (
         "Bias / standard deviation of a draw that is pooled as if it were the bag, against the whole bag: means over "
@@ -168,7 +171,8 @@ def _bias(found: Found) -> Part:
     )
     note = (
         "Rank correlation (Spearman), over the cells, of the size of that bias of `minibatch` with the gain of the "
-        "state; in each repeat by itself, mean over the repeats. The first was named before the run."
+        "state; in each repeat by itself, mean over the repeats. The first was named before the run. Scores that "
+        "hardly differ have little bias: at the end that is so where `minibatch` has learned nothing."
     )
     names = ["start", "end", f"end, gamma0 {FEW[-1]:g}"]
     head = ["pooling", "B", *(f"{of}, {name}" for name in names for of in ("l", "score"))]
@@ -224,28 +228,33 @@ def _rules(found: Found) -> Part:
 
 
 def _corrections(found: Found) -> Part:
-    rows, differences = [], defaultdict(list)
-    for cell, gamma0, kind in itertools.product(found.design.usual, FEW, _CORRECTED):
-        arm, plain = Arm(gamma0, 1.0, kind), found.test(cell, Arm(gamma0))
-        test = found.test(cell, arm)
-        error, score, refused = (
-            float(np.median(found.values(cell, arm, key))) for key in ("state", "score", "refused")
-        )
-        row = [cell.head, str(cell.b), f"{gamma0:g}", _CORRECTED[kind], f"{error:.2g}", f"{score:.2g}"]
-        row += [
-            f"{refused:.1%}" if kind else "-",
-            f"{test.mean():.3f}",
-            _bold(_interval(test - plain)) if kind else "-",
-        ]
-        row.append("-" if cell.refused else _bold(_interval(test - found.test(cell, Arm(MINIBATCH)))))
-        rows.append(row)
-        if kind:
-            differences[kind].append(test - plain)
-    means = {kind: _interval(np.mean(own, axis=0)) for kind, own in differences.items()}
-    told = "; ".join(f"{_CORRECTED[kind]}: {mean:+}, {_told(mean)}" for kind, mean in means.items())
-    wins = [_CORRECTED[kind] for kind, mean in means.items() if mean.low > 0]
-    verdict = f"should get {' or '.join(wins)}" if wins else "stays without one"
-    said = f"A corrected state minus the plain one, at equal cost: {told}. By the rule, the library {verdict}."
+    rows, gains, errors = [], defaultdict(list), []
+    for cell in found.design.usual:
+        none, plain = found.test(cell, Arm(MINIBATCH)), {g: found.test(cell, Arm(g)) for g in FEW}
+        for gamma0, kind in itertools.product(FEW, ("", *CORRECTIONS)):
+            arm = Arm(gamma0, 1.0, kind)
+            test, (in_s, in_h) = found.test(cell, arm), (found.error(cell, arm, key) for key in ("state", "score"))
+            row = [cell.head, str(cell.b), f"{gamma0:g}", _STATES[kind], f"{in_s:.2g}", f"{in_h:.2g}"]
+            row += [f"{found.error(cell, arm, 'refused'):.1%}" if kind else "-", f"{test.mean():.3f}"]
+            rows.append([*row, _bold(_interval(test - plain[gamma0])) if kind else "-", _against(cell, test, none)])
+            if kind:
+                gains[kind].append(test - plain[gamma0])
+                errors.append(in_h < found.error(cell, Arm(gamma0), "score"))
+        test = found.test(cell, Arm(MINIBATCH, 1.0, WHOLE))
+        gain = _bold(_interval(test - plain[FEW[-1]]))
+        row = [cell.head, str(cell.b), "-", _STATES[WHOLE], "0", "0", "-", f"{test.mean():.3f}", gain]
+        rows.append([*row, _against(cell, test, none)])
+        gains[WHOLE].append(test - plain[FEW[-1]])
+    means = {kind: _interval(np.mean(own, axis=0)) for kind, own in gains.items()}
+    exact = means.pop(WHOLE)
+    told = "; ".join(f"{_STATES[kind]}: {mean:+}, {_told(mean)}" for kind, mean in means.items())
+    wins = [_STATES[kind] for kind, mean in means.items() if mean.low > 0]
+    said = (
+        f"A corrected state minus the plain one, at equal cost: {told}. Along the same training its score is nearer to "
+        f"the bag's in {sum(errors)} of {len(errors)} cases. By the rule, the library "
+        f"{f'should get {wins[0]}' if wins else 'stays without one'}. The whole bag's own value in place of the state, "
+        f"at any cost, minus the plain one at {FEW[-1]:g}: {exact:+}, {_told(exact)}."
+    )
     text = (
         "A state is corrected by what the weights have changed: `s <- (1 - gamma0) s + gamma0 g(w) + kappa (g(w) - "
         "g(w'))`, g of the same draw, w' older weights. STORM (Cutkosky and Orabona, NeurIPS 2019) has kappa = 1 - "
@@ -253,11 +262,18 @@ def _corrections(found: Found) -> Part:
         "not visit. The draw is encoded twice, 4 B a bag in place of 3 B, so corrected states had 3/4 of the steps. "
         "For weights of the bag's last visit a copy of the encoder is kept for each step of two epochs, which no "
         "library would; nothing corrects more exactly. `left out`: corrections that would have taken the state below "
-        "gamma0 g(w). These, and errors against whole bags (mean over six times along the training; of s relative to "
-        "mean squared s, of the bag's score squared), are medians over the repeats."
+        "gamma0 g(w). These, and the errors against whole bags (of s, relative to mean squared s; of the bag's score, "
+        "squared), are those of states that were all kept along one and the same training, by the plain state at "
+        f"gamma0 = {FEW[0]:g} for half the epochs: means over six times, medians over the repeats. The last row of a "
+        f"cell is no estimate: each step encodes its bags whole to learn their values; it is compared with {FEW[-1]:g}."
     )
-    head = ["pooling", "B", "gamma0", "correction", "error of s", "of the score", "left out", "test AUROC"]
+    head = ["pooling", "B", "gamma0", "state", "error of s", "of the score", "left out", "test AUROC"]
     return said, section("A corrected state", text, table([*head, "minus plain", "minus minibatch"], rows))
+
+
+def _against(cell: Cell, test: NDArray[np.float64], none: NDArray[np.float64]) -> str:
+    """What a test AUROC adds to `minibatch`, where the library has it."""
+    return "-" if cell.refused else _bold(_interval(test - none))
 
 
 def _design(design: Design) -> list[str]:
@@ -333,6 +349,6 @@ def _plot_corrected(found: Found, axes: Axes) -> None:
         fill = color if gamma0 == FEW[0] else "none"
         mark = "D" if cell.pooling == "attention" else "o"
         axes.plot([difference.mean()], [row], mark, color=color, markerfacecolor=fill, alpha=0.8)
-    axes.set_yticks(range(len(CORRECTIONS)), [_CORRECTED[kind].replace(", ", ",\n") for kind in CORRECTIONS])
+    axes.set_yticks(range(len(CORRECTIONS)), [_STATES[kind].replace(", ", ",\n") for kind in CORRECTIONS])
     axes.set_ylim(len(CORRECTIONS) - 0.5, -0.5)
     axes.set_xlabel("test AUROC, corrected minus plain state", fontsize=9)

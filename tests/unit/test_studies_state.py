@@ -59,8 +59,31 @@ def test_of_whole_bags_the_state_corrected_since_the_last_visit_is_exact(pooling
     assert (plain.l - exact.l).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("pooling", ["smoothed-max", "attention"])
+def test_of_whole_bags_the_bags_own_value_is_that_of_the_mini_batch(pooling):
+    whole, exact = (trained(make_job(pooling, arm, b=12)) for arm in (Arm(1.0, 1.0, "whole"), Arm(1.0)))
+    torch.testing.assert_close(whole.l, exact.l, rtol=1e-3, atol=1e-4)
+    # Of a part of the bag it is the whole bag's value all the same.
+    part = Loop(make_job(pooling, Arm(1.0, 1.0, "whole"), b=2, seeds=(0,)), LR)
+    before = part.statistics(0, part.x)[0]
+    bags = torch.arange(16).unsqueeze(0)
+    part._step(bags, torch.zeros(1, 16, 2, dtype=torch.int64))
+    torch.testing.assert_close(part.l[0, :16], before[0, :16], rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_arm_steers_the_others():
+    arms = Arm(0.3), Arm(0.9), Arm(0.3, 1.0, "storm")
+    steered, alone = trained(replace(make_job("attention", *arms), steered=True)), trained(make_job("attention", *arms))
+    for name, own in steered.weights.of.items():
+        for arm in range(3):
+            torch.testing.assert_close(own[2 * arm : 2 * arm + 2], alone.weights.of[name][:2], rtol=1e-4, atol=1e-6)
+    assert (steered.l[2:4] - steered.l[:2]).abs().max() > 1e-3
+    assert (steered.l[4:] - steered.l[:2]).abs().max() > 1e-3
+
+
 def test_the_factors_are_those_of_the_papers():
-    assert [Arm(0.3).kappa(0.3, visits=1 / 6), Arm(0.3, 1.0, "visit").kappa(0.15, visits=1 / 6)] == [0, 0.85]
+    kappas = [Arm(0.3, 1.0, kind).kappa(0.15, visits=1 / 6) for kind in ("", "whole", "visit", "storm")]
+    assert kappas == [0, 0, 0.85, 0.85]
     assert Arm(0.3, 1.0, "msvr").kappa(0.3, visits=16 / 96) == pytest.approx((96 - 16) / (16 * 0.7) + 0.7)
 
 
@@ -96,7 +119,8 @@ def test_the_study_goes_on_where_it_was_stopped(tmp_path):
     assert (options.out / "tracked-state.png").read_bytes().startswith(b"\x89PNG")
     store = options.cache / "tracked-state-smaller.jsonl"
     lines = store.read_text().splitlines(keepends=True)
-    assert len(lines) - 1 == sum(len(group.names) for group in wanted_groups(SMALLER))
+    # What steers is the same training in two groups.
+    assert len(lines) - 1 == len({str(name) for group in wanted_groups(SMALLER) for name in group.names})
     store.write_text("".join(lines[:20]))
     run(options)
     again = (options.out / "tracked-state.md").read_text()
