@@ -10,8 +10,8 @@ with older weights w'. The difference has a sign, which a log-mean cannot hold: 
 logit at hand, and the sum is a log-mean again. Where it falls below gamma0 g(w; draw), which a state without correction
 cannot, the correction is left out of that step: so no instance weighs more than 1 / gamma0.
 
-Two more things serve to tell why a state helps: the whole bag's own value in its place, and states that are kept along
-a training which another one steers.
+More serves to tell why a state helps: the whole bag's own value in its place, or in that of its old part, and states
+that are kept along a training which another one steers.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from studies.regime.bags import PIXELS, Counts, nine_bags
 
 POSITIVE = NEGATIVE = 8  # Bags of a step
 CORRECTIONS = ("storm", "msvr", "visit")
-WHOLE = "whole"
+WHOLE, RENEWED = "whole", "renewed"
 _CHECKS, _DRAWS = 6, 100
 _MOMENTUM = 0.1
 _FALLS = (0.5, 0.75)
@@ -43,7 +43,8 @@ class Arm:
 
     The older weights and kappa of a correction: "storm", those of the step before, and 1 - gamma0; "msvr", the same,
     and (N - S) / (S (1 - gamma0)) + 1 - gamma0 with S of N bags a step; "visit", those of the bag's last visit, and
-    1 - gamma0. "whole" is no correction: the state is the value of the whole bag, encoded anew in each step.
+    1 - gamma0. Two are no corrections, and encode bags whole in each step: "whole", the state is the value of the whole
+    bag; "renewed", the old part of the state is, with which the draw is averaged.
     """
 
     gamma0: float
@@ -198,10 +199,13 @@ class Loop:
         z, v = (out.view(shape) for out in self.weights.encode(x.flatten(1, 2)))
         index = bags.repeat(self.arms, 1)
         with torch.no_grad():
+            old = self.l.gather(1, index), self.r.gather(1, index)
+            if self.job.corrections & {WHOLE, RENEWED}:
+                old = self._whole(bags)
             if WHOLE in self.job.corrections:
-                l, r, w = self._whole(z, bags)  # noqa: E741
+                (l, r), w = old, torch.exp(z - old[0].unsqueeze(2)) / z.shape[2]  # noqa: E741
             else:
-                l, r, w = self._advance(z, v, index, self._older(x, bags) if self.past else None)  # noqa: E741
+                l, r, w = self._advance(z, v, old, self._older(x, bags) if self.past else None)  # noqa: E741
         # The gradient of the sample at the point; the values are the point's.
         weighted = w * z
         if self.weights.attention:
@@ -228,17 +232,17 @@ class Loop:
         z, v = _Weights(found, self.weights.temperature, self.weights.attention).encode(x_flat)
         return z.view(x.shape[:3]), v.view(x.shape[:3])
 
-    def _whole(self, z: Tensor, bags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The bags' own values in place of the state, and the weights of the sample at them."""
+    def _whole(self, bags: Tensor) -> tuple[Tensor, Tensor]:
+        """The bags' own values [M, K]."""
         x = self.x[torch.arange(len(bags)).unsqueeze(1), bags].repeat(self.arms, 1, 1, 1)
-        l, r = pool(*(own.view(x.shape[:3]) for own in self.weights.encode(x.flatten(1, 2))))  # noqa: E741
-        return l, r, torch.exp(z - l.unsqueeze(2)) / z.shape[2]
+        z, v = (own.view(x.shape[:3]) for own in self.weights.encode(x.flatten(1, 2)))
+        return pool(z, v)
 
     def _advance(
-        self, z: Tensor, v: Tensor, index: Tensor, older: tuple[Tensor, Tensor] | None
+        self, z: Tensor, v: Tensor, old_state: tuple[Tensor, Tensor], older: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The next state (l, r) [M, K], and the weights [M, K, B] of the sample at it."""
-        l_old, r_old = self.l.gather(1, index), self.r.gather(1, index)
+        l_old, r_old = old_state
         first = l_old == -torch.inf
         gamma0 = torch.where(first, 1.0, self.gamma0)
         logits = [l_old, z.amax(2)] + ([older[0].amax(2)] if older else [])
@@ -348,8 +352,9 @@ def run_job(job: Job, lr: float) -> list[Row]:
     return [
         {
             "test": auroc(y, own) if np.isfinite(own).all() else None,
-            "state": in_s[m],
-            "score": in_h[m],
+            # A sum of exp(l) may overflow.
+            "state": in_s[m] if np.isfinite(in_s[m]) else None,
+            "score": in_h[m] if np.isfinite(in_h[m]) else None,
             "refused": float(loop.refused[m] / loop.visits),
             **{f"start, {name}": value for name, value in start[m % len(start)].items()},
             **{f"end, {name}": value for name, value in ends[m].items()},

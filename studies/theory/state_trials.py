@@ -12,7 +12,7 @@ from midam.evaluate.ranking import auroc
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, short_digest, trial_name
 from studies.regime.bags import Counts, nine_bags
-from studies.theory.state_loop import CORRECTIONS, WHOLE, Arm, Job, run_job
+from studies.theory.state_loop import CORRECTIONS, RENEWED, WHOLE, Arm, Job, run_job
 
 NAME = "tracked-state"
 LR = 0.2
@@ -21,6 +21,8 @@ TRACKED = (0.3, 0.5, 0.7, 0.9)  # gamma0 of the gain
 FEW = (0.3, 0.9)  # gamma0 of all parts but the first
 USUAL_TAU = 0.1
 SPEEDS = (0.2, 1.0, 2.5)
+# No estimators: bags are encoded whole in each step.
+EXACT, EXACT_OLD = Arm(MINIBATCH, 1.0, WHOLE), Arm(FEW[0], 1.0, RENEWED)
 LOOP = "loop"
 # Corrections with older weights of one age
 _TOGETHER = (("storm", "msvr"), ("visit",))
@@ -99,7 +101,7 @@ class Design:
             arms = [Arm(gamma0, 1.0, kind) for kind in kinds for gamma0 in FEW]
             jobs += [self.job(cell, arms), self.steered(cell, [Arm(FEW[1]), *arms])]
         jobs += [self.job(cell, few, longer=True) for cell in self.usual]
-        jobs += [self.job(cell, [Arm(MINIBATCH, 1.0, WHOLE)]) for cell in self.usual]
+        jobs += [self.job(cell, [arm]) for arm in (EXACT, EXACT_OLD) for cell in self.usual]
         drawn = [cell for cell in self.usual if cell.pooling == "smoothed-max" and cell.b in self.drawn]
         by_rule = itertools.product(drawn, self.rules, FEW)
         library = [Task(self.job(cell, [Arm(gamma0)]), rule) for cell, rule, gamma0 in by_rule]
@@ -110,7 +112,7 @@ _HEADS = (("smoothed-max", 0.05), ("smoothed-max", USUAL_TAU), ("smoothed-max", 
 _GAMMAS = (0.1, *TRACKED, MINIBATCH)
 _DRAWS = {1: (600, 4), 2: (600, 2), 4: (600, 2), 16: (300, 2)}
 _RULES = ("uniform", "scored", "top")
-FULL = Design(_HEADS, _DRAWS, _GAMMAS, (0, 1, 2, 3), few=(1, 4), rules=_RULES, drawn=(4,))
+FULL = Design(_HEADS, _DRAWS, _GAMMAS, (0, 1, 2, 3), few=(1, 4), rules=_RULES, drawn=(1, 4))
 QUICK = Design(_HEADS[1::2], {1: (200, 4), 4: (200, 2)}, _GAMMAS, (0, 1, 2), few=(4,), rules=_RULES[:1], drawn=(4,))
 _TINY = {2: (4, 4), 4: (2, 4)}
 SMALLER = Design(

@@ -61,8 +61,10 @@ def test_of_whole_bags_the_state_corrected_since_the_last_visit_is_exact(pooling
 
 @pytest.mark.parametrize("pooling", ["smoothed-max", "attention"])
 def test_of_whole_bags_the_bags_own_value_is_that_of_the_mini_batch(pooling):
-    whole, exact = (trained(make_job(pooling, arm, b=12)) for arm in (Arm(1.0, 1.0, "whole"), Arm(1.0)))
-    torch.testing.assert_close(whole.l, exact.l, rtol=1e-3, atol=1e-4)
+    arms = Arm(1.0, 1.0, "whole"), Arm(0.3, 1.0, "renewed"), Arm(1.0)
+    whole, renewed, exact = (trained(make_job(pooling, arm, b=12)) for arm in arms)
+    for own in (whole, renewed):
+        torch.testing.assert_close(own.l, exact.l, rtol=1e-3, atol=1e-4)
     # Of a part of the bag it is the whole bag's value all the same.
     part = Loop(make_job(pooling, Arm(1.0, 1.0, "whole"), b=2, seeds=(0,)), LR)
     before = part.statistics(0, part.x)[0]
@@ -89,10 +91,9 @@ def test_the_factors_are_those_of_the_papers():
 
 def test_a_correction_that_would_take_the_state_too_low_is_left_out():
     loop = Loop(make_job("smoothed-max", Arm(0.5, 1.0, "storm"), seeds=(0,)), LR)
-    loop.l.fill_(0.0)
-    index, z, none = torch.tensor([[0, 1]]), torch.zeros(1, 2, 1), torch.zeros(1, 2, 1)
+    old, z, none = (torch.zeros(1, 2), torch.zeros(1, 2)), torch.zeros(1, 2, 1), torch.zeros(1, 2, 1)
     older = torch.tensor([[[0.5], [5.0]]]).log(), none
-    level, _, w = loop._advance(z, none, index, older)
+    level, _, w = loop._advance(z, none, old, older)
     # s = 0.5 + 0.5 + 0.5 (1 - 0.5); the other would be 1 + 0.5 (1 - 5) < 0.5 g.
     assert level.exp().tolist() == [pytest.approx([1.25, 1.0])]
     assert loop.refused.tolist() == [1]
