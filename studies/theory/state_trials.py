@@ -92,6 +92,10 @@ class Design:
         job = self.job(cell, [Arm(FEW[0]), *arms])
         return replace(job, steered=True, epochs=max(2, job.epochs // 2))
 
+    def exact(self, cell: Cell) -> tuple[Arm, ...]:
+        """Return the arms whose states rest on whole bags; with attention, which costs twice as much, one."""
+        return (EXACT_OLD, EXACT) if cell.pooling == "smoothed-max" else (EXACT,)
+
     def tasks(self) -> list[Task]:
         """Return all that is trained."""
         plain, few = [Arm(gamma0) for gamma0 in self.gammas], [Arm(gamma0) for gamma0 in (*FEW, MINIBATCH)]
@@ -101,7 +105,7 @@ class Design:
             arms = [Arm(gamma0, 1.0, kind) for kind in kinds for gamma0 in FEW]
             jobs += [self.job(cell, arms), self.steered(cell, [Arm(FEW[1]), *arms])]
         jobs += [self.job(cell, few, longer=True) for cell in self.usual]
-        jobs += [self.job(cell, [arm]) for arm in (EXACT, EXACT_OLD) for cell in self.usual]
+        jobs += [self.job(cell, [arm]) for cell in self.usual for arm in self.exact(cell)]
         drawn = [cell for cell in self.usual if cell.pooling == "smoothed-max" and cell.b in self.drawn]
         by_rule = itertools.product(drawn, self.rules, FEW)
         library = [Task(self.job(cell, [Arm(gamma0)]), rule) for cell, rule, gamma0 in by_rule]

@@ -244,7 +244,7 @@ def _corrections(found: Found) -> Part:
             if kind:
                 gains[kind].append(test - plain[gamma0])
                 errors.append(in_h < found.error(cell, Arm(gamma0), "score"))
-        for arm in (EXACT_OLD, EXACT):
+        for arm in found.design.exact(cell):
             test = found.test(cell, arm)
             gains[arm.correction].append(test - plain[FEW[0]])
             row = [cell.head, str(cell.b), f"{FEW[0]:g}" if arm == EXACT_OLD else "-", _STATES[arm.correction]]
@@ -257,9 +257,9 @@ def _corrections(found: Found) -> Part:
     said = (
         f"A corrected state minus the plain one, at equal cost: {told}. Along the same training its score is nearer to "
         f"the bag's in {sum(errors)} of {len(errors)} cases. By the rule, the library "
-        f"{f'should get {wins[0]}' if wins else 'stays without one'}. At any cost, minus the plain one at {FEW[0]:g}: "
-        f"with the whole bag's own value for the old part of the state {renewed:+}, {_told(renewed)}; for all of it, "
-        f"so that nothing bounds the weight of an instance drawn, {whole:+}, {_told(whole)}."
+        f"{f'should get {wins[0]}' if wins else 'stays without one'}.\n- At any cost, minus the plain one at {FEW[0]:g}: "
+        f"with the whole bag's own value for the old part of the state (smoothed-max) {renewed:+}, {_told(renewed)}; "
+        f"for all of it, so that nothing bounds the weight of an instance drawn, {whole:+}, {_told(whole)}."
     )
     text = (
         "A state is corrected by what the weights have changed: `s <- (1 - gamma0) s + gamma0 g(w) + kappa (g(w) - "
@@ -270,10 +270,10 @@ def _corrections(found: Found) -> Part:
         "library would; nothing corrects more exactly. `left out`: corrections that would have taken the state below "
         "gamma0 g(w). These, and the errors against whole bags (of s, relative to mean squared s; of the bag's score, "
         "squared), are those of states that were all kept along one and the same training, by the plain state at "
-        f"gamma0 = {FEW[0]:g} for half the epochs: means over six times, medians over the repeats. The last two "
-        "rows of a cell encode bags whole in each step to learn their values, and are compared with "
-        f"{FEW[0]:g}: of the first the state is that value, averaged with the draw, so that no instance weighs more "
-        "than 1 / gamma0; of the second it is that value alone, and an instance drawn may weigh n / B."
+        f"gamma0 = {FEW[0]:g} for half the epochs: means over six times, medians over the repeats. The last rows "
+        "of a cell encode bags whole in each step to learn their values, and are compared with "
+        f"{FEW[0]:g}: averaged with the draw, that value lets no instance weigh more than 1 / gamma0; alone, it lets "
+        "one weigh n / B."
     )
     head = ["pooling", "B", "gamma0", "state", "error of s", "of the score", "left out", "test AUROC"]
     return said, section("A corrected state", text, table([*head, "minus plain", "minus minibatch"], rows))
@@ -345,7 +345,7 @@ def _plot(found: Found, path: Path) -> None:
     left.set_xscale("log")
     left.set_xlabel("size of the bias of minibatch's score, end of its training", fontsize=9)
     left.set_ylabel("gain of the state, AUROC", fontsize=9)
-    left.legend(frameon=False, fontsize=8, loc="lower left")
+    left.legend(frameon=False, fontsize=8, loc="upper right", labelspacing=0.3)
     _plot_corrected(found, right)
     save_figure(figure, path)
 
@@ -353,16 +353,16 @@ def _plot(found: Found, path: Path) -> None:
 def _plot_corrected(found: Found, axes: Axes) -> None:
     """Test AUROC of other states minus that of plain ones: a row a state, a mark a cell and gamma0."""
     axes.axvline(0, color="#B0B0B0", lw=1)
-    kinds = [(kind, [Arm(gamma0, 1.0, kind) for gamma0 in FEW]) for kind in CORRECTIONS]
-    kinds += [(arm.correction, [arm]) for arm in (EXACT_OLD, EXACT)]
-    for (row, (_, arms)), cell in itertools.product(enumerate(kinds), found.design.usual):
-        for arm in arms:
-            plain = Arm(FEW[0] if arm == EXACT else arm.gamma0)
-            color = COLORS[list(found.design.draws).index(cell.b)]
-            fill = color if plain.gamma0 == FEW[0] else "none"
-            mark = "D" if cell.pooling == "attention" else "o"
-            difference = float((found.test(cell, arm) - found.test(cell, plain)).mean())
-            axes.plot([difference], [row], mark, color=color, markerfacecolor=fill, alpha=0.8)
-    axes.set_yticks(range(len(kinds)), [_STATES[kind].replace(", ", ",\n") for kind, _ in kinds])
+    kinds, few = (*CORRECTIONS, RENEWED, WHOLE), found.design.usual
+    arms = [(cell, Arm(gamma0, 1.0, kind)) for cell in few for gamma0 in FEW for kind in CORRECTIONS]
+    arms += [(cell, arm) for cell in few for arm in found.design.exact(cell)]
+    for cell, arm in arms:
+        plain = Arm(FEW[0] if arm == EXACT else arm.gamma0)
+        color = COLORS[list(found.design.draws).index(cell.b)]
+        fill = color if plain.gamma0 == FEW[0] else "none"
+        mark = "D" if cell.pooling == "attention" else "o"
+        difference = float((found.test(cell, arm) - found.test(cell, plain)).mean())
+        axes.plot([difference], [kinds.index(arm.correction)], mark, color=color, markerfacecolor=fill, alpha=0.8)
+    axes.set_yticks(range(len(kinds)), [_STATES[kind].replace(", ", ",\n") for kind in kinds])
     axes.set_ylim(len(kinds) - 0.5, -0.5)
     axes.set_xlabel("test AUROC minus the plain state's", fontsize=9)
