@@ -157,14 +157,16 @@ def test_a_schedule_is_foretold_and_its_pass_begins_the_second_half(tmp_path: Pa
     train = bags.subset(bags.where_split("train"))
     config = large_bags_training.settings("smoothed-max", large_bags_training.METHODS["top, chosen lr"], 0)
     assert config.training.lr == large_bags_training.CHOSEN["smoothed-max"]
-    config = config.replace(**large_bags_training.schedule(config, train, 0.2))
+    config = config.replace(**large_bags_training.schedule(config, train, 1.0))
     half = config.training.epochs // 4
     assert config.method.anneal * config.training.epochs == half
     training = large_bags_training.TimedTraining(config, train)
-    training.train_until(steps=half)  # A step an epoch
     memory = training.member.sampler.draw.memory
+    training.train_until(steps=half)  # A step an epoch
     assert memory.passes == 0
-    training.train_until(steps=2 * half)
+    training.train_until(steps=half + 1)
+    assert memory.passes == 1
+    training.train_until(steps=2 * half - 1)
     assert memory.passes == 1
 
 
