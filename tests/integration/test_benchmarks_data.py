@@ -177,13 +177,15 @@ def test_all_methods_are_trained_and_the_page_is_written(tmp_path: Path, monkeyp
     rows = found["rows"]
     assert len(rows) == 2 * 2 * len(large_bags_training.METHODS)
     assert all(row["seconds"] >= row["mark"] for row in rows)
-    monkeypatch.setattr(large_bags, "AIM", 0.0)
-    said = large_bags.verdicts(rows, plan, 1.0)
-    assert "Smoothed-max, AUROC after 0.04 s, aim at least 0.0. vrsp: " in said[0]
-    assert said[0].count(", met") == len(large_bags_training.METHODS)
-    assert "minibatch, chosen lr" in said[1]
+    methods = list(large_bags_training.METHODS)
+    for aim, word, other in ((0.0, "Met", "Missed"), (1.1, "Missed", "Met")):
+        monkeypatch.setattr(large_bags, "AIM", aim)
+        said = "\n".join(large_bags.verdicts(rows, plan, 1.0))
+        assert f"{word}: `vrsp` " in said
+        assert f"{other}: none." in said
+    assert "`vrsp, chosen lr` minus `minibatch, chosen lr` " in said
     page = large_bags.page(rows, plan, 1.0, "command")
-    assert all(f"| {method} | " in page for method in large_bags_training.METHODS)
+    assert all(f"| {method} | " in page for method in methods)
     large_bags.draw(rows, plan, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").exists()
 
