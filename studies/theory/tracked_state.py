@@ -258,7 +258,8 @@ def _corrections(found: Found) -> Part:
         f"A corrected state minus the plain one, at equal cost: {told}. Along the same training its score is nearer to "
         f"the bag's in {sum(errors)} of {len(errors)} cases. By the rule, the library "
         f"{f'should get {wins[0]}' if wins else 'stays without one'}.\n- At any cost, minus the plain one at "
-        f"{FEW[0]:g}: with the whole bag's own value for the old part of the state (smoothed-max) {renewed:+}, {_told(renewed)}; "
+        f"{FEW[0]:g}: with the whole bag's own value for the old part of the state (smoothed-max) {renewed:+}, "
+        f"{_told(renewed)}; "
         f"for all of it, so that nothing bounds the weight of an instance drawn, {whole:+}, {_told(whole)}."
     )
     text = (
