@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
+from sklearn.metrics import roc_curve
 
 from midam.evaluate.bands import Bands
 from midam.evaluate.proportions import Estimate, proportion
@@ -54,6 +55,11 @@ def _roc(study: Study, bands: Bands) -> Html:
     chart = Chart(says, Range("1 \N{MINUS SIGN} specificity"), Range("Sensitivity"))
     chart.band(bands.roc.at, bands.roc.low, bands.roc.high, name="95% band")
     chart.reference([0, 1], [0, 1], name="Chance")
+    beside = study.baseline
+    if beside is not None and beside.found is not None and beside.scores is not None:
+        x, y, _ = roc_curve(tested.labels, beside.scores)
+        chart.line(x, y, color=2, dash=1, name="Baseline")
+        says += f" Baseline: AUROC {beside.found['auroc']:.3f}."
     chart.line(bands.roc.x, bands.roc.y, name="This model")
     at = summary.get("at_threshold")
     if at is not None:
