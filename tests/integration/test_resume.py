@@ -30,17 +30,8 @@ METHODS = {
     ],
     "exact": ["--no-baseline", "--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
     "exact-point": [
-        *(
-            "--no-baseline",
-            "--estimator",
-            "exact-point",
-            "--chunk-size",
-            "50",
-            "--pooling",
-            "smoothed-max",
-            "--members",
-            "1",
-        ),
+        *("--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max", "--members", "1"),
+        "--no-baseline",
     ],
 }
 

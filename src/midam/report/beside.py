@@ -59,6 +59,6 @@ def advice(found: Mapping[str, Any], data: str) -> str | None:
     name, source = found["method"], shlex.quote(data)
     return (
         f"the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on many "
-        f"splits, `midam compare {source} --methods midam,{name}`, or train it instead, "
-        f"`midam fit {source} --method {name}`"
+        f"splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
+        f"itself, `midam fit {source} --method {name}`"
     )

@@ -21,7 +21,7 @@ Budget = Annotated[float, Field(gt=0)]
 
 
 class RunSettings(Room):
-    """Splits, seed, device and precision of a run, how it reads instances, the baseline beside it, and what it logs.
+    """Splits, seed, device and precision of a run, how it reads, the baseline beside it, what it logs.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ from midam.report.html.study import NAMES, Study
 
 _SAYS = (
     "The baseline is plain: a few statistics of each bag in 500 trees, trained on the same training bags, with nothing "
-    "tuned. The interval is that of the difference on the same bags"
+    "tuned. The interval is that of the difference on the same bags, which knows nothing of other splits and seeds"
 )
 
 
@@ -30,7 +30,7 @@ def beside_baseline(study: Study) -> Html:
     model = estimate(_figure(baseline.model, "auroc", bags))
     rows: list[list[Cell]] = [["this model", model, None], [f"baseline: {name}", area, gap]]
     heads = [Column("method"), Column("AUROC", True), Column("model minus baseline", True)]
-    words = f"{_SAYS}, with {rests} as the independent units: {verdict_words(found)}."
+    words = f"{_sentence(verdict_words(found))} {_SAYS}; its independent units are {rests}."
     hidden = "" if baseline.caution is None else f" {_sentence(baseline.caution)}"
     body = [table(f"Beside a plain baseline, on the same {bags} {part} bags", heads, rows)]
     body.append(paragraph(words + hidden, note=True))
