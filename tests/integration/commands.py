@@ -91,9 +91,9 @@ def session(leader: int) -> dict[int, str]:
 
 
 def fitted(folder: Path, *words: str) -> tuple[Path, Path]:
-    """A `table` in a folder, and a run that was trained on it with these options."""
+    """A `table` in a folder, and a run that was trained on it with these options, without a baseline beside it."""
     data, run = table(folder / "bags.csv"), folder / "run"
-    if main(["fit", str(data), *words, "--out", str(run)]):
+    if main(["fit", str(data), *words, "--no-baseline", "--out", str(run)]):
         raise RuntimeError("the run was not trained")
     return data, run
 

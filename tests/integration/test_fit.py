@@ -25,6 +25,7 @@ from midam.runs.folder import RunFolder
 from midam.settings import Settings, member_seed
 
 FILES = {
+    "baseline.csv",
     "config.yaml",
     "metrics.csv",
     "predictions.csv",
@@ -109,8 +110,8 @@ def test_predictions_are_those_of_the_model(run):
 def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) == {
-        *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "seconds"),
-        *("version", "environment"),
+        *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
+        *("seconds", "version", "environment"),
     }
     for split, bags in (("test", 100), ("val", 60), ("train", 200)):
         part = [row for row in found if row["split"] == split]
@@ -122,7 +123,7 @@ def test_the_summary_agrees_with_the_predictions(run):
         assert (summary[split]["bags"], summary[split]["positives"]) == (bags, bags // 2)
     assert summary["selected"] == {"weights": "last", "epoch": 4}
     seconds = summary["seconds"]
-    assert list(seconds) == ["reading", "training", "evaluation", "total"]
+    assert list(seconds) == ["reading", "training", "evaluation", "baseline", "total"]
     assert min(seconds.values()) > 0
     assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.01)
     assert summary["epochs"] == 4
@@ -226,10 +227,12 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
     out, error = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0, error
     assert out.splitlines()[-1] == "run folder: run"
-    assert out.splitlines()[-2].startswith("test AUROC 0.")
+    lines = [line for line in out.splitlines() if "AUROC" in line and not line.startswith(("warning", " bags"))]
+    assert [line.partition(" 0.")[0] for line in lines] == ["test AUROC", "baseline AUROC"]
     assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
     after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]
-    after += ["scoring (best weights): 0/360 bags", "scoring (best weights): 360/360 bags", "writing results"]
+    after += ["scoring (best weights): 0/360 bags", "scoring (best weights): 360/360 bags"]
+    after += ["training the baseline", "writing results"]
     assert error.splitlines()[2:] == after
     assert "instead" not in out
 

@@ -16,6 +16,7 @@ EPOCHS = {"vrsp": 24, "minibatch": 20, "exact": 12, "exact-point": 20}
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": [
+        "--no-baseline",
         "--estimator",
         "minibatch",
         "--members",
@@ -27,9 +28,10 @@ METHODS = {
         "--average-from",
         "0.1",
     ],
-    "exact": ["--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
+    "exact": ["--no-baseline", "--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
     "exact-point": [
         *("--estimator", "exact-point", "--chunk-size", "50", "--pooling", "smoothed-max", "--members", "1"),
+        "--no-baseline",
     ],
 }
 
@@ -59,6 +61,8 @@ def assert_same_run(run: Path, whole: Path) -> None:
     for summary in summaries:
         assert summary.pop("seconds")["total"] > 0
     assert summaries[0] == summaries[1]
+    if summaries[0]["baseline"] is not None:
+        assert (run / "baseline.csv").read_bytes() == (whole / "baseline.csv").read_bytes()
     for name in ("model.pt", "checkpoints/last.pt", "checkpoints/best.pt"):
         mine, other = load_checkpoint(run / name), load_checkpoint(whole / name)
         mine.pop("seconds", None), other.pop("seconds", None)

@@ -82,6 +82,7 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
         (["--ignore+", "site"], "ignore", ["site"]),
         (["--lag"], "lag", True),
         (["--standardize", "false"], "standardize", False),
+        (["--no-baseline"], "baseline", False),
         (["--patience", "null"], "patience", None),
         (["--pooling-args.head_hidden", "0"], "pooling_args", {"head_hidden": 0}),
         (["--pooling-args", "{head_hidden: 0}"], "pooling_args", {"head_hidden": 0}),

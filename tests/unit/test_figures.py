@@ -12,6 +12,7 @@ from midam.report import figures
 from midam.report.figures import plot_curves, plot_roc
 
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
+GREEN = np.array([0x00, 0x9E, 0x73])
 GRAY = np.array([0x6E, 0x6E, 0x6E])
 
 
@@ -45,6 +46,10 @@ def test_roc_shows_the_curve_and_the_operating_point(tmp_path, sample):
     assert pixels(plain, BLUE) > 1000
     assert pixels(plain, ORANGE) == 0
     assert pixels(marked, ORANGE) > 200
+    assert pixels(plain, GREEN) == 0
+    beside, baseline = tmp_path / "beside.png", np.asarray(scores)[::-1]
+    plot_roc(beside, labels=labels, scores=scores, summary=summary, title="Test", baseline=baseline)
+    assert pixels(beside, GREEN) > 200
 
 
 def test_roc_of_one_class_has_no_curve(tmp_path):

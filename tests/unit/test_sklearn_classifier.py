@@ -65,7 +65,7 @@ def test_every_setting_is_a_parameter_with_its_default():
     for room in ("method", "training", "model"):
         for name, value in rooms[room]:
             assert parameters[name].default == (None if value == {} else value), name
-    assert not {"label_column", "slice_size", "test_fraction", "logger", "reads"} & set(parameters)
+    assert not {"label_column", "slice_size", "test_fraction", "logger", "reads", "baseline"} & set(parameters)
 
 
 def test_the_stub_is_up_to_date():
@@ -214,6 +214,7 @@ def test_wrong_settings_are_refused_in_fit(settings, text, data):
         ("num_instance", "did you mean 'num_instances'"),
         ("label_column", "about files; pass bags, y and groups to fit"),
         ("logger", "about files"),
+        ("baseline", "fit has no test bags on which a baseline could stand"),
     ],
 )
 def test_an_unknown_parameter_is_refused_at_once(name, text):

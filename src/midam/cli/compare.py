@@ -36,7 +36,7 @@ was."""
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
 _FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
 _OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args", "time_budget")
-_SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER}]
+_SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER, "baseline"}]
 
 
 def parser() -> ArgumentParser:

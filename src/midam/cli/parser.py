@@ -185,7 +185,7 @@ def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
 
 
 def normalize(argv: Sequence[str]) -> list[str]:
-    """`--some-flag=x` to `--some_flag x`, a bare flag to `--flag true`, `--list a,b` to `--list [a,b]`."""
+    """`--a-flag=x` to `--a_flag x`, a bare flag to `--flag true`, `--no-flag` to `--flag false`, `a,b` to `[a,b]`."""
     tokens: list[str] = []
     for token in argv:
         name, equals, value = token.partition("=")
@@ -196,6 +196,8 @@ def normalize(argv: Sequence[str]) -> list[str]:
         bare = at + 1 == len(tokens) or tokens[at + 1].lower() not in ("true", "false")
         if tokens[at][2:] in _FLAGS and tokens[at].startswith("--") and bare:
             tokens.insert(at + 1, "true")
+        if tokens[at].startswith("--no_") and tokens[at][5:] in _FLAGS and bare:
+            tokens[at : at + 1] = [f"--{tokens[at][5:]}", "false"]
         plain = at + 1 < len(tokens) and not tokens[at + 1].startswith(("[", "--"))
         if tokens[at][2:] in _LISTS and tokens[at].startswith("--") and plain:
             parts = next(csv.reader([tokens[at + 1]]))

@@ -1,5 +1,6 @@
 """Statistics of bags: a row of numbers for each bag, whatever its size."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ STATISTICS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 }
 USUAL = ("mean", "min", "max", "std")
 _STACKED = 2  # axes of an instance, channel and place, from which it is an image
+_MOST_NUMBERS = 2**18  # that are read at a time: 2 MiB as float64
 
 
 def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -> Statistics:
     """Statistics of each feature over each bag at the positions `index`, [n, 4 D]: all means, then all minima, ...
 
-    `names` are some of `STATISTICS`; "size", the number of instances, is one column.
+    `names` are some of `STATISTICS`; "size", the number of instances, is one column. Large bags are read by chunks, to
+    the same numbers, unless "median" is asked for.
 
     Examples
     --------
@@ -42,13 +45,13 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
             raise ConfigError(f"Expected a known statistic, got {name!r}; {nearest(name, STATISTICS)}")
     if not names:
         raise ConfigError(f"Expected at least one statistic, got none; name some of {', '.join(STATISTICS)}.")
-    return np.stack([np.concatenate([STATISTICS[name](x) for name in names]) for x in flat_bags(bags, index)])
+    return np.stack([np.concatenate(_of_bag(bags, number, names)) for number in index.tolist()])
 
 
 def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
     """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
-    for i in index:
-        yield np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1)
+    for number in index.tolist():
+        yield _flat(bags[number])
 
 
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
@@ -81,7 +84,46 @@ def voxel_counts(bags: Bags, index: Positions) -> Statistics:
     return np.array(found)
 
 
+def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Each of the named statistics of one bag."""
+    start, size = int(bags.starts[number]), int(bags.sizes[number])
+    width = math.prod(bags.instance_shape)
+    step = max(1, _MOST_NUMBERS // width)
+    # A single column numpy adds in pairs, which parts could not repeat to the last bit.
+    if size <= step or width == 1 or "median" in names:
+        rows = _flat(bags[number])
+        return [STATISTICS[name](rows) for name in names]
+
+    def parts() -> Iterator[Statistics]:
+        for low in range(start, start + size, step):
+            yield _flat(bags.instances[low : min(low + step, start + size)])
+
+    found: dict[str, NDArray[Any]] = {"size": np.array([size])}
+    found["min"], found["max"], total, squares = np.full(width, np.inf), np.full(width, -np.inf), *np.zeros((2, width))
+    for rows in parts():
+        found["min"], found["max"] = np.minimum(found["min"], rows.min(0)), np.maximum(found["max"], rows.max(0))
+        total = _added(total, rows)
+    found["mean"] = total / size
+    if "std" in names:
+        for rows in parts():
+            squares = _added(squares, (rows - found["mean"]) ** 2)
+        found["std"] = np.sqrt(squares / size)
+    return [found[name] for name in names]
+
+
+def _added(total: Statistics, rows: Statistics) -> Statistics:
+    """Sum of the rows after `total`: one after the other, as numpy adds rows, so that parts change no bit."""
+    found: Statistics = np.concatenate([total[None], rows]).sum(0)
+    return found
+
+
+def _flat(instances: NDArray[Any]) -> Statistics:
+    """Instances as float64 rows."""
+    return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
+
+
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
+    """Chunks of a bag of images."""
     if len(bags.instance_shape) < _STACKED:
         raise ConfigError(
             f"Expected images for statistics of pixels, got instances of shape {list(bags.instance_shape)} (in "

@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
 from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.ranking import check_bags
+from midam.evaluate.ranking import auroc, check_bags
 from midam.files import write_bytes
 from midam.report.describe import is_wide, size_edges
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
-BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#6E6E6E"
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
-_LINES |= {"Weight drawn": ("#009E73", "o", (0, ())), "Drift of the memory": ("#CC79A7", "s", (0, (1, 1)))}
+_LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": ("#CC79A7", "s", (0, (1, 1)))}
 _LINES |= {
     "Draws with a witness": ("#E69F00", "s", (0, (4, 1))),
     "Witnesses found so far": ("#56B4E9", "^", (0, (6, 1, 1, 1))),
@@ -44,6 +44,7 @@ def plot_roc(
     summary: Mapping[str, Any],
     title: str,
     threshold: float | None = None,
+    baseline: ArrayLike | None = None,
 ) -> None:
     """Draw the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
 
@@ -59,6 +60,8 @@ def plot_roc(
         Title of the figure.
     threshold : float, optional
         Operating point chosen on validation bags.
+    baseline : array_like, shape [N], optional
+        Scores of a baseline, for a second curve.
 
     Raises
     ------
@@ -75,6 +78,10 @@ def plot_roc(
         low, high = summary["auroc_ci95"]
         name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"
         axes.plot(false_rate, true_rate, color=BLUE, linewidth=2.2, label=name, solid_joinstyle="miter", zorder=3)
+        if baseline is not None:
+            across, up, _ = roc_curve(y, baseline, drop_intermediate=False)
+            name = f"Baseline: AUROC {auroc(y, baseline):.3f}"
+            axes.plot(across, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
         if threshold is not None:
             _operating_point(axes, threshold_metrics(y, s, threshold))
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)

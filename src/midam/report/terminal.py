@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from midam.evaluate.metrics import NEAR_CHANCE
+from midam.report.beside import advice, caution, result_words
 from midam.report.describe import BagDescription, size_edges
 
 _LINES = 10
@@ -175,6 +176,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
+    _print_baseline(console, summary)
     console.print(f"run folder: {escape(run)}")
 
 
@@ -252,6 +254,21 @@ def print_warnings(console: Console, description: BagDescription) -> None:
 def _print_notes(console: Console, name: str, part: Mapping[str, Any]) -> None:
     for message in part.get("warnings", []):
         console.print(f"[yellow]note:[/] {name}: {escape(message)}")
+
+
+def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
+    """How the model does beside the baseline, in a line; more where that is not the whole truth."""
+    found, note = summary.get("baseline"), summary.get("baseline_note")
+    if note is not None:
+        console.print(f"[yellow]warning:[/] no baseline beside the model: {escape(note)}")
+    if found is None:
+        return
+    console.print(escape(result_words(found)))
+    hidden, better = caution(found, summary["selected"]), advice(found, summary["data"]["name"])
+    if hidden is not None:
+        console.print(f"[yellow]note:[/] {hidden}")
+    if better is not None:
+        console.print(f"[yellow]warning:[/] {escape(better)}")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -265,15 +265,14 @@ class _Training:
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":
             model.load_state_dict(last)
-        on_stage("writing results", 0)
         what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
 
-        def seconds() -> dict[str, float]:
-            own = {**took, "evaluation": time.monotonic() - started}
+        def seconds(baseline: float) -> dict[str, float]:
+            own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
             return {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
 
         how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
-        summary = write_results(self.folder, **what, scores=scores, **how)
+        summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **how)
         write_run_report(self.folder.root)
         return summary
 

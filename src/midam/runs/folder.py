@@ -22,8 +22,9 @@ class RunFolder:
 
     Attributes
     ----------
-    config, metrics, predictions, summary : Path
-        Settings and the name of the data; a row an epoch; a row a bag; what was measured.
+    config, metrics, predictions, baseline, summary : Path
+        Settings and the name of the data; a row an epoch; a row a bag; the baseline's scores of the bags that it was
+        compared on; what was measured.
     last, best, model : Path
         All that a resume needs, as of the last whole epoch; weights of the epoch with the best validation AUROC; the
         trained model and what applying it needs.
@@ -36,6 +37,7 @@ class RunFolder:
         self.config = root / "config.yaml"
         self.metrics = root / "metrics.csv"
         self.predictions = root / "predictions.csv"
+        self.baseline = root / "baseline.csv"
         self.summary = root / "summary.json"
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"

@@ -62,7 +62,7 @@ class Tracking:
         self._guarded(partial(self._fabric.log_dict, found, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
-        """Say the figures of the finished run: AUROC, AUPRC and Brier score of each split, as ``test_auroc``."""
+        """Say the figures of the finished run: of each split, as ``final_test_auroc``, and the baseline's AUROC."""
         splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
         found = {
             f"final_{split}_{name}": part.get(name)

@@ -18,9 +18,11 @@ from midam.data.bags import Bags
 from midam.errors import CheckpointError, MidamError
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.report.beside import advice, caution
 from midam.report.html.page import study_page
-from midam.report.html.study import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.runs.apply import Evaluation
+from midam.runs.beside import read_scores
 from midam.runs.folder import RunFolder, read_json, read_run_config
 from midam.runs.results import NO_DECISION
 from midam.runs.subgroup_table import SubgroupTable
@@ -158,6 +160,7 @@ def _study(
         parts=parts,
         columns=_columns(tested, table),
         classes=about.get("data", {}).get("classes"),
+        baseline=None if external else _baseline(folder, about, tested, str(how["part"]), parts),
         explained=_explained(folder.root, path, external=external),
         explain_command=f"midam explain RUN {shlex.quote(tested_data or data)}",
         history=[{str(key): value for key, value in row.items()} for row in history],
@@ -212,6 +215,24 @@ def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArr
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
         found[BY_SIZE] = make_levels(tested.sizes.tolist())
     return found
+
+
+def _baseline(
+    folder: RunFolder, about: Mapping[str, Any], tested: ScoredBags, part: str, parts: Mapping[str, ScoredBags]
+) -> Baseline | None:
+    """The baseline of the run, if its comparison is one on the bags of this page."""
+    if "baseline" not in about:
+        return None
+    found = about["baseline"]
+    if found is None:
+        return Baseline(note=about.get("baseline_note"))
+    own = found["part"]
+    bags = tested if own == part else parts.get(own)
+    scores = None if bags is None else read_scores(folder, bags.ids, bags.labels)
+    if bags is None or scores is None:
+        return None
+    told = {"caution": caution(found, about["selected"]), "advice": advice(found, about["data"]["name"])}
+    return Baseline(found, model=about[own], scores=scores if own == part else None, **told)
 
 
 def _explained(root: Path, page: Path, *, external: bool) -> Explained | None:

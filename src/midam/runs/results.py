@@ -16,6 +16,7 @@ from midam.evaluate.ranking import auroc
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.report.figures import plot_curves, plot_roc
+from midam.runs.beside import COMPARED, Beside, train_beside, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
 from midam.settings import ResolvedSettings, yaml_text
@@ -37,21 +38,33 @@ def write_results(
     scores: dict[str, NDArray[np.float64]],
     selected: str,
     origin: dict[str, Any],
-    seconds: Callable[[], dict[str, float]],
+    seconds: Callable[[float], dict[str, float]],
+    on_stage: Callable[[str, int], None],
     notes: Sequence[str] = (),
     choice: str | None = None,
 ) -> dict[str, Any]:
-    """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
+    """Write model.pt, predictions.csv, baseline.csv, summary.json, roc.png and curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
     data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
-    the seconds of each part of the run, and is asked last. The summary is written last: where it is, all is.
+    the seconds of each part of the run, from those of the baseline, and is asked last. `on_stage` is told what begins.
+    The model is written before the baseline is trained, the summary last: where it is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
     calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
+    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
+    save_checkpoint(folder.model, content)
+    called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
+    write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
+    beside = Beside()
+    if trainer.config.run.baseline:
+        on_stage("training the baseline", 0)
+        beside = train_beside(parts, chosen, seed=trainer.config.run.seed)
+        write_scores(folder, parts, beside)
+    on_stage("writing results", 0)
     told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
@@ -70,21 +83,19 @@ def write_results(
             "notes": list(notes),
         },
         "epochs": trainer.epoch,
+        "baseline": beside.found,
+        **({} if beside.note is None else {"baseline_note": beside.note}),
         **_chosen(trainer.config, choice),
         "version": __version__,
         "environment": _environment(),
     }
-    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
-    save_checkpoint(folder.model, content)
-    called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
-    write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-    drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
+    drawn = next((name for name in COMPARED if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
         inside, title = splits == drawn, f"{data}: {drawn} bags"
         held = {"labels": labels[inside], "scores": chosen[inside], "summary": summary[drawn]}
-        plot_roc(folder.roc, **held, title=title, threshold=threshold)
-    summary["seconds"] = seconds()
+        plot_roc(folder.roc, **held, title=title, threshold=threshold, baseline=beside.scores)
+    summary["seconds"] = seconds(beside.seconds)
     write_json(folder.summary, summary)
     return summary
 

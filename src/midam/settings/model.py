@@ -56,8 +56,7 @@ class ModelSettings(Room):
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedModel":
         """These settings for instances of one shape."""
-        pixels = len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE
-        usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if pixels else "mlp"
+        usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if are_pixels(instance_shape) else "mlp"
         encoder = usual if self.encoder == AUTO else self.encoder
         clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
         return ResolvedModel(**self._filled(clip=clip) | {"encoder": encoder})
@@ -68,3 +67,14 @@ class ResolvedModel(ModelSettings):
 
     encoder: Annotated[str, Named(ENCODERS)]
     clip: Clip
+
+
+def are_pixels(instance_shape: tuple[int, ...]) -> bool:
+    """Whether instances are images [C, H, W] or volumes [C, D, H, W], of at least 8 x 8, rather than features.
+
+    Examples
+    --------
+    >>> are_pixels((166,)), are_pixels((3, 32, 32)), are_pixels((3, 4, 4))
+    (False, True, False)
+    """
+    return len(instance_shape) in (3, 4) and min(instance_shape[-2:]) >= _LEAST_SIDE

@@ -1,4 +1,4 @@
-"""What a run does with the machine: splits, seed, device, precision, threads, reading, logging."""
+"""What a run does beside its method: splits, seed, device, precision, threads, reading, baseline, logging."""
 
 import math
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +21,7 @@ Budget = Annotated[float, Field(gt=0)]
 
 
 class RunSettings(Room):
-    """Splits, seed, device and precision of a run, how it reads instances, and what it logs.
+    """Splits, seed, device and precision of a run, how it reads, the baseline beside it, what it logs.
 
     Attributes
     ----------
@@ -59,6 +59,9 @@ class RunSettings(Room):
     reads
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
+    baseline
+        Train a plain baseline on the same training bags, and say how the model does beside it: trees on statistics of
+        the bags, of images on statistics of their colors. For those in a hurry: --no-baseline.
     logger
         Where the training is tracked beside metrics.csv, which is always written: "none", "tensorboard" (extra track),
         "mlflow" or "wandb" (extras of these names).
@@ -81,6 +84,7 @@ class RunSettings(Room):
     workers: Annotated[int, Field(ge=0)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
+    baseline: bool = True
     logger: Annotated[str, Named(LOGGERS, also=("none",))] = "none"
     logger_args: dict[str, Any] = Field(default_factory=dict)
 

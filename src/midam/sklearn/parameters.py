@@ -8,12 +8,13 @@ from midam.errors import nearest
 from midam.settings import Settings
 
 _OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "logger_args", "reads")
+_OF_RUNS = ("baseline",)
 
 
 def setting_defaults() -> dict[str, Any]:
     """Settings that are parameters of a classifier, and their defaults; None for an empty dictionary."""
     rooms = dict(Settings()).values()
-    values = {name: value for room in rooms for name, value in room if name not in _OF_FILES}
+    values = {name: value for room in rooms for name, value in room if name not in (*_OF_FILES, *_OF_RUNS)}
     # A default that can be changed in place would be shared by all classifiers.
     return {name: None if isinstance(value, dict) else value for name, value in values.items()}
 
@@ -34,6 +35,11 @@ def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
         for given in parameters:
             if given not in defaults and given in _OF_FILES:
                 raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
+            if given in _OF_RUNS:
+                raise TypeError(
+                    f"Expected no parameter {given!r}: fit has no test bags on which a baseline could stand beside the "
+                    "model; use `midam fit`, or `midam compare`."
+                )
             if given not in defaults:
                 raise TypeError(f"Expected a known parameter, got {given!r}; {nearest(given, defaults)}")
         vars(self).update({**defaults, **parameters})

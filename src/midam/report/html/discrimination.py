@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
+from sklearn.metrics import roc_curve
 
 from midam.evaluate.bands import Bands
 from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.ranking import auroc
 from midam.evaluate.reliability import Line, calibration_interval, reliability_bins
 from midam.evaluate.utility import net_benefit, net_benefit_of_all
 from midam.report.html.chart import Chart, Range, span
@@ -51,9 +53,15 @@ def _roc(study: Study, bands: Bands) -> Html:
     says = (
         f"ROC curve: sensitivity against 1 minus specificity. AUROC {area:.3f}, 95% interval {low:.3f} to {high:.3f}."
     )
+    second = None if study.baseline is None else study.baseline.scores
+    if second is not None:
+        says += f" Baseline: AUROC {auroc(tested.labels, second):.3f}."
     chart = Chart(says, Range("1 \N{MINUS SIGN} specificity"), Range("Sensitivity"))
     chart.band(bands.roc.at, bands.roc.low, bands.roc.high, name="95% band")
     chart.reference([0, 1], [0, 1], name="Chance")
+    if second is not None:
+        x, y, _ = roc_curve(tested.labels, second)
+        chart.line(x, y, color=2, dash=1, name="Baseline")
     chart.line(bands.roc.x, bands.roc.y, name="This model")
     at = summary.get("at_threshold")
     if at is not None:

@@ -60,6 +60,32 @@ class Explained:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """The baseline that was trained beside the run, or why there is none.
+
+    Attributes
+    ----------
+    found : mapping, optional
+        Its entry in summary.json.
+    note : str, optional
+        Why there is none.
+    model : mapping
+        Entry of summary.json of the bags that both were compared on.
+    scores : array, shape [N], optional
+        Its scores of the tested bags; None where it was compared on others.
+    caution, advice : str, optional
+        What the comparison hides; what to do where the baseline is ahead.
+    """
+
+    found: Mapping[str, Any] | None = None
+    note: str | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    scores: NDArray[np.float64] | None = None
+    caution: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """All that the page says of a run (`external` False) or of an evaluation of it on other data.
 
@@ -84,6 +110,8 @@ class Study:
         What the labels 0 and 1 are called.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by the name of the subgroups.
+    baseline : Baseline, optional
+        Of the run's own test bags.
     explained, explain_command : Explained or None, str
         Where explanations of tested bags are, and how to make them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
@@ -114,6 +142,7 @@ class Study:
     cautions: Sequence[str] = ()
     classes: Sequence[object] | None = None
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    baseline: Baseline | None = None
     explained: Explained | None = None
 
     @property

@@ -1,0 +1,64 @@
+"""What is said of a run beside its baseline: the entry `baseline` of summary.json in words."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+_SAYS = {
+    "ahead": "the model is ahead",
+    "behind": "the baseline is ahead",
+    "open": "which of the two is better stays open",
+    "alike": "both rank these bags alike",
+}
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """Whether the model is "ahead" of the baseline or "behind", by the interval of their difference, or it is "open".
+
+    "alike" where there is no difference to put an interval around: both rank the bags in the same way.
+
+    Examples
+    --------
+    >>> verdict({"difference_ci95": [0.01, 0.2]}), verdict({"difference_ci95": [-0.3, 0.01]})
+    ('ahead', 'open')
+    """
+    low, high = found["difference_ci95"]
+    if low == high == 0:
+        return "alike"
+    return "ahead" if low > 0 else "behind" if high < 0 else "open"
+
+
+def verdict_words(found: Mapping[str, Any]) -> str:
+    """The verdict in words."""
+    return _SAYS[verdict(found)]
+
+
+def result_words(found: Mapping[str, Any]) -> str:
+    """The AUROC of the baseline, the difference with its interval, and the verdict: a line of the console."""
+    low, high = found["difference_ci95"]
+    return (
+        f"baseline AUROC {found['auroc']:.3f} ({found['method']}); model minus baseline {found['difference']:+.3f} "
+        f"(95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
+    )
+
+
+def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
+    """What to know of a comparison on validation bags; `selected` is that of summary.json."""
+    if found["part"] != "val":
+        return None
+    on = "the baseline is compared on validation bags"
+    if selected.get("weights") == "best":
+        return f"{on}, which chose the model's epoch: that favors the model"
+    return f"{on}: there are no test bags of both classes"
+
+
+def advice(found: Mapping[str, Any], data: str) -> str | None:
+    """What to do where the baseline is ahead of the model trained on `data`."""
+    if verdict(found) != "behind":
+        return None
+    name, source = found["method"], shlex.quote(data)
+    return (
+        f"the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on many "
+        f"splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
+        f"itself, `midam fit {source} --method {name}`"
+    )

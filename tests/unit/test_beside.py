@@ -1,0 +1,109 @@
+"""The baseline beside a run in words, on disk, and on bags of any size."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.trainings import witness_bags
+
+from midam.data.bags import Bags
+from midam.data.statistics import STATISTICS, bag_statistics
+from midam.report.beside import advice, caution, result_words, verdict
+from midam.runs.beside import read_scores, train_beside, usual_baseline, write_scores
+from midam.runs.data import SplitBags
+from midam.runs.folder import RunFolder
+
+
+def entry(difference, low, high, **changes):
+    areas = {"auroc": 0.8, "auroc_ci95": [0.7, 0.9], "auroc_method": "logit-delong"}
+    gap = {"difference": difference, "difference_ci95": [low, high], "difference_method": "paired delong"}
+    return {"method": "bag-statistics-extratrees", "part": "test", **areas, **gap, **changes}
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected", "words"),
+    [
+        ((0.05, 0.01, 0.09), "ahead", "the model is ahead"),
+        ((0.05, -0.01, 0.11), "open", "which of the two is better stays open"),
+        ((-0.05, -0.11, 0.01), "open", "which of the two is better stays open"),
+        ((-0.05, -0.09, 0.0), "open", "which of the two is better stays open"),
+        ((-0.05, -0.09, -0.01), "behind", "the baseline is ahead"),
+        ((0.0, 0.0, 0.0), "alike", "both rank these bags alike"),
+    ],
+)
+def test_the_interval_decides_what_is_said(gap, expected, words):
+    found = entry(*gap)
+    assert verdict(found) == expected
+    line = result_words(found)
+    assert line.startswith("baseline AUROC 0.800 (bag-statistics-extratrees); model minus baseline ")
+    assert line.endswith(f": {words}")
+    assert f"{gap[0]:+.3f} (95% CI {gap[1]:+.3f} to {gap[2]:+.3f})" in line
+    assert (advice(found, "my bags.csv") is not None) == (expected == "behind")
+
+
+def test_advice_can_be_typed():
+    said = advice(entry(-0.2, -0.3, -0.1), "my bags.csv")
+    assert "`midam compare 'my bags.csv' --methods midam,bag-statistics-extratrees`" in said
+    assert "`midam fit 'my bags.csv' --method bag-statistics-extratrees`" in said
+
+
+def test_a_comparison_on_validation_bags_says_so():
+    found = entry(0.1, 0.0, 0.2, part="val")
+    assert caution(entry(0.1, 0.0, 0.2), {"weights": "best"}) is None
+    assert "no test bags of both classes" in caution(found, {"weights": "last"})
+    assert "favors the model" in caution(found, {"weights": "best"})
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((5,), "bag-statistics-extratrees"),
+        ((3, 4, 4), "bag-statistics-extratrees"),
+        ((3, 32, 32), "rgb-trees"),
+        ((1, 8, 16, 16), "rgb-trees"),
+    ],
+)
+def test_pixels_stand_beside_their_colors(shape, name):
+    assert usual_baseline(shape) == name
+
+
+def parts_of(bags, test):
+    return SplitBags(bags, np.where(np.isin(np.arange(len(bags)), test), "test", "train"))
+
+
+def test_test_bags_of_one_class_give_way_to_validation_bags():
+    bags, splits = witness_bags(30), np.repeat(["train", "val", "test"], [16, 8, 6])
+    splits[24:] = np.where(bags.require_labels()[24:] == 1, "test", "train")
+    found = train_beside(SplitBags(bags, splits), np.arange(30.0), seed=0)
+    assert found.found["part"] == "val"
+    assert found.scores.shape == (8,)
+    assert found.seconds > 0
+
+
+def test_the_scores_on_disk_belong_to_just_these_bags(tmp_path):
+    # Names that a table would read as numbers, or as missing.
+    bags = witness_bags(20, ids=[f"{i:03d}" for i in range(18)] + ["NA", "null"])
+    parts, folder = parts_of(bags, np.arange(12, 20)), RunFolder(tmp_path)
+    found = train_beside(parts, np.arange(20.0), seed=0)
+    write_scores(folder, parts, found)
+    frame = pd.read_csv(folder.baseline, dtype=str, keep_default_na=False)
+    assert list(frame) == ["bag", "label", "split", "score"]
+    assert frame["bag"].tolist() == bags.ids[12:].tolist()
+    ids, labels = bags.ids[12:], bags.require_labels()[12:]
+    turned = read_scores(folder, ids[::-1], labels[::-1])
+    np.testing.assert_allclose(turned, found.scores[::-1], rtol=1e-8)
+    assert read_scores(folder, ids[1:], labels[1:]) is None
+    assert read_scores(folder, ids, 1 - labels) is None
+    assert read_scores(RunFolder(tmp_path / "other"), ids, labels) is None
+
+
+@pytest.mark.parametrize("width", [1, 2, 64, 300_000])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_statistics_of_large_bags_are_streamed_to_the_same_bits(width, dtype):
+    rng = np.random.default_rng(width)
+    rows = rng.normal(3, 2, size=(max(3, 600_000 // width), width)).astype(dtype)
+    bags = Bags.from_list([rows[:2], rows, rows[:1]])
+    names = ("mean", "min", "max", "std", "size")
+    expected = [np.concatenate([STATISTICS[name](x.astype(np.float64)) for name in names]) for x in (rows, rows[:2])]
+    assert np.array_equal(bag_statistics(bags, np.array([1, 0]), names), expected)
+    median = np.median(rows.astype(np.float64), axis=0)
+    assert np.array_equal(bag_statistics(bags, np.array([1]), ["median"])[0], median)
