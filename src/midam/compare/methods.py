@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from midam.compare.baselines import Baseline
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build
-from midam.train.method_names import method_names, method_settings
+from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
-DEFAULT = "midam"
+__all__ = ["DEFAULT", "ComparedMethod", "find_methods", "known_methods"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,6 @@ class ComparedMethod:
     settings: dict[str, str]  # that replace those of the comparison
     tuned: bool = False  # learning rate, margin and epoch are chosen on validation bags
     baseline: Baseline | None = None
-
-
-def known_methods() -> list[str]:
-    """Names of all methods."""
-    return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
@@ -42,7 +37,7 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
 def _find(name: str) -> ComparedMethod:
     if name == DEFAULT:
         return ComparedMethod(name, {})
-    if name in method_names() or "+" in name:
+    if is_shorthand(name):
         return ComparedMethod(name, method_settings(name), tuned=True)
     made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
     return ComparedMethod(name, {}, baseline=made)

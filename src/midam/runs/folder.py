@@ -99,8 +99,11 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
-def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
-    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
+def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
+    """Settings of a run, the data it was trained on, and its method where it has one that is fitted in one step.
+
+    `trust` is as in `midam.runs.load_run`.
+    """
     if folder.root.is_dir() and not folder.contents():
         raise CheckpointError(
             f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
@@ -111,7 +114,9 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
-    return Settings.from_flat(values, source=str(folder.config)), data
+    method = values.pop("method", None)
+    settings = Settings.from_flat(values, source=str(folder.config))
+    return settings, data, None if method is None else str(method)
 
 
 def read_chosen(folder: RunFolder) -> str | None:

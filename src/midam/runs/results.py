@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +19,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
+from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
@@ -28,10 +30,22 @@ NO_DECISION = (
 SPLITS = ("test", "val", "train")
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """What `write_results` takes in place of a trainer: a model that was fitted in one step, by a method of this name.
+
+    Of its settings, only those that such a method takes are kept.
+    """
+
+    method: str
+    config: ResolvedSettings
+    reported: BagEnsemble
+
+
 def write_results(
     folder: RunFolder,
     *,
-    trainer: Trainer,
+    trainer: Trainer | Fitted,
     parts: SplitBags,
     data: str,
     scores: dict[str, NDArray[np.float64]],
@@ -41,7 +55,7 @@ def write_results(
     notes: Sequence[str] = (),
     choice: str | None = None,
 ) -> dict[str, Any]:
-    """Write model.pt, predictions.csv, summary.json, roc.png and curves.png; returns the summary.
+    """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
@@ -55,12 +69,17 @@ def write_results(
     told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
-    weights = {"last": trainer.epoch, "best": trainer.best_epoch}
+    if isinstance(trainer, Fitted):
+        summary |= {"method": {"name": trainer.method}, "members": 1}
+    else:
+        weights = {"last": trainer.epoch, "best": trainer.best_epoch}
+        summary |= {
+            "selected": {"weights": selected, "epoch": weights[selected]},
+            "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
+            "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
+            "members": trainer.config.training.members,
+        }
     summary |= {
-        "selected": {"weights": selected, "epoch": weights[selected]},
-        "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
-        "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
-        "members": trainer.config.training.members,
         "data": {
             "name": data,
             "bags": len(bags),
@@ -69,16 +88,19 @@ def write_results(
             **_imputed(parts),
             "notes": list(notes),
         },
-        "epochs": trainer.epoch,
-        **_chosen(trainer.config, choice),
+        **({} if isinstance(trainer, Fitted) else {"epochs": trainer.epoch, **_chosen(trainer.config, choice)}),
         "version": __version__,
         "environment": _environment(),
     }
-    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
-    save_checkpoint(folder.model, content)
+    decision: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
+    method = trainer.method if isinstance(trainer, Fitted) else None
+    save_checkpoint(
+        folder.model, model_content(trainer.config, trainer.reported, origin, **decision, method=method)
+    )
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
-    plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
+    if not isinstance(trainer, Fitted):
+        plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
         inside, title = splits == drawn, f"{data}: {drawn} bags"
@@ -96,11 +118,16 @@ def model_content(
     *,
     calibrator: PlattCalibrator | None,
     threshold: float | None,
+    method: str | None = None,
 ) -> dict[str, Any]:
-    """What the model file of a run holds; `origin` is what `midam.runs.fit.describe_origin` says of its data."""
+    """What the model file of a run holds; `origin` is what `midam.runs.data.describe_origin` says of its data.
+
+    `method` names one that is fitted in one step, and takes few settings.
+    """
     return {
         "version": __version__,
-        "config": config.flat(),
+        "config": config.flat() if method is None else taken_settings(config),
+        **({} if method is None else {"method": method}),
         "model": model.state_dict(),
         "calibrator": None if calibrator is None else calibrator.to_dict(),
         "threshold": threshold,
@@ -110,7 +137,8 @@ def model_content(
 
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     """Write the folder of a run that is a model alone, with its settings; `content` is of `model_content`."""
-    write_text(folder.config, yaml_text({"data": content["data"]["source"], **content["config"]}))
+    method = {"method": content["method"]} if "method" in content else {}
+    write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
     save_checkpoint(folder.model, content)
 
 
