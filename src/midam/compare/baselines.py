@@ -51,10 +51,8 @@ class Baseline(ABC):
 
     uses_torch = False
     """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
-    lacks: ClassVar[str] = "it has no `fit` and `scorer`"
-    """Why it is no model that can be kept, where it is none."""
-    logits: ClassVar[bool] = False
-    """Whether `score` gives the logits of the scores of its model."""
+    lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
+    """Why it can be no model that is kept and scores new bags; None where it can."""
 
     @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
@@ -63,21 +61,27 @@ class Baseline(ABC):
         Positive bags score higher. Only the labels of the training bags may be used.
         """
 
-    @classmethod
-    def is_model(cls) -> bool:
-        """Whether it can be kept as a model: it has `fit` and `scorer`."""
-        return cls.fit is not Baseline.fit and cls.scorer is not Baseline.scorer
 
+class ModelBaseline(Baseline):
+    """A baseline that can be a model: it is kept as a run, and scores bags that come later."""
+
+    lacks = None
+    logits: ClassVar[bool] = False
+    """Whether `score` gives the logits of what its model gives."""
+
+    @abstractmethod
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """Train on all these bags, as `score` does, and return a model, which ranks others as `score` would."""
-        raise ConfigError(f"Expected a method that can be a model, got {type(self).__name__}: {self.lacks}.")
+        """Train on all these bags as `score` does, and return a model that scores others in [0, 1], ranked alike.
 
+        All that it learned stands in its state dictionary, as tensors of finite numbers.
+        """
+
+    @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Make a model as `fit` returns it for instances of this shape, to be filled with its weights.
 
         A `ValueError` or `KeyError` where the `weights`, a state dictionary from a file, are none of such a model.
         """
-        raise ConfigError(f"Expected a method that can be a model, got {type(self).__name__}: {self.lacks}.")
 
 
 def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
@@ -104,7 +108,7 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
     return [scaler.transform(x) for x in rows], scaler
 
 
-class BagStatisticsTrees(Baseline):
+class BagStatisticsTrees(ModelBaseline):
     """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
@@ -129,7 +133,7 @@ class BagStatisticsTrees(Baseline):
         return forest.fit(self.statistics(bags, train), bags.require_labels()[train])
 
 
-class BagStatisticsLogistic(Baseline):
+class BagStatisticsLogistic(ModelBaseline):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
     logits = True
@@ -201,7 +205,7 @@ class SetKernelSVM(Baseline):
         return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
 
 
-class InstanceLogisticMax(Baseline):
+class InstanceLogisticMax(ModelBaseline):
     """`instance-logistic-max`: logistic regression on instances, C = 1; a bag's score is its largest."""
 
     logits = True

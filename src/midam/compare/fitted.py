@@ -36,11 +36,11 @@ def forest_scorer(
     trees = [estimator.tree_ for estimator in forest.estimators_]
     counts = [tree.node_count for tree in trees]
     model = summary_scorer(summary, instance_shape, partial(Forest, trees=len(trees), nodes=sum(counts)))
-    head, first = model.pooling.head, np.cumsum([0, *counts[:-1]])
+    first = np.cumsum([0, *counts[:-1]])
     columns = [_nodes(tree, low) for tree, low in zip(trees, first)]
     children, feature, threshold, value = (np.concatenate(column) for column in zip(*columns))
     state = {"roots": first, "branches": children, "feature": feature, "threshold": threshold, "value": value}
-    head.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+    _head(model).load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
     return model
 
 
@@ -55,7 +55,7 @@ def empty_forest_scorer(
     trees, nodes = parts["roots"].numel(), parts["feature"].numel()
     model = summary_scorer(summary, instance_shape, partial(Forest, trees=trees, nodes=nodes))
     model.load_state_dict(dict(weights))
-    model.pooling.head.check()
+    _head(model).check()
     return model
 
 
@@ -70,6 +70,10 @@ def fill_linear(head: Any, weight: Numbers, bias: Numbers) -> None:
     """Give a linear head these numbers."""
     head.weight.copy_(torch.from_numpy(weight))
     head.bias.copy_(torch.from_numpy(bias))
+
+
+def _head(model: BagScorer) -> Any:
+    return model.pooling.head
 
 
 def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:

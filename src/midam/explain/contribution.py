@@ -81,7 +81,7 @@ def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: 
 
 
 def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[BagStatistic]:
-    """Statistics of the bag without each of its instances, some at a time: those before it, merged with those behind."""
+    """Statistics of the bag without each of its instances, some at a time: those before and behind it merged."""
     merge, reduce = pooling.statistic.merge, pooling.statistic.reduce_segments
     none = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
     read = partial(map, lambda part: part[1][member])

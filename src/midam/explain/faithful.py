@@ -103,7 +103,7 @@ class InstanceSpool:
     def __init__(self, scorers: Sequence[BagScorer]) -> None:
         self.scorers = scorers
         self._widths = [scorer.pooling.value_size for scorer in scorers]
-        self._dtype = np.dtype(np.float32)
+        self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
 """Plain summaries of a bag, as statistics beside the log-weighted mean of `midam.functional.logmean`.
 
-Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag of
-that instance alone, so that any split of a bag merges to the same. All instances weigh alike: z is 0, and l is 0 but for
-an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
+Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag
+of that instance alone, so that any split of a bag merges to the same. All instances weigh alike: z is 0, and l is 0 but
+for an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
 """
 
 import math

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-_ROWS_AT_A_TIME = 1024
+_ROWS_AT_A_TIME = 512
 
 
 class Widened(nn.Module):
@@ -74,17 +74,22 @@ class Forest(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mean leaf [K] in [0, 1] of rows x [K, W]."""
-        return torch.cat([self._reached(part) for part in x.split(_ROWS_AT_A_TIME)])
+        return torch.cat([self._reached(part) for part in torch.split(x, _ROWS_AT_A_TIME)])
 
     def _reached(self, x: Tensor) -> Tensor:
-        x = x.float().double()
-        node = self.roots.expand(len(x), -1)
-        while True:
-            above = x.gather(1, self.feature[node]) > self.threshold[node]
-            then = self.branches[node, above.long()]
-            if torch.equal(then, node):
-                return self.value[node].mean(dim=1)
-            node = then
+        """Mean leaf [K] of some rows; a path that has come to its leaf is not looked at again."""
+        trees, numbers = len(self.roots), x.float().double().flatten()
+        inner, following = self.branches[:, 0] != torch.arange(len(self.branches)), self.branches.flatten()
+        leaf = self.roots.repeat(len(x))
+        path = inner.index_select(0, leaf).nonzero().squeeze(1)
+        node, row = leaf[path], path // trees * self.width
+        while len(path):
+            seen = numbers.index_select(0, row + self.feature.index_select(0, node))
+            node = following.index_select(0, 2 * node + (seen > self.threshold.index_select(0, node)))
+            on = inner.index_select(0, node)
+            leaf[path[~on]] = node[~on]
+            path, node, row = path[on], node[on], row[on]
+        return self.value.index_select(0, leaf).view(-1, trees).mean(dim=1)
 
 
 class Linear(nn.Module):

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from midam import __version__
@@ -14,8 +13,8 @@ from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
-from midam.runs.folder import CHOSEN, RunFolder, csv_text, read_chosen, read_run_config
 from midam.runs.fit_at_once import fit_at_once, refit_at_once
+from midam.runs.folder import CHOSEN, RunFolder, csv_text, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.method import choose_method
 from midam.runs.report import write_run_report

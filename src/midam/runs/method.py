@@ -62,7 +62,7 @@ def make_baseline(name: str) -> Any:
     if name not in known_methods() and "." not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
     kind = BASELINES.find(name)
-    if not kind.is_model():
+    if kind.lacks is not None:
         raise ConfigError(
             f"Expected a method that can be a model, got {name!r}: {kind.lacks}; choose one of "
             f"{', '.join(baseline_names())}, or a method that midam trains, such as {DEFAULT}."
@@ -71,7 +71,7 @@ def make_baseline(name: str) -> Any:
 
 
 def empty_model(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagEnsemble:
-    """A model of a baseline, to be filled with these weights; a `KeyError` or `ValueError` where they are none of it."""
+    """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it."""
     prefix = "members.0."
     own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     return BagEnsemble([make_baseline(name).scorer(instance_shape, own)])
@@ -97,5 +97,5 @@ def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULT
 def _models() -> Iterator[str]:
     for name in BASELINES.names():
         with suppress(ConfigError):  # a package of somebody's that cannot be imported
-            if BASELINES.find(name).is_model():
+            if BASELINES.find(name).lacks is None:
                 yield name

@@ -167,7 +167,10 @@ def _study(
         selected=about.get("selected", {}),
         changed=changed,
         settings=list(shown.items()),
-        facts=[*_facts(folder, settings, data, changed, about, method=method), *([("tested on", tested_data)] if tested_data else [])],
+        facts=[
+            *_facts(folder, settings, data, changed, about, method=method),
+            *([("tested on", tested_data)] if tested_data else []),
+        ],
         **how,
     )
 

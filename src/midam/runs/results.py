@@ -94,9 +94,7 @@ def write_results(
     }
     decision: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
     method = trainer.method if isinstance(trainer, Fitted) else None
-    save_checkpoint(
-        folder.model, model_content(trainer.config, trainer.reported, origin, **decision, method=method)
-    )
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **decision, method=method))
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     if not isinstance(trainer, Fitted):

@@ -113,7 +113,7 @@ class VoxelSummary(SummaryPooling):
     blocks = 3
 
     @classmethod
-    def width(cls, in_features: int) -> int:
+    def width(cls, in_features: int) -> int:  # noqa: ARG003
         """One column, whatever the instances."""
         return 1
 
