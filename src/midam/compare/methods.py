@@ -8,7 +8,7 @@ from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
-__all__ = ["DEFAULT", "ComparedMethod", "find_methods", "known_methods"]
+__all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,11 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
-    return [_find(name) for name in names]
+    return [find_method(name) for name in names]
 
 
-def _find(name: str) -> ComparedMethod:
+def find_method(name: str) -> ComparedMethod:
+    """The method of a name, or of the class path of a `Baseline`."""
     if name == DEFAULT:
         return ComparedMethod(name, {})
     if is_shorthand(name):

@@ -1,7 +1,6 @@
 """Train a run on disk: from data and settings to a folder with weights, scores, metrics and figures."""
 
 import shlex
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,11 +13,11 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
 from midam.runs.fit_at_once import fit_at_once, refit_at_once
-from midam.runs.folder import CHOSEN, RunFolder, csv_text, read_chosen, read_run_config
+from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.method import choose_method
 from midam.runs.report import write_run_report
-from midam.runs.results import write_results
+from midam.runs.results import write_metrics, write_results
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
@@ -84,8 +83,7 @@ def fit_run(
         except (MidamError, OSError, KeyboardInterrupt) as error:
             # A new run that failed before its first epoch was done leaves nothing.
             if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
-                for path in folder.contents():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                folder.clear()
             raise
 
 
@@ -248,9 +246,7 @@ class _Training:
 
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
-        columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
-        columns += [name for name in (self.trainer.history or [{}])[-1] if name not in columns]
-        write_text(self.folder.metrics, csv_text(columns, self.trainer.history))
+        write_metrics(self.folder, self.trainer.history)
 
     def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:
         """Score all bags under the last and the best weights, and write the results of those that are selected.

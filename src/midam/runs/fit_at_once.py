@@ -1,6 +1,5 @@
 """Runs of methods that are fitted in one step, such as trees on bag statistics: nothing to resume, one model."""
 
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -67,8 +66,7 @@ def fit_at_once(
             folder, trainer=Fitted(method, config, model), scores={"last": scores}, selected="last", **what
         )
     except BaseException:
-        for path in folder.contents():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        folder.clear()
         raise
     write_run_report(folder.root)
     return summary

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,6 +65,11 @@ class RunFolder:
     def contents(self) -> list[Path]:
         """What the folder holds, without what a killed process has left there; nothing where there is no folder."""
         return [path for path in self.root.iterdir() if not is_left(path)] if self.root.is_dir() else []
+
+    def clear(self) -> None:
+        """Remove what the folder holds."""
+        for path in self.contents():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def is_begun(self) -> bool:
         """Whether the run was stopped after its settings were written, and before its first checkpoint."""

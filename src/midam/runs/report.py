@@ -143,6 +143,7 @@ def _study(
     """What the pages of a run and of an evaluation share; `about` is the summary.json of the run."""
     # What else `summary` warns of, the page itself says.
     decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
+    decision += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
     flat = settings.flat() if method is None else taken_settings(settings)
     usual = _defaults(settings, about)
     shown = {name: json.dumps(value) for name, value in flat.items()}

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,20 @@ def write_results(
     seconds: Callable[[], dict[str, float]],
     notes: Sequence[str] = (),
     choice: str | None = None,
+    decision: tuple[PlattCalibrator | None, float | None] | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, curves.png; returns the summary.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
     data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
-    the seconds of each part of the run, and is asked last. The summary is written last: where it is, all is.
+    the seconds of each part of the run, and is asked last. `decision` are calibrator and threshold, by default those of
+    the validation bags; `about` is further told by the summary, which is written last: where it is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
-    calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
+    calibrator, threshold = decision or fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
@@ -91,10 +95,11 @@ def write_results(
         **({} if isinstance(trainer, Fitted) else {"epochs": trainer.epoch, **_chosen(trainer.config, choice)}),
         "version": __version__,
         "environment": _environment(),
+        **about,
     }
-    decision: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
-    method = trainer.method if isinstance(trainer, Fitted) else None
-    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **decision, method=method))
+    made: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
+    made["method"] = trainer.method if isinstance(trainer, Fitted) else None
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **made))
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     if not isinstance(trainer, Fitted):
@@ -107,6 +112,13 @@ def write_results(
     summary["seconds"] = seconds()
     write_json(folder.summary, summary)
     return summary
+
+
+def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
+    """Write metrics.csv, a row an epoch."""
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+    columns += [name for name in (history or [{}])[-1] if name not in columns]
+    write_text(folder.metrics, csv_text(columns, history))
 
 
 def model_content(
