@@ -93,7 +93,8 @@ def run(options: Namespace, console: Console) -> int:
     print_comparison(stdout_console(), comparison)
     stdout_console().print(f"comparison: {escape(str(out))}")
     if options.deploy is not None:
-        _deploy(options, console, bags, comparison, settings, told)
+        how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
+        _deploy(Path(options.deploy), console, bags, comparison, how)
     return 0
 
 
@@ -111,17 +112,14 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
 
 
-def _deploy(
-    options: Namespace, console: Console, bags: Bags, comparison: Comparison, settings: Settings, told: list[str]
-) -> None:
-    name = best_method(comparison, options.deploy_method)
+def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how: dict[str, Any]) -> None:
+    name, epochs = best_method(comparison, how["method"]), how["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
-    with FitProgress(settings.training.epochs, console=console) as bar:
-        calls = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
-        how: dict[str, Any] = {"settings": settings, "method": options.deploy_method, "data": options.data}
-        summary = deploy_method(bags, comparison, options.deploy, **how, notes=told, **calls)
+    with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
+        calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
+        summary = deploy_method(bags, comparison, out, **how, **calls)
     stdout_console().print(escape(summary["deployed"]["note"]))
-    stdout_console().print(f"run folder: {escape(options.deploy)}")
+    stdout_console().print(f"run folder: {escape(str(out))}")
 
 
 def parse_cv(text: str) -> tuple[int, int]:

@@ -11,11 +11,5 @@ from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.summary import Comparison
 
 __all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "ModelBaseline"]
-__all__ += [
-    "corrected_interval",
-    "deploy_method",
-    "known_methods",
-    "repeated_folds",
-    "run_comparison",
-    "write_comparison_report",
-]
+__all__ += ["corrected_interval", "deploy_method", "known_methods", "repeated_folds", "run_comparison"]
+__all__ += ["write_comparison_report"]
