@@ -194,8 +194,8 @@ def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]
     how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
     note = (
         f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
-        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Probabilities and threshold come "
-        "from the test bags of the folds."
+        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Probabilities and threshold "
+        "come from the test bags of the folds."
     )
     interval = [row["auroc_low"], row["auroc_high"]]
     return {
