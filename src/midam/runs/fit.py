@@ -72,7 +72,12 @@ def fit_run(
         folder.require_free()  # the one who held it may have trained a run
         started = time.monotonic()
         if baseline is not None:
-            return fit_at_once(data, baseline, settings, folder, on_start=on_start, on_stage=on_stage, on_bags=on_bags)
+            calls: dict[str, Any] = {"on_start": on_start, "on_stage": on_stage, "on_bags": on_bags}
+            try:
+                return fit_at_once(data, baseline, settings, folder, **calls)
+            except BaseException:
+                folder.clear()
+                raise
         training = _Training.of(data, settings, folder)
         try:
             training.begin()

@@ -36,7 +36,7 @@ def fit_at_once(
 ) -> dict[str, Any]:
     """Fit a `midam.compare.Baseline` that can be a model, as `midam.runs.fit_run` does; returns the summary.
 
-    The folder is held. Whatever stops it leaves nothing there, but a process that was killed: its settings.
+    The folder is held. What stops it leaves a part of the run there, which `refit_at_once` begins anew.
     """
     started, on_stage = time.monotonic(), on_stage or (lambda *_: None)
     baseline = make_baseline(method)
@@ -44,30 +44,26 @@ def fit_at_once(
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
-    try:
-        write_text(folder.config, yaml_text({"data": data, "method": method, **taken_settings(config)}))
-        remember({"method": method})
-        if on_start is not None:
-            on_start()
-        with cpu_threads(config.run.threads):
-            model = BagEnsemble([baseline.fit(parts.part("train"), seed=config.run.seed)])
-        trained = time.monotonic()
-        on_stage("scoring", len(parts.bags))
-        scores = predict(model, parts.bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
-        on_stage("writing results", 0)
+    write_text(folder.config, yaml_text({"data": data, "method": method, **taken_settings(config)}))
+    remember({"method": method})
+    if on_start is not None:
+        on_start()
+    with cpu_threads(config.run.threads):
+        model = BagEnsemble([baseline.fit(parts.part("train"), seed=config.run.seed)])
+    trained = time.monotonic()
+    on_stage("scoring", len(parts.bags))
+    scores = predict(model, parts.bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
+    on_stage("writing results", 0)
 
-        def seconds() -> dict[str, float]:
-            now = time.monotonic()
-            found = {"reading": read - started, "training": trained - read, "evaluation": now - trained}
-            return {name: round(value, 3) for name, value in {**found, "total": now - started}.items()}
+    def seconds() -> dict[str, float]:
+        now = time.monotonic()
+        found = {"reading": read - started, "training": trained - read, "evaluation": now - trained}
+        return {name: round(value, 3) for name, value in {**found, "total": now - started}.items()}
 
-        what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
-        summary = write_results(
-            folder, trainer=Fitted(method, config, model), scores={"last": scores}, selected="last", **what
-        )
-    except BaseException:
-        folder.clear()
-        raise
+    what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
+    summary = write_results(
+        folder, trainer=Fitted(method, config, model), scores={"last": scores}, selected="last", **what
+    )
     write_run_report(folder.root)
     return summary
 
@@ -87,7 +83,7 @@ def refit_at_once(
     `recorded` is the data that it was started with, `data` other data that the user names, which must hold the same.
     """
     with folder.held():
-        if folder.summary.exists():
+        if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
             if data is not None and Path(data).resolve() != Path(recorded).resolve():
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
