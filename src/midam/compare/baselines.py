@@ -66,8 +66,6 @@ class ModelBaseline(Baseline):
     """A baseline that can be a model: it is kept as a run, and scores bags that come later."""
 
     lacks = None
-    logits: ClassVar[bool] = False
-    """Whether `score` gives the logits of what its model gives."""
 
     @abstractmethod
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
@@ -136,7 +134,6 @@ class BagStatisticsTrees(ModelBaseline):
 class BagStatisticsLogistic(ModelBaseline):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
-    logits = True
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
@@ -207,8 +204,6 @@ class SetKernelSVM(Baseline):
 
 class InstanceLogisticMax(ModelBaseline):
     """`instance-logistic-max`: logistic regression on instances, C = 1; a bag's score is its largest."""
-
-    logits = True
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Largest score of an instance of each bag."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import expit
 
 from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import ComparedMethod, find_method
@@ -18,7 +16,6 @@ from midam.compare.summary import Comparison, format_interval
 from midam.compare.trials import OK
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
@@ -26,7 +23,7 @@ from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
 from midam.runs.report import write_run_report
-from midam.runs.results import Fitted, fit_decision, write_metrics, write_results
+from midam.runs.results import Fitted, write_metrics, write_results
 from midam.runs.trust import remember
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.trainer import Trainer
@@ -49,8 +46,8 @@ def deploy_method(
 
     The method is the one with the highest mean AUROC over the folds, the first of equals. That figure is the largest of
     several on the same folds, and so optimistic; the summary says it, and how many there were. Of a method that chose
-    learning rate and margin, those are taken that most folds chose, and the median epoch of these folds. Calibration
-    and threshold come from the scores of the test bags of the folds, mean over the repeats: no bag is held out.
+    learning rate and margin, those are taken that most folds chose, and the median epoch of these folds. No bag is held
+    out, and scores of different folds have no common scale: the run has neither calibration nor threshold.
 
     Parameters
     ----------
@@ -100,7 +97,6 @@ def deploy_method(
 
             what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
             what |= {"about": {"deployed": _about(comparison, name, chosen=method is not None)}}
-            what |= {"decision": _decision(comparison.predictions, found)}
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
@@ -177,16 +173,6 @@ def _train(
     return trainer
 
 
-def _decision(predictions: pd.DataFrame, method: ComparedMethod) -> tuple[PlattCalibrator | None, float | None]:
-    """Calibrator and operating point from the out-of-fold scores of the method, on the scale of its model."""
-    own = predictions[predictions["method"] == method.name]
-    scores: NDArray[np.float64] = own["score"].to_numpy()
-    if isinstance(method.baseline, ModelBaseline) and method.baseline.logits:
-        scores = expit(scores)
-    of_bag = own.assign(score=scores).groupby("bag")[["score", "label"]].mean()
-    return fit_decision(of_bag["label"].to_numpy().astype(np.int64), of_bag["score"].to_numpy())
-
-
 def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]:
     """What the summary says of the comparison, and a sentence on it."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
@@ -194,8 +180,8 @@ def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]
     how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
     note = (
         f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
-        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Probabilities and threshold "
-        "come from the test bags of the folds."
+        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Without held-out bags "
+        "there are no probabilities, no threshold and no classes."
     )
     interval = [row["auroc_low"], row["auroc_high"]]
     return {

@@ -29,7 +29,7 @@ def card_text(
     parts = [
         f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
-        _purpose(run, config, summary),
+        _purpose(run, config),
         *_usage(config, formats),
         *_results(run, summary),
         *_data(run, config, summary),
@@ -69,15 +69,14 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return found[0] if found else None
 
 
-def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
+def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
     data = _plain(config["data"]["name"])
     members = len(run.model.members)
     pooled = f"The instances are pooled by {run.settings.method.pooling}."
     pooled = pooled if run.method is None else f"The method is `{_plain(run.method)}`."
     several = f"The score is the mean of {members} scorers. " if members > 1 else ""
     calibrated = (
-        "From the score follow a calibrated probability and, at a threshold that was chosen on "
-        f"{_chosen_on(summary)}, a call."
+        "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
         if run.calibrator is not None
         else "The run had no validation bags of both classes: the score is not calibrated and has no threshold."
     )
@@ -95,10 +94,6 @@ def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) ->
         "- Statements about one instance: only bags had labels. Where the model looked is not where the cause is.\n"
         "- The score taken for a probability."
     )
-
-
-def _chosen_on(summary: dict[str, Any]) -> str:
-    return "the test bags of a cross-validation" if "deployed" in summary else "validation bags"
 
 
 def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
@@ -149,9 +144,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             _number(found.get("brier")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    threshold = (
-        "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on {_chosen_on(summary)}."
-    )
+    threshold = "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on validation bags."
     text = (
         "Sensitivity and specificity belong to one threshold; the interval of the AUROC is by "
         f"{next((summary[name].get('auroc_method') for name in SPLITS if name in summary), None) or 'no method'}."

@@ -55,7 +55,6 @@ def write_results(
     seconds: Callable[[], dict[str, float]],
     notes: Sequence[str] = (),
     choice: str | None = None,
-    decision: tuple[PlattCalibrator | None, float | None] | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, curves.png; returns the summary.
@@ -63,12 +62,12 @@ def write_results(
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
     data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
-    the seconds of each part of the run, and is asked last. `decision` are calibrator and threshold, by default those of
-    the validation bags; `about` is further told by the summary, which is written last: where it is, all is.
+    the seconds of each part of the run, and is asked last. `about` is further told by the summary, which is written
+    last: where it is, all is.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
-    calibrator, threshold = decision or fit_decision(labels[splits == "val"], chosen[splits == "val"])
+    calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
