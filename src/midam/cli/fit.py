@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
-metrics and figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of
---config."""
+metrics and figures. Ctrl-C keeps what is done, --resume continues it."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
@@ -29,11 +28,13 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    text = "a method by its name in `midam compare`, such as dam-mb-smx or bag-statistics-extratrees"
+    text = "a method of midam compare, such as bag-statistics-extratrees"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
-    fit.add_text("--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml")
+    fit.add_text(
+        "--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml; those given here beat them"
+    )
     fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
