@@ -87,6 +87,7 @@ class Design:
             "decay_at": [0.75, 0.9],
             "members": 1,
             "center_start": 0.5,
+            "state_floor": 0.0,
             "hidden": [],
             "standardize": False,
             "accelerator": "cpu",
