@@ -13,16 +13,19 @@ from rich.table import Table
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
+from midam.compare.deploy import best_method, deploy_method, why_no_model
 from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
-from midam.compare.methods import find_methods
+from midam.compare.methods import find_method, find_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
+from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES
-from midam.report.terminal import LiveProgress, stdout_console
+from midam.report.terminal import FitProgress, LiveProgress, stdout_console
 from midam.runs.data import noting, read_data
+from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.train.method_names import method_names
 
@@ -54,6 +57,9 @@ def parser() -> ArgumentParser:
     compare.add_text("--out", metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV")
     text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, which predict takes"
     compare.add_argument("--keep_models", action="store_true", help=text)
+    text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
+    compare.add_text("--deploy", metavar="RUN", help=text)
+    compare.add_text("--deploy_method", metavar="NAME", help="with --deploy: another one of the methods")
     compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
     add_settings(compare, _SETTINGS)
@@ -69,6 +75,8 @@ def run(options: Namespace, console: Console) -> int:
     margins = _numbers("margins", options.margins)
     settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
     keep_folder(options, "out")
+    keep_folder(options, "deploy")
+    _check_deploy(options, methods)
     with noting() as told:
         bags = read_data(options.data, settings)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
@@ -84,7 +92,34 @@ def run(options: Namespace, console: Console) -> int:
         comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)
     print_comparison(stdout_console(), comparison)
     stdout_console().print(f"comparison: {escape(str(out))}")
+    if options.deploy is not None:
+        how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
+        _deploy(Path(options.deploy), console, bags, comparison, how)
     return 0
+
+
+def _check_deploy(options: Namespace, methods: list[str]) -> None:
+    """Refuse what --deploy cannot do before anything is computed."""
+    name = options.deploy_method
+    if name is not None and (options.deploy is None or name not in methods):
+        got = f"{name!r}" + ("" if options.deploy is not None else " without --deploy")
+        raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
+    if options.deploy is not None:
+        RunFolder(Path(options.deploy)).require_free()
+        reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
+        if None not in reasons.values():
+            listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
+            raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
+
+
+def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how: dict[str, Any]) -> None:
+    name, epochs = best_method(comparison, how["method"]), how["settings"].training.epochs
+    console.print(f"training {escape(name)} on all {len(bags)} bags")
+    with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
+        calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
+        summary = deploy_method(bags, comparison, out, **how, **calls)
+    stdout_console().print(escape(summary["deployed"]["note"]))
+    stdout_console().print(f"run folder: {escape(str(out))}")
 
 
 def parse_cv(text: str) -> tuple[int, int]:

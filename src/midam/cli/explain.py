@@ -75,7 +75,7 @@ def run(options: Namespace, console: Console) -> int:
         out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
-    draws = draw_facts(root, trained, bags)
+    draws = draw_facts(root, trained, bags) if trained.method is None else None
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
             trained,
@@ -88,7 +88,7 @@ def run(options: Namespace, console: Console) -> int:
         )
     for entry in entries:
         _print_bag(out, entry)
-    for line in draw_lines(draws.summary):
+    for line in [] if draws is None else draw_lines(draws.summary):
         out.print(escape(line))
     out.print(f"{len(entries)} bags explained: {escape(str(folder / 'index.html'))}")
     return 0

@@ -1,6 +1,7 @@
 """`midam fit`: train a bag classifier and test it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
-metrics and figures. Ctrl-C keeps what is done, --resume continues it. A setting on the command line beats one of
---config."""
+metrics and figures. Ctrl-C keeps what is done, --resume continues it."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
@@ -28,9 +28,13 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
+    text = "a method of midam compare, such as bag-statistics-extratrees"
+    fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
-    fit.add_text("--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml")
+    fit.add_text(
+        "--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml; those given here beat them"
+    )
     fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
@@ -42,7 +46,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
     A `ConfigError` for settings beside ``--resume``, a second ``--config`` or one without a file, and unknown keys.
     """
-    flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out")}
+    flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
     given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
     if "--resume" in argv and given:
         raise ConfigError(
@@ -50,6 +54,11 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
             "one to change them."
         )
     rest = list(argv)
+    if "--method" in argv[:-1] and set(given) & set(SETTINGS):
+        from midam.runs.method import refuse_settings
+
+        last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
+        refuse_settings(last["method"], {key: last.get(key, "further arguments") for key in given if key in SETTINGS})
     if rest.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
     if "--config" not in rest:
@@ -60,7 +69,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     path = Path(rest[at + 1])
     values = dict(read_yaml(path))
     for key in values:
-        if key not in (*SETTINGS, "data"):
+        if key not in (*SETTINGS, "data", "method"):
             raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
     if any("." in str(value) for value in values.values()):
         from midam.runs.trust import check_code
@@ -74,21 +83,24 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import FitProgress, print_summary, stdout_console
     from midam.runs.fit import fit_run, resume_run
     from midam.runs.folder import RunFolder, read_run_config
+    from midam.runs.method import choose_method, method_title
 
     if options.resume is not None:
         folder = RunFolder(Path(options.resume))
-        settings, _ = read_run_config(folder, trust=options.trust)
-        with FitProgress(settings.training.epochs, console=console) as bar:
+        settings, _, method = read_run_config(folder, trust=options.trust)
+        with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
             summary = resume_run(options.data, folder, **_calls(bar))
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+        settings, method = choose_method(options.method, settings)
         keep_folder(options, "out")
-        folder, method = _run_folder(options, settings), settings.method
-        title = f"training {method.pooling} x {method.estimator} x {method.objective} on {escape(options.data)}"
-        with FitProgress(settings.training.epochs, console=console) as bar:
-            summary = fit_run(options.data, settings, folder, on_start=lambda: console.print(title), **_calls(bar))
+        folder = _run_folder(options, settings, method)
+        title = f"training {method_title(method, settings, sign='x')} on {escape(options.data)}"
+        with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
+            calls = {"on_start": lambda: console.print(title), **_calls(bar)}
+            summary = fit_run(options.data, settings, folder, method=method, **calls)
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 
@@ -97,11 +109,11 @@ def _calls(bar: "FitProgress") -> dict[str, Any]:
     return {"on_epoch": lambda row, _: bar.update(row), "on_stage": bar.stage, "on_bags": bar.scored}
 
 
-def _run_folder(options: Namespace, settings: Settings) -> "RunFolder":
+def _run_folder(options: Namespace, settings: Settings, method: str | None) -> "RunFolder":
     from midam.runs.folder import RunFolder, free_folder
 
     if options.out is not None:
         return RunFolder(Path(options.out))
-    method = settings.method
-    name = f"{Path(options.data).stem}-{method.pooling}-{method.estimator}-seed{settings.run.seed}"
+    kind = method or f"{settings.method.pooling}-{settings.method.estimator}"
+    name = f"{Path(options.data).stem}-{kind}-seed{settings.run.seed}"
     return free_folder(Path("runs"), name)

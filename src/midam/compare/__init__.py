@@ -1,6 +1,7 @@
 """Many methods on the same folds of any labeled bags: trials, intervals, a table and a picture."""
 
-from midam.compare.baselines import Baseline
+from midam.compare.baselines import Baseline, ModelBaseline
+from midam.compare.deploy import deploy_method
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.methods import known_methods
 from midam.compare.plan import LEARNING_RATES
@@ -9,5 +10,6 @@ from midam.compare.run import run_comparison
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.summary import Comparison
 
-__all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "corrected_interval"]
-__all__ += ["known_methods", "repeated_folds", "run_comparison", "write_comparison_report"]
+__all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "ModelBaseline"]
+__all__ += ["corrected_interval", "deploy_method", "known_methods", "repeated_folds", "run_comparison"]
+__all__ += ["write_comparison_report"]

@@ -4,9 +4,10 @@ What these choose, they choose by the mean AUROC of an inner cross-validation of
 rare), stratified and disjoint by group; the first of equals is taken.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -17,13 +18,19 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from torch import Tensor
 
+from midam.compare.fitted import empty_forest_scorer, fill_linear, forest_scorer, summary_scorer, unscaled
 from midam.compare.folds import Positions, inner_folds
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
+from midam.nn.fitted import Linear, Widened
+from midam.nn.pooling.maximum import MaxPooling
+from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, SummaryPooling, VoxelSummary
+from midam.nn.scorer import BagScorer
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
@@ -44,12 +51,34 @@ class Baseline(ABC):
 
     uses_torch = False
     """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
+    lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
+    """Why it can be no model that is kept and scores new bags; None where it can."""
 
     @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
         Positive bags score higher. Only the labels of the training bags may be used.
+        """
+
+
+class ModelBaseline(Baseline):
+    """A baseline that can be a model: it is kept as a run, and scores bags that come later."""
+
+    lacks = None
+
+    @abstractmethod
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """Train on all these bags as `score` does, and return a model that scores others in [0, 1], ranked alike.
+
+        All that it learned stands in its state dictionary, as tensors of finite numbers.
+        """
+
+    @abstractmethod
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+        """Make a model as `fit` returns it for instances of this shape, to be filled with its weights.
+
+        A `ValueError` or `KeyError` where the `weights`, a state dictionary from a file, are none of such a model.
         """
 
 
@@ -60,63 +89,103 @@ def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
 
 def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
     """Training and scored bags as rows, standardized by the training instances."""
+    train, scaler = _standardized(bags, trial.train)
+    return train, [scaler.transform(x) for x in flat_bags(bags, trial.score)]
+
+
+def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardScaler]:
+    """Bags as standardized rows, and what standardizes others alike."""
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
             f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees or "
             "voxel-logistic."
         )
-    train = list(flat_bags(bags, trial.train))
-    scaler = StandardScaler().fit(np.concatenate(train))
-    return [scaler.transform(x) for x in train], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
+    rows = list(flat_bags(bags, index))
+    scaler = StandardScaler().fit(np.concatenate(rows))
+    return [scaler.transform(x) for x in rows], scaler
 
 
-class BagStatisticsTrees(Baseline):
+class BagStatisticsTrees(ModelBaseline):
     """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
+    summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the trees."""
-        forest = ExtraTreesClassifier(_TREES, random_state=trial.seed)
-        forest.fit(self.statistics(bags, trial.train), bags.require_labels()[trial.train])
+        forest = self._forest(bags, trial.train, seed=trial.seed)
         return np.asarray(forest.predict_proba(self.statistics(bags, trial.score))[:, 1])
 
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """The trees as a model."""
+        forest = self._forest(bags, np.arange(len(bags)), seed=seed)
+        return forest_scorer(self.summary, bags.instance_shape, forest)
 
-class BagStatisticsLogistic(Baseline):
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+        """A model to be filled, with as many trees and nodes as the weights have."""
+        return empty_forest_scorer(self.summary, instance_shape, weights)
+
+    def _forest(self, bags: Bags, train: Positions, *, seed: int) -> ExtraTreesClassifier:
+        forest = ExtraTreesClassifier(_TREES, random_state=seed)
+        return forest.fit(self.statistics(bags, train), bags.require_labels()[train])
+
+
+class BagStatisticsLogistic(ModelBaseline):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
+    summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
-        x, y = self.statistics(bags, trial.train), bags.require_labels()[trial.train]
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
-        folds = inner_folds(bags, trial.train, seed=trial.seed)
-        fitted = _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
+        fitted = self._fitted(bags, trial.train, seed=trial.seed)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
+
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """The regression as a model."""
+        fitted = self._fitted(bags, np.arange(len(bags)), seed=seed)
+        model = summary_scorer(self.summary, bags.instance_shape, Linear)
+        head = getattr(fitted, "best_estimator_", fitted)
+        fill_linear(model.pooling.head, *unscaled(head["logisticregression"], head["standardscaler"]))
+        return model
+
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+        """A model to be filled."""
+        return summary_scorer(self.summary, instance_shape, Linear)
+
+    def _fitted(self, bags: Bags, train: Positions, *, seed: int) -> Any:
+        x, y = self.statistics(bags, train), bags.require_labels()[train]
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
+        folds = inner_folds(bags, train, seed=seed)
+        return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
 
 
 class ColorLogistic(BagStatisticsLogistic):
     """`rgb-logistic`."""
 
     statistics = staticmethod(color_statistics)
+    summary = ChannelSummary
 
 
 class ColorTrees(BagStatisticsTrees):
     """`rgb-trees`."""
 
     statistics = staticmethod(color_statistics)
+    summary = ChannelSummary
 
 
 class VoxelLogistic(BagStatisticsLogistic):
     """`voxel-logistic`."""
 
     statistics = staticmethod(voxel_counts)
+    summary = VoxelSummary
 
 
 class SetKernelSVM(Baseline):
     """`mi-kernel-svm`; C and gamma, a multiple of 1 / median squared distance, are chosen."""
+
+    lacks = "it compares all instances of a bag with each other, and with those of the training bags, which it keeps"
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the machine."""
@@ -133,7 +202,7 @@ class SetKernelSVM(Baseline):
         return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
 
 
-class InstanceLogisticMax(Baseline):
+class InstanceLogisticMax(ModelBaseline):
     """`instance-logistic-max`: logistic regression on instances, C = 1; a bag's score is its largest."""
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
@@ -142,6 +211,19 @@ class InstanceLogisticMax(Baseline):
         labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
         model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
         return np.array([model.decision_function(x).max() for x in score])
+
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
+        """The regression as a model: a maximum of instance scores."""
+        rows, scaler = _standardized(bags, np.arange(len(bags)))
+        labels = np.repeat(bags.require_labels(), bags.sizes)
+        fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels)
+        model = self.scorer(bags.instance_shape, {})
+        fill_linear(cast(MaxPooling, model.pooling).scorer, *unscaled(fitted, scaler))
+        return model
+
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+        """A model to be filled."""
+        return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
 
 
 def _search(

@@ -42,6 +42,7 @@ class LibAUCAttention(Baseline):
     """`libauc-midam-att`: LibAUC's attention pooling."""
 
     uses_torch = True
+    lacks = "it is a network of LibAUC, which the run would need to score"
     loss: ClassVar[dict[str, Any]] = {"mode": "attention"}
     modes = ("att", "att")  # of its sampling and its aggregation
     lr = 0.01

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from midam.compare.baselines import Baseline
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build
-from midam.train.method_names import method_names, method_settings
+from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
-DEFAULT = "midam"
+__all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,6 @@ class ComparedMethod:
     baseline: Baseline | None = None
 
 
-def known_methods() -> list[str]:
-    """Names of all methods."""
-    return [DEFAULT, *method_names(), *BASELINES.names()]
-
-
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Methods of at least two different names, ready to run; the class path of a `Baseline` is a name too."""
     known = known_methods()
@@ -36,13 +31,14 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
-    return [_find(name) for name in names]
+    return [find_method(name) for name in names]
 
 
-def _find(name: str) -> ComparedMethod:
+def find_method(name: str) -> ComparedMethod:
+    """The method of a name, or of the class path of a `Baseline`."""
     if name == DEFAULT:
         return ComparedMethod(name, {})
-    if name in method_names() or "+" in name:
+    if is_shorthand(name):
         return ComparedMethod(name, method_settings(name), tuned=True)
     made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
     return ComparedMethod(name, {}, baseline=made)

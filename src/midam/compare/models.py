@@ -21,8 +21,7 @@ from midam.compare.tasks import Task, single_threaded
 from midam.compare.trials import OK
 from midam.data.bags import Bags
 from midam.errors import DivergedError
-from midam.runs.data import SplitBags, fill
-from midam.runs.fit import describe_origin
+from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
 from midam.runs.results import fit_decision, model_content, write_model

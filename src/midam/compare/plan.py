@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +38,18 @@ class Selection:
 
     def configs(self, method: ComparedMethod) -> list[Settings]:
         """Candidates of a method trained here: the grid, or the settings as they are."""
-        values = {**self.base.flat(), **method.settings}
-        if values["pooling"] != "smoothed-max":
-            values["temperature"] = None
+        values = settings_of(self.base, method)
         if not method.tuned:
             return [Settings.from_flat(values)]
         # Cross-entropy knows no margin.
         margins = self.margins if values["objective"] != "bce" else [self.base.method.margin]
         return [Settings.from_flat({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
+
+
+def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
+    """Settings of a method trained here, by their flat names, without learning rate and margin that it may choose."""
+    values = {**base.flat(), **method.settings}
+    return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
 
 
 def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:

@@ -23,6 +23,7 @@ class TorchMILABMIL(Baseline):
     """`torchmil-abmil`."""
 
     uses_torch = True
+    lacks = "it is a network of torchmil, which the run would need to score"
 
     def __init__(self) -> None:
         load_torchmil()

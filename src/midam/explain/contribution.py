@@ -6,10 +6,15 @@ w its weight, it is
     n' = n - 1,    l' = log(n exp(l) (1 - w) / n'),    r' = (r - w v_i) / (1 - w)
 
 and f2 of that is its score. Without the carrier of a maximum the statistic of the others is merged anew, and so it is
-without an instance of more than half the weight, where 1 - w would lose digits.
+without an instance of more than half the weight, where 1 - w would lose digits. A summary of a bag (its least values,
+for instance) has no closed form: the statistic without an instance is that of the instances before it, merged with that
+of those behind it.
 """
 
 import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -18,6 +23,7 @@ from numpy.typing import NDArray
 from midam.explain.faithful import InstanceSpool
 from midam.functional.logmean import BagStatistic, identity
 from midam.nn.pooling import Pooling
+from midam.nn.pooling.summary import SummaryPooling
 
 _HEAVY = 0.5
 
@@ -40,6 +46,9 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
     score = _score(exact, whole)
     if float(whole.n) == 1:
         return score.numpy()
+    if isinstance(exact, SummaryPooling):
+        rest = _left_out(spool, member, exact)
+        return torch.cat([score - _score(exact, stat) for stat in rest]).numpy()
     parts, weights = [], []
     for _, pairs in spool.read():
         z, v = pairs[member]
@@ -69,6 +78,31 @@ def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: 
             segment = torch.zeros(len(z), dtype=torch.int64)
             merged = pooling.statistic.merge(merged, pooling.statistic.reduce_segments(z, v, segment, num_bags=1))
     return merged
+
+
+def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[BagStatistic]:
+    """Statistics of the bag without each of its instances, some at a time: those before and behind it merged."""
+    merge, reduce = pooling.statistic.merge, pooling.statistic.reduce_segments
+    none = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
+    read = partial(map, lambda part: part[1][member])
+    parts = [reduce(z, v, torch.zeros(len(z), dtype=torch.int64), num_bags=1) for z, v in read(spool.read())]
+    before = accumulate([none, *parts], merge)
+    behind = [*accumulate([none, *parts[:0:-1]], merge)][::-1]
+    for (z, v), first, last in zip(read(spool.read()), before, behind):
+        own = reduce(z, v, torch.arange(len(z)), num_bags=len(z))
+        ahead = BagStatistic(*(torch.cat([a, x[:-1]]) for a, x in zip(first, own)))
+        after = BagStatistic(*(torch.cat([x[1:], b]).flip(0) for x, b in zip(own, last)))
+        yield merge(_running(ahead, merge), BagStatistic(*(x.flip(0) for x in _running(after, merge))))
+
+
+def _running(stat: BagStatistic, merge: Callable[[BagStatistic, BagStatistic], BagStatistic]) -> BagStatistic:
+    """Each row merged with all rows before it, in as many merges as the number of rows has digits in base 2."""
+    step = 1
+    while step < len(stat.n):
+        merged = merge(BagStatistic(*(x[:-step] for x in stat)), BagStatistic(*(x[step:] for x in stat)))
+        stat = BagStatistic(*(torch.cat([x[:step], y]) for x, y in zip(stat, merged)))
+        step *= 2
+    return stat
 
 
 def _without(whole: BagStatistic, weight: torch.Tensor, v: torch.Tensor) -> BagStatistic:

@@ -23,6 +23,7 @@ from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
 _ROWS_AT_A_TIME = 16384
+_NUMBERS_AT_A_TIME = 2**20  # of wide values
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class InstanceSpool:
     def __init__(self, scorers: Sequence[BagScorer]) -> None:
         self.scorers = scorers
         self._widths = [scorer.pooling.value_size for scorer in scorers]
+        self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> Self:
@@ -113,15 +115,19 @@ class InstanceSpool:
     def keep(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Take the logits [m] and values [m, V] of the next instances, a pair for each scorer."""
         columns = [x for z, v in pairs for x in (z.unsqueeze(-1), v)]
-        self._file.write(torch.cat([x.float().cpu() for x in columns], dim=1).numpy().tobytes())
+        # Trees tell float64 from its rounding; of other scorers float32 holds all digits.
+        self._dtype = np.dtype(np.float64 if all(x.dtype == torch.float64 for x in columns) else np.float32)
+        self._file.write(torch.cat([x.cpu() for x in columns], dim=1).numpy().astype(self._dtype).tobytes())
 
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
         """Position of the first of some instances, and the pairs of `keep`, in float64."""
         self._file.seek(0)
         ends = np.cumsum([1 + own for own in self._widths]).tolist()
         width, low = ends[-1], 0
-        while data := self._file.read(4 * width * _ROWS_AT_A_TIME):
-            rows = torch.from_numpy(np.frombuffer(data, dtype=np.float32).reshape(-1, width).astype(np.float64))
+        wide = self._dtype == np.float64
+        count = max(1, min(_ROWS_AT_A_TIME, _NUMBERS_AT_A_TIME // width)) if wide else _ROWS_AT_A_TIME
+        while data := self._file.read(self._dtype.itemsize * width * count):
+            rows = torch.from_numpy(np.frombuffer(data, dtype=self._dtype).reshape(-1, width).astype(np.float64))
             yield low, [(rows[:, end - own - 1], rows[:, end - own : end]) for end, own in zip(ends, self._widths)]
             low += len(rows)
 

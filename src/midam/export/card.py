@@ -25,7 +25,7 @@ def card_text(
 
     `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json, or empty.
     """
-    name = f"midam-{config['data']['name']}-{run.settings.method.pooling}"
+    name = f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}"
     parts = [
         f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
@@ -35,7 +35,8 @@ def card_text(
         *_data(run, config, summary),
         *_training(run, summary),
         *_limits(run, summary),
-        f"## Method\n\n{_REFERENCE}" + (f" Trained with midam {summary['version']}." if summary else ""),
+        f"## Method\n\n{_REFERENCE if run.method is None else f'A baseline of midam, `{_plain(run.method)}`.'}"
+        + (f" Trained with midam {summary['version']}." if summary else ""),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -70,7 +71,9 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
 
 def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
     data = _plain(config["data"]["name"])
-    method, members = run.settings.method, len(run.model.members)
+    members = len(run.model.members)
+    pooled = f"The instances are pooled by {run.settings.method.pooling}."
+    pooled = pooled if run.method is None else f"The method is `{_plain(run.method)}`."
     several = f"The score is the mean of {members} scorers. " if members > 1 else ""
     calibrated = (
         "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
@@ -79,7 +82,7 @@ def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
     )
     return (
         f"A classifier of bags (multiple-instance learning): it takes all instances of a bag and gives one score in "
-        f"[0, 1] that ranks bags, positive ones above negative ones. The instances are pooled by {method.pooling}. "
+        f"[0, 1] that ranks bags, positive ones above negative ones. {pooled} "
         f"{several}{calibrated}\n\n"
         "## Intended use\n\n"
         f"Ranking bags that were made like those of the data set `{data}`: instances from the same kind of source, the "
@@ -175,6 +178,13 @@ def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> li
 
 def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     s = run.settings
+    exported = (
+        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration, "
+        f"threshold and what fills missing values `{run.digest()}`"
+    )
+    if run.method is not None:
+        lines = [f"- method: {_plain(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
+        return ["## Training", "\n".join(lines)]
     chosen = summary.get("selected", {})
     weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
     took = f"; {summary['seconds']['total']:.0f} seconds" if summary else ""
@@ -186,8 +196,7 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
         f"{s.training.num_instances} instances of a bag where the estimator draws any",
         f"- seed {s.run.seed}{took}; all settings are in config.json",
-        f"- exported with Python {platform.python_version()}, torch {torch.__version__}; digest of model, calibration, "
-        f"threshold and what fills missing values `{run.digest()}`",
+        exported,
     ]
     return ["## Training", "\n".join(lines)]
 
@@ -196,6 +205,8 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     lines, measured = [], _measured(summary)
     if not summary:
         lines.append("No figures came with the model: nothing is stated of how well it ranks new bags.")
+    elif "deployed" in summary:
+        lines.append(_plain(summary["deployed"]["note"]))
     elif measured is None:
         lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")
     else:
@@ -214,7 +225,7 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if run.data.get("imputed"):
         lines.append("Missing values are filled in: the score of a bag in which many are missing says little.")
     lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
-    if run.settings.method.pooling.endswith("attention"):
+    if run.method is None and run.settings.method.pooling.endswith("attention"):
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")
     lines.append("Differences between subgroups (age, sex, site) were not looked at by this export.")
     return ["## Limitations", "\n".join(f"- {line}" for line in lines)]

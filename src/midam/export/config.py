@@ -10,6 +10,7 @@ from midam.nn.ensemble import scorers_of
 from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 from midam.runs.apply import LoadedRun
+from midam.runs.method import taken_settings
 
 # Settings that may hold a path of the machine of the training: of a path the last part is kept.
 _PATHS = ("labels", "slides", "split_file", "encoder_weights")
@@ -19,13 +20,15 @@ _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
 
 def describe(run: LoadedRun) -> dict[str, Any]:
     """Content of config.json: architecture, calibration, data and settings of a run."""
-    settings, data, imputed = run.settings.flat(), run.data, run.data.get("imputed")
-    settings |= {name: Path(settings[name]).name for name in _PATHS if settings[name] is not None}
+    settings = run.settings.flat() if run.method is None else taken_settings(run.settings)
+    data, imputed = run.data, run.data.get("imputed")
+    settings |= {name: Path(settings[name]).name for name in _PATHS if settings.get(name) is not None}
     shape = list(data["instance_shape"])
     return {
         "model_type": "midam",
         "midam_version": __version__,
         "digest": run.digest(),
+        **({} if run.method is None else {"method": run.method}),
         "architecture": _architecture(scorers_of(run.model), shape),
         "chunk_size": run.settings.run.chunk_size,
         "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
@@ -46,8 +49,18 @@ def describe(run: LoadedRun) -> dict[str, Any]:
     }
 
 
+def require_trained(run: LoadedRun, what: str) -> None:
+    """Refuse a run of a method that is fitted in one step, of which `what` knows nothing, by an `ExportError`."""
+    if run.method is not None:
+        raise ExportError(
+            f"Expected a method that midam trains for {what}, got {run.method!r}; export safetensors, or score bags "
+            "with `midam predict`."
+        )
+
+
 def require_plain(run: LoadedRun) -> None:
     """Refuse a run whose encoder or pooling score_bags.py does not know, by an `ExportError`."""
+    require_trained(run, "score_bags.py")
     scorer = scorers_of(run.model)[0]
     if "." in _name(_inner(scorer)):
         what, ours = f"the encoder {run.settings.model.encoder!r}", "an encoder of midam"

@@ -10,7 +10,7 @@ from typing import Any
 
 from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package
 from midam.export.card import card_text
-from midam.export.config import describe, require_plain
+from midam.export.config import describe, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, load_run
 from midam.runs.folder import RunFolder, read_json
@@ -123,6 +123,7 @@ def _python(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 
 def _onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
+    require_trained(run, "ONNX")
     for package in ("onnx", "onnxscript", "onnxruntime"):
         _need(package)
     try:

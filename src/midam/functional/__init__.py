@@ -3,8 +3,8 @@
 Nothing here holds state, and nothing here imports anything but torch.
 """
 
-from midam.functional import logmean, maximum, objectives, poolings
+from midam.functional import logmean, maximum, objectives, poolings, summary
 from midam.functional.logmean import BagStatistic
 from midam.functional.tracking import track
 
-__all__ = ["BagStatistic", "logmean", "maximum", "objectives", "poolings", "track"]
+__all__ = ["BagStatistic", "logmean", "maximum", "objectives", "poolings", "summary", "track"]

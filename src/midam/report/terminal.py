@@ -168,10 +168,12 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_notes(console, headline, parts[headline])
     trained = summary.get("train", {}).get("auroc")
     if trained is not None and trained < NEAR_CHANCE:
+        after, way_out = f" after {summary['epochs']} epochs", "raise --epochs or --lr"
+        if "epochs" not in summary:
+            after, way_out = "", "take another --method"
         console.print(
-            f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f} after "
-            f"{summary['epochs']} epochs): the model has not learned yet, and its other figures say little; raise "
-            "--epochs or --lr"
+            f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has "
+            f"not learned yet, and its other figures say little; {way_out}"
         )
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")

@@ -26,6 +26,7 @@ from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
+from midam.runs.method import empty_model
 from midam.runs.results import SPLITS, decision_notes, summarize_parts
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
@@ -57,6 +58,8 @@ class LoadedRun:
         source, place, fingerprint, instance_shape, classes, feature_names, cut and imputed of the run's data.
     source : str
         Where the run comes from; messages name it.
+    method : str, optional
+        Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
     """
 
     model: BagEnsemble
@@ -68,6 +71,7 @@ class LoadedRun:
     groups: set[str]
     data: dict[str, Any]
     source: str = "memory"
+    method: str | None = None
 
     def digest(self) -> str:
         """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
@@ -111,11 +115,15 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     else:
         path = file = folder.model
         content = load_checkpoint(file, ModelContent)
-    check_code(content["config"], file, trust=trust)
+    method = content.get("method")
+    check_code(content["config"] | ({} if method is None else {"method": method}), file, trust=trust)
     shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
-        model = build_ensemble(settings, instance_shape=shape)
+        if method is None:
+            model = build_ensemble(settings, instance_shape=shape)
+        else:
+            model = empty_model(method, shape, content["model"])
         model.load_state_dict(content["model"])
         calibrator = None if saved is None else PlattCalibrator.from_dict(saved)
     return LoadedRun(
@@ -128,6 +136,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         groups=set(content["groups"]),
         data=content["data"],
         source=str(folder.root),
+        method=method,
     )
 
 

@@ -1,15 +1,17 @@
 """From the name of the data to bags with splits, as the settings of a run say."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
+from midam.data.digests import bag_digests
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_bags
@@ -95,6 +97,47 @@ def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | N
         return bags, None
     values, counts = fill_values(train, how), missing_counts(bags)
     return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
+
+
+def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
+    """Warn of bags of which a split nearer to training holds the very instances, by these splits of the contents."""
+    copies = np.flatnonzero(parts.splits != np.array(nearest))
+    if len(copies):
+        first = parts.bags.ids[copies[0]]
+        warnings.warn(
+            f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
+            f"training, first {first}: figures of these splits are too good; give the bags that are alike one group "
+            f"(in {parts.bags.source})",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def describe_origin(parts: SplitBags) -> dict[str, Any]:
+    """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
+
+    "data" holds source, its place, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest
+    of its instances (the split nearest to training where bags are equal); "groups" those that were trained or validated
+    on.
+    """
+    bags, names = parts.bags, parts.bags.feature_names
+    digests = np.array(bag_digests(bags))
+    contents: dict[str, str] = {}
+    for name in ("test", "val", "train"):
+        contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
+    _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
+    seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
+    place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
+    data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
+    classes = None if bags.classes is None else list(bags.classes)
+    more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
+    more["imputed"] = parts.imputed
+    return {
+        "data": {**data, **more},
+        "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
+        "contents": contents,
+        "groups": seen,
+    }
 
 
 @contextmanager

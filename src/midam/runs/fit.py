@@ -1,26 +1,23 @@
 """Train a run on disk: from data and settings to a folder with weights, scores, metrics and figures."""
 
 import shlex
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from midam import __version__
-from midam.data.digests import bag_digests
 from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.runs.data import SplitBags, noting, read_data, split_data
-from midam.runs.folder import CHOSEN, RunFolder, csv_text, read_chosen, read_run_config
+from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
+from midam.runs.fit_at_once import fit_at_once, refit_at_once
+from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
+from midam.runs.method import choose_method
 from midam.runs.report import write_run_report
-from midam.runs.results import write_results
+from midam.runs.results import write_metrics, write_results
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
@@ -36,6 +33,7 @@ def fit_run(
     settings: Settings,
     folder: RunFolder,
     *,
+    method: str | None = None,
     on_start: Callable[[], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
@@ -49,6 +47,8 @@ def fit_run(
         Catalog name or path, and the settings.
     folder : RunFolder
         Free; held meanwhile, so that no other process trains into it.
+    method : str, optional
+        A name of `midam compare`, which says or takes the place of settings; default: the settings say it.
     on_start : callable, optional
         Called when data and settings have been checked.
     on_epoch : callable, optional
@@ -66,10 +66,18 @@ def fit_run(
     RunStoppedError
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
     """
+    settings, baseline = choose_method(method, settings)
     folder.require_free()
     with folder.held():
         folder.require_free()  # the one who held it may have trained a run
         started = time.monotonic()
+        if baseline is not None:
+            calls: dict[str, Any] = {"on_start": on_start, "on_stage": on_stage, "on_bags": on_bags}
+            try:
+                return fit_at_once(data, baseline, settings, folder, **calls)
+            except BaseException:
+                folder.clear()
+                raise
         training = _Training.of(data, settings, folder)
         try:
             training.begin()
@@ -80,8 +88,7 @@ def fit_run(
         except (MidamError, OSError, KeyboardInterrupt) as error:
             # A new run that failed before its first epoch was done leaves nothing.
             if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
-                for path in folder.contents():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                folder.clear()
             raise
 
 
@@ -111,7 +118,9 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
-    settings, recorded = read_run_config(folder)
+    settings, recorded, method = read_run_config(folder)
+    if method is not None:
+        return refit_at_once(data, method, settings, folder, recorded=recorded, on_stage=on_stage, on_bags=on_bags)
     data = data or recorded
     calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
     with folder.held():
@@ -242,9 +251,7 @@ class _Training:
 
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
-        columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
-        columns += [name for name in (self.trainer.history or [{}])[-1] if name not in columns]
-        write_text(self.folder.metrics, csv_text(columns, self.trainer.history))
+        write_metrics(self.folder, self.trainer.history)
 
     def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:
         """Score all bags under the last and the best weights, and write the results of those that are selected.
@@ -275,44 +282,3 @@ class _Training:
         summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **how)
         write_run_report(self.folder.root)
         return summary
-
-
-def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
-    """Warn of bags of which a split nearer to training holds the very instances, by these splits of the contents."""
-    copies = np.flatnonzero(parts.splits != np.array(nearest))
-    if len(copies):
-        first = parts.bags.ids[copies[0]]
-        warnings.warn(
-            f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
-            f"training, first {first}: figures of these splits are too good; give the bags that are alike one group "
-            f"(in {parts.bags.source})",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def describe_origin(parts: SplitBags) -> dict[str, Any]:
-    """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
-
-    "data" holds source, its place, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest
-    of its instances (the split nearest to training where bags are equal); "groups" those that were trained or validated
-    on.
-    """
-    bags, names = parts.bags, parts.bags.feature_names
-    digests = np.array(bag_digests(bags))
-    contents: dict[str, str] = {}
-    for name in ("test", "val", "train"):
-        contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
-    _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
-    seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
-    place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
-    data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
-    classes = None if bags.classes is None else list(bags.classes)
-    more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
-    more["imputed"] = parts.imputed
-    return {
-        "data": {**data, **more},
-        "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
-        "contents": contents,
-        "groups": seen,
-    }

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,6 +68,11 @@ class RunFolder:
         """What the folder holds, without what a killed process has left there; nothing where there is no folder."""
         return [path for path in self.root.iterdir() if not is_left(path)] if self.root.is_dir() else []
 
+    def clear(self) -> None:
+        """Remove what the folder holds."""
+        for path in self.contents():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def is_begun(self) -> bool:
         """Whether the run was stopped after its settings were written, and before its first checkpoint."""
         written = (self.last, self.best, self.model, self.metrics, self.predictions, self.summary)
@@ -101,8 +107,11 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
-def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str]:
-    """Settings of a run and the data it was trained on; `trust` as in `midam.runs.load_run`."""
+def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
+    """Settings of a run, the data it was trained on, and its method where it has one that is fitted in one step.
+
+    `trust` is as in `midam.runs.load_run`.
+    """
     if folder.root.is_dir() and not folder.contents():
         raise CheckpointError(
             f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
@@ -113,7 +122,9 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     values = read_yaml(folder.config)
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
-    return Settings.from_flat(values, source=str(folder.config)), data
+    method = values.pop("method", None)
+    settings = Settings.from_flat(values, source=str(folder.config))
+    return settings, data, None if method is None else str(method)
 
 
 def read_chosen(folder: RunFolder) -> str | None:

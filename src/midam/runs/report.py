@@ -24,6 +24,7 @@ from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, Explained, Scor
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
 from midam.runs.folder import RunFolder, read_json, read_run_config
+from midam.runs.method import method_title, taken_settings
 from midam.runs.results import NO_DECISION
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
@@ -53,7 +54,7 @@ def write_run_report(
         If the table does not know the bags.
     """
     folder, path = RunFolder(root), out or root / "report.html"
-    settings, data = read_run_config(folder, trust=trust)
+    settings, data, method = read_run_config(folder, trust=trust)
     if not folder.summary.exists() or not folder.predictions.exists():
         raise CheckpointError(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
@@ -61,7 +62,7 @@ def write_run_report(
         )
     summary, parts = read_json(folder.summary), _recorded(folder)
     part = next(name for name in ("test", "val", "train") if name in summary)
-    how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts}
+    how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
     left_out = summary["data"].get("notes", [])
     study = _study(folder, settings, data, summary, **how, table=table, external=False, left_out=left_out, path=path)
     write_text(path, study_page(study))
@@ -92,7 +93,7 @@ def write_evaluation_report(
         What reading the data warned of, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
-    settings, own = read_run_config(folder)
+    settings, own, method = read_run_config(folder)
     summary = read_json(folder.summary) if folder.summary.exists() else {}
     part, own_parts = str(found.result["headline"]), _recorded(folder)
     inside = found.parts == part
@@ -107,7 +108,7 @@ def write_evaluation_report(
     )
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     how: dict[str, Any] = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts}
-    how |= {"left_out": notes, "cautions": found.notes}
+    how |= {"left_out": notes, "cautions": found.notes, "method": method}
     study = _study(
         folder, settings, own, summary, **how, table=table, external=part == "new", path=path, tested_data=data
     )
@@ -136,6 +137,7 @@ def _study(
     external: bool,
     path: Path,
     summary: Mapping[str, Any],
+    method: str | None,
     cautions: Sequence[str] = (),
     tested_data: str | None = None,
     **how: Any,
@@ -143,7 +145,8 @@ def _study(
     """What the pages of a run and of an evaluation share; `about` is the summary.json of the run."""
     # What else `summary` warns of, the page itself says.
     decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
-    flat, method = settings.flat(), settings.method
+    decision += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
+    flat = settings.flat() if method is None else taken_settings(settings)
     usual = _defaults(settings, about)
     shown = {name: json.dumps(value) for name, value in flat.items()}
     changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
@@ -151,7 +154,7 @@ def _study(
     return Study(
         data=Path(tested_data or data).name,
         trained_on=Path(data).name,
-        method=" \N{MULTIPLICATION SIGN} ".join([method.pooling, method.estimator, method.objective]),
+        method=method_title(method, settings),
         external=external,
         tested=tested,
         summary=summary,
@@ -168,7 +171,10 @@ def _study(
         selected=about.get("selected", {}),
         changed=changed,
         settings=list(shown.items()),
-        facts=[*_facts(folder, settings, data, changed, about), *([("tested on", tested_data)] if tested_data else [])],
+        facts=[
+            *_facts(folder, settings, data, changed, about, method=method),
+            *([("tested on", tested_data)] if tested_data else []),
+        ],
         **how,
     )
 
@@ -256,10 +262,17 @@ def _link(file: Path, page: Path) -> str:
 
 
 def _facts(
-    folder: RunFolder, settings: Settings, data: str, changed: list[tuple[str, str, str]], summary: Mapping[str, Any]
+    folder: RunFolder,
+    settings: Settings,
+    data: str,
+    changed: list[tuple[str, str, str]],
+    summary: Mapping[str, Any],
+    *,
+    method: str | None,
 ) -> list[tuple[str, str]]:
     """Command, seed, hashes and versions."""
-    found = [("command", f"midam fit {shlex.quote(data)}{''.join(map(_flag, changed))}")]
+    named = "" if method is None else f" --method {shlex.quote(method)}"
+    found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
     known = summary.get("data", {})
     found.append(("seed", str(settings.run.seed)))
     found.append(("data", data))

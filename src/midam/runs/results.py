@@ -2,7 +2,9 @@
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from midam.report.figures import plot_curves, plot_roc
 from midam.runs.beside import COMPARED, Beside, train_beside, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
+from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
@@ -29,10 +32,22 @@ NO_DECISION = (
 SPLITS = ("test", "val", "train")
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """What `write_results` takes in place of a trainer: a model that was fitted in one step, by a method of this name.
+
+    Of its settings, only those that such a method takes are kept.
+    """
+
+    method: str
+    config: ResolvedSettings
+    reported: BagEnsemble
+
+
 def write_results(
     folder: RunFolder,
     *,
-    trainer: Trainer,
+    trainer: Trainer | Fitted,
     parts: SplitBags,
     data: str,
     scores: dict[str, NDArray[np.float64]],
@@ -42,25 +57,28 @@ def write_results(
     on_stage: Callable[[str, int], None],
     notes: Sequence[str] = (),
     choice: str | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Write model.pt, predictions.csv, baseline.csv, summary.json, roc.png and curves.png; returns the summary.
+    """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
 
     `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
     are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
     data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
     the seconds of each part of the run, from those of the baseline, and is asked last. `on_stage` is told what begins.
-    The model is written before the baseline is trained, the summary last: where it is, all is.
+    `about` is further told by the summary. The model is written before the baseline is trained, the summary last: where
+    it is, all is. Returns the summary.
     """
     bags, labels, splits = parts.bags, parts.bags.require_labels(), parts.splits
     chosen, settings = scores[selected], trainer.config.flat()
     calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
-    content = model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
-    save_checkpoint(folder.model, content)
+    made: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
+    made["method"] = trainer.method if isinstance(trainer, Fitted) else None
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **made))
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
     beside = Beside()
-    if trainer.config.run.baseline:
+    if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         on_stage("training the baseline", 0)
         beside = train_beside(parts, chosen, seed=trainer.config.run.seed)
         write_scores(folder, parts, beside)
@@ -68,12 +86,22 @@ def write_results(
     told: dict[str, Any] = {"threshold": threshold, "probabilities": probabilities, "notes": decision_notes(calibrator)}
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
-    weights = {"last": trainer.epoch, "best": trainer.best_epoch}
+    if isinstance(trainer, Fitted):
+        summary |= {"method": {"name": trainer.method}, "members": 1}
+    else:
+        plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
+        weights = {"last": trainer.epoch, "best": trainer.best_epoch}
+        summary |= {
+            "selected": {"weights": selected, "epoch": weights[selected]},
+            "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
+            "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
+            "members": trainer.config.training.members,
+            "epochs": trainer.epoch,
+            "baseline": beside.found,
+            **({} if beside.note is None else {"baseline_note": beside.note}),
+            **_chosen(trainer.config, choice),
+        }
     summary |= {
-        "selected": {"weights": selected, "epoch": weights[selected]},
-        "by_weights": {key: {"epoch": weights[key], **_areas(labels, of, splits)} for key, of in scores.items()},
-        "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
-        "members": trainer.config.training.members,
         "data": {
             "name": data,
             "bags": len(bags),
@@ -82,14 +110,10 @@ def write_results(
             **_imputed(parts),
             "notes": list(notes),
         },
-        "epochs": trainer.epoch,
-        "baseline": beside.found,
-        **({} if beside.note is None else {"baseline_note": beside.note}),
-        **_chosen(trainer.config, choice),
         "version": __version__,
         "environment": _environment(),
+        **about,
     }
-    plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
     drawn = next((name for name in COMPARED if summary.get(name, {}).get("auroc") is not None), None)
     if drawn is not None:
         inside, title = splits == drawn, f"{data}: {drawn} bags"
@@ -100,6 +124,13 @@ def write_results(
     return summary
 
 
+def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
+    """Write metrics.csv, a row an epoch."""
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", "train_auroc", "val_auroc"]
+    columns += [name for name in (history or [{}])[-1] if name not in columns]
+    write_text(folder.metrics, csv_text(columns, history))
+
+
 def model_content(
     config: ResolvedSettings,
     model: BagEnsemble,
@@ -107,11 +138,16 @@ def model_content(
     *,
     calibrator: PlattCalibrator | None,
     threshold: float | None,
+    method: str | None = None,
 ) -> dict[str, Any]:
-    """What the model file of a run holds; `origin` is what `midam.runs.fit.describe_origin` says of its data."""
+    """What the model file of a run holds; `origin` is what `midam.runs.data.describe_origin` says of its data.
+
+    `method` names one that is fitted in one step, and takes few settings.
+    """
     return {
         "version": __version__,
-        "config": config.flat(),
+        "config": config.flat() if method is None else taken_settings(config),
+        **({} if method is None else {"method": method}),
         "model": model.state_dict(),
         "calibrator": None if calibrator is None else calibrator.to_dict(),
         "threshold": threshold,
@@ -121,7 +157,8 @@ def model_content(
 
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     """Write the folder of a run that is a model alone, with its settings; `content` is of `model_content`."""
-    write_text(folder.config, yaml_text({"data": content["data"]["source"], **content["config"]}))
+    method = {"method": content["method"]} if "method" in content else {}
+    write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
     save_checkpoint(folder.model, content)
 
 

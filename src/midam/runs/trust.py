@@ -60,8 +60,8 @@ def remember(values: Mapping[str, Any]) -> None:
 
 
 def _class_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Class paths among settings, by setting; those of a list under its name and number."""
-    named = {setting.name for setting in describe_settings() if setting.known}
+    """Class paths among settings and the method, by setting; those of a list under its name and number."""
+    named = {setting.name for setting in describe_settings() if setting.known} | {"method"}
     found: dict[str, Any] = {}
     for setting in sorted(named & set(values)):
         value = values[setting]

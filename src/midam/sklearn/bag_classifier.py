@@ -21,8 +21,7 @@ from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
 from midam.runs.apply import LoadedRun, load_run
-from midam.runs.data import SplitBags
-from midam.runs.fit import describe_origin
+from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.results import fit_decision, model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed

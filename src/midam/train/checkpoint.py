@@ -84,6 +84,7 @@ class ModelContent(_Origin):
     model: _Weights
     calibrator: dict[str, FiniteFloat] | None
     threshold: FiniteFloat | None
+    method: str | None = None
 
 
 class TrainerContent(_Origin):

@@ -1,7 +1,9 @@
 """Names of methods: PREFIX-POOL of the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
 from midam.errors import ConfigError, nearest
-from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS
+
+DEFAULT = "midam"  # the settings as they are
 
 _POOLINGS = {
     "mean": "mean",
@@ -58,3 +60,13 @@ def method_names() -> list[str]:
         for pool, pooling in _POOLINGS.items()
         if POOLINGS.find(pooling).statistic.trackable or not ESTIMATORS.find(estimator).needs_trackable
     ]
+
+
+def known_methods() -> list[str]:
+    """Names of all methods: `DEFAULT`, those of `method_names`, and the baselines of `midam.compare`."""
+    return [DEFAULT, *method_names(), *BASELINES.names()]
+
+
+def is_shorthand(name: str) -> bool:
+    """Whether `method_settings` may know a name."""
+    return name in method_names() or "+" in name

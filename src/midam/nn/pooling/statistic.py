@@ -109,8 +109,8 @@ class Statistic:
         ``sample(z, v, mask=)`` of samples z [K, B], v [K, B, V], with their gradient; masked slots hold finite logits.
     reduce_segments, merge : callable
         As those of `midam.functional.logmean`.
-    total : type
-        The `Total` of K bags.
+    total : callable
+        Makes the `Total` of K bags.
     carrier : callable, optional
         ``carrier(z, segment, num_bags=)`` gives the row [K] of the one instance that carries all of a bag's gradient;
         None where each instance carries a part.
@@ -119,7 +119,7 @@ class Statistic:
     sample: Callable[..., BagStatistic]
     reduce_segments: Callable[..., BagStatistic]
     merge: Callable[[BagStatistic, BagStatistic], BagStatistic]
-    total: type[Total]
+    total: Callable[[int], Total]
     carrier: Callable[..., Tensor] | None = None
 
     @property

@@ -1,0 +1,194 @@
+"""The best method of a comparison, trained on all bags and kept as a run that scores new ones."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from midam.compare.baselines import ModelBaseline
+from midam.compare.methods import ComparedMethod, find_method
+from midam.compare.plan import settings_of
+from midam.compare.summary import Comparison, format_interval
+from midam.compare.trials import OK
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.evaluate.predict import predict
+from midam.files import write_text
+from midam.nn.ensemble import BagEnsemble
+from midam.runs.data import SplitBags, describe_origin, fill
+from midam.runs.folder import RunFolder
+from midam.runs.method import taken_settings
+from midam.runs.report import write_run_report
+from midam.runs.results import Fitted, write_metrics, write_results
+from midam.runs.trust import remember
+from midam.settings import ResolvedSettings, Settings, yaml_text
+from midam.train.trainer import Trainer
+
+
+def deploy_method(
+    bags: Bags,
+    comparison: Comparison,
+    out: str | Path,
+    *,
+    settings: Settings | None = None,
+    method: str | None = None,
+    data: str | None = None,
+    notes: Sequence[str] = (),
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    on_stage: Callable[[str, int], None] | None = None,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
+) -> dict[str, Any]:
+    """Train a method of a comparison on all bags, and write it as a run; returns its summary.
+
+    The method is the one with the highest mean AUROC over the folds, the first of equals. That figure is the largest of
+    several on the same folds, and so optimistic; the summary says it, and how many there were. Of a method that chose
+    learning rate and margin, those are taken that most folds chose, and the median epoch of these folds. No bag is held
+    out, and scores of different folds have no common scale: the run has neither calibration nor threshold.
+
+    Parameters
+    ----------
+    bags, comparison : Bags, Comparison
+        Labeled, and what `run_comparison` found on them.
+    out : str or Path
+        Run folder; new or empty.
+    settings : Settings, optional
+        Those that the comparison was given.
+    method : str, optional
+        Another method of the comparison.
+    data : str, optional
+        What the run calls its data; default: the source of the bags.
+    notes : sequence of str
+        What reading the bags warned of.
+    on_epoch, on_stage, on_bags : callable, optional
+        As of `midam.runs.fit_run`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such method, or it can be no model.
+    RunExistsError
+        If the folder holds something.
+    """
+    name = best_method(comparison, method)
+    found, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
+    base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
+    trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
+    config, epochs = _config(base, found, trials, bags.instance_shape)
+    folder.require_free()
+    with folder.held():
+        try:
+            filled, imputed = fill(bags, config.data.impute, train=bags)
+            parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), imputed)
+            origin = describe_origin(parts)
+            trained = _train(found, config, filled, epochs=epochs, on_epoch=on_epoch)
+            ready = time.monotonic()
+            if on_stage is not None:
+                on_stage("scoring", len(filled))
+            chunk = config.run.chunk_size
+            scores = {"last": predict(trained.reported, filled, chunk_size=chunk, on_bags=on_bags)}
+
+            def seconds() -> dict[str, float]:
+                took = {"training": ready - started, "evaluation": time.monotonic() - ready}
+                return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
+
+            what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
+            what |= {"about": {"deployed": _about(comparison, name, chosen=method is not None)}}
+            values, kept = trained.config.flat(), dict[str, str]()
+            if isinstance(trained, Fitted):
+                values, kept = taken_settings(trained.config), {"method": name}
+            else:
+                write_metrics(folder, trained.history)
+                what["choice"] = trained.chosen
+            write_text(folder.config, yaml_text({"data": data, **kept, **values}))
+            remember({**values, **kept})
+            summary = write_results(folder, trainer=trained, scores=scores, selected="last", **what)
+            write_run_report(folder.root)
+        except BaseException:
+            folder.clear()
+            raise
+    return summary
+
+
+def best_method(comparison: Comparison, method: str | None = None) -> str:
+    """The method with the highest mean AUROC over the folds, or the one that is named; a `ConfigError` if it is none.
+
+    It must be one that can be a model.
+    """
+    table = comparison.summary.dropna(subset=["auroc"])
+    ranked = table.sort_values("auroc", ascending=False, kind="stable")["method"].tolist()
+    if not ranked:
+        raise ConfigError("Expected a method with an AUROC to deploy, got none; see the notes of the comparison.")
+    name = method or ranked[0]
+    if name not in ranked:
+        raise ConfigError(f"Expected a method of the comparison to deploy, got {name!r}; name one of {ranked}.")
+    why = why_no_model(find_method(name))
+    if why is not None:
+        able = next((other for other in ranked if why_no_model(find_method(other)) is None), None)
+        advice = "compare others" if able is None else f"the best that can is {able}: name it with `deploy_method`"
+        raise ConfigError(f"Expected a method that can be a model to deploy, got {name!r}: {why}; {advice}.")
+    return name
+
+
+def why_no_model(method: ComparedMethod) -> str | None:
+    """Why a method can be no model that is kept; None where it can."""
+    return None if method.baseline is None else method.baseline.lacks
+
+
+def _config(
+    base: Settings, method: ComparedMethod, trials: pd.DataFrame, instance_shape: tuple[int, ...]
+) -> tuple[ResolvedSettings, int]:
+    """Settings to train on all bags with, and the number of epochs: what most folds have chosen."""
+    if method.baseline is not None:
+        return base.resolve(instance_shape), 0
+    values = settings_of(base, method)
+    chosen, rows = {}, trials
+    if method.tuned:
+        keys = ["lr", "margin"] if trials["margin"].notna().all() else ["lr"]
+        most = Counter(trials[keys].itertuples(index=False, name=None)).most_common(1)[0][0]
+        chosen = dict(zip(keys, map(float, most)))
+        rows = trials[(trials[keys] == list(most)).all(axis=1)]
+    return Settings.from_flat({**values, **chosen}).resolve(instance_shape), round(float(np.median(rows["epoch"])))
+
+
+def _train(
+    method: ComparedMethod,
+    config: ResolvedSettings,
+    bags: Bags,
+    *,
+    epochs: int,
+    on_epoch: Callable[[dict[str, Any]], None] | None,
+) -> Trainer | Fitted:
+    if isinstance(method.baseline, ModelBaseline):
+        model = BagEnsemble([method.baseline.fit(bags, seed=config.run.seed)])
+        return Fitted(method.name, config, model)
+    trainer = Trainer(config, bags)
+    for _ in range(epochs):
+        row = trainer.train_epoch()
+        if on_epoch is not None:
+            on_epoch(row)
+    return trainer
+
+
+def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]:
+    """What the summary says of the comparison, and a sentence on it."""
+    row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
+    count = len(comparison.summary)
+    how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
+    note = (
+        f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
+        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Without held-out bags "
+        "there are no probabilities, no threshold and no classes."
+    )
+    interval = [row["auroc_low"], row["auroc_high"]]
+    return {
+        "method": name,
+        "methods": comparison.summary["method"].tolist(),
+        "auroc": row["auroc"],
+        "auroc_ci95": interval if np.isfinite(interval).all() else None,
+        "folds": row["folds"],
+        "note": note,
+    }

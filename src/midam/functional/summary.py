@@ -1,0 +1,117 @@
+"""Plain summaries of a bag, as statistics beside the log-weighted mean of `midam.functional.logmean`.
+
+Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag
+of that instance alone, so that any split of a bag merges to the same. All instances weigh alike: z is 0, and l is 0 but
+for an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from midam.functional.logmean import BagStatistic
+
+KINDS = ("mean", "min", "max", "var")
+
+
+def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kinds: Sequence[str]) -> BagStatistic:
+    """Summary of bags given as one flat array of instances z [M] (zeros) and v [M, V].
+
+    Parameters
+    ----------
+    z, v : Tensor [M], Tensor [M, V]
+        V / len(kinds) columns of each kind, kind after kind: the summary of each instance alone.
+    segment : Tensor [M], int64
+        Bag of each instance, in [0, num_bags).
+    num_bags : int
+        K.
+    kinds : sequence of str
+        Some of `KINDS`; "var", the population variance, needs "mean".
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0], [3.0]])
+    >>> v = torch.cat([x, x, x, 0 * x], dim=1)
+    >>> stat = reduce_columns(torch.zeros(2), v, torch.tensor([0, 0]), num_bags=1, kinds=KINDS)
+    >>> stat.r.tolist()
+    [[2.0, 1.0, 3.0, 1.0]]
+    """
+    n, level = _counts(z, segment, num_bags=num_bags)
+    columns, present = _by_kind(v, kinds), (n > 0).unsqueeze(1)
+    mean = torch.zeros(0)
+    found = []
+    for kind, x in columns.items():
+        index = segment.unsqueeze(1).expand_as(x)
+        if kind in ("min", "max"):
+            start = x.new_full((num_bags, x.shape[1]), math.inf if kind == "min" else -math.inf)
+            reduced = start.scatter_reduce(0, index, x, f"a{kind}")
+        elif kind == "mean":
+            reduced = mean = _mean(x, segment, n)
+        else:
+            reduced = _mean(x + (columns["mean"] - mean[segment]) ** 2, segment, n)
+        found.append(torch.where(present, reduced, torch.zeros_like(reduced)))
+    return BagStatistic(n, level, torch.cat(found, dim=1))
+
+
+def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[str]) -> BagStatistic:
+    """Summary of the union of two disjoint parts of each bag, of which either may be empty; `kinds` as before."""
+    n = first.n + second.n
+    share = (second.n / n.clamp(min=1.0)).unsqueeze(1)
+    a, b = _by_kind(first.r, kinds), _by_kind(second.r, kinds)
+    gap = b["mean"] - a["mean"] if "mean" in kinds else torch.zeros(0)
+    merged = {
+        "mean": lambda: a["mean"] + share * gap,
+        "min": lambda: torch.minimum(a["min"], b["min"]),
+        "max": lambda: torch.maximum(a["max"], b["max"]),
+        "var": lambda: a["var"] + share * (b["var"] - a["var"]) + share * (1 - share) * gap**2,
+    }
+    return _union(first, second, torch.cat([merged[kind]() for kind in kinds], dim=1))
+
+
+def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
+    """Least value, how many there are of it, and how many of all: of bags given as by `reduce_columns`, V = 3.
+
+    Examples
+    --------
+    >>> v = torch.tensor([[0.0, 5.0, 9.0], [0.0, 1.0, 9.0], [2.0, 3.0, 9.0]])
+    >>> reduce_ground(torch.zeros(3), v, torch.tensor([0, 0, 0]), num_bags=1).r.tolist()
+    [[0.0, 6.0, 27.0]]
+    """
+    n, level = _counts(z, segment, num_bags=num_bags)
+    lowest, ground, count = v.unbind(1)
+    least = v.new_full((num_bags,), math.inf).scatter_reduce(0, segment, lowest, "amin")
+    own = torch.where(lowest == least[segment], ground, torch.zeros_like(ground))
+    sums = v.new_zeros(num_bags, 2).index_add(0, segment, torch.stack([own, count], dim=1))
+    return BagStatistic(n, level, torch.cat([torch.where(n > 0, least, torch.zeros_like(least)).unsqueeze(1), sums], 1))
+
+
+def merge_ground(first: BagStatistic, second: BagStatistic) -> BagStatistic:
+    """Statistic of `reduce_ground` of the union of two disjoint parts of each bag, of which either may be empty."""
+    (a, in_a, of_a), (b, in_b, of_b) = first.r.unbind(1), second.r.unbind(1)
+    least = torch.minimum(a, b)
+    ground = torch.where(a == least, in_a, torch.zeros_like(in_a)) + torch.where(b == least, in_b, torch.zeros_like(b))
+    return _union(first, second, torch.stack([least, ground, of_a + of_b], dim=1))
+
+
+def _counts(z: Tensor, segment: Tensor, *, num_bags: int) -> tuple[Tensor, Tensor]:
+    """Instances of each bag, and its level, [num_bags]."""
+    n = z.new_zeros(num_bags).index_add(0, segment, torch.ones_like(z))
+    return n, torch.where(n > 0, torch.zeros_like(n), torch.full_like(n, -math.inf))
+
+
+def _mean(x: Tensor, segment: Tensor, n: Tensor) -> Tensor:
+    """Mean of rows x [M, D] over each bag, [K, D]; 0 of none."""
+    return x.new_zeros(len(n), x.shape[1]).index_add(0, segment, x) / n.clamp(min=1.0).unsqueeze(1)
+
+
+def _by_kind(x: Tensor, kinds: Sequence[str]) -> dict[str, Tensor]:
+    """Columns [M, V] apart by kind, the mean first."""
+    return dict(zip(kinds, x.chunk(len(kinds), dim=1)))
+
+
+def _union(first: BagStatistic, second: BagStatistic, r: Tensor) -> BagStatistic:
+    """A merged statistic, which is one of the two parts where the other is empty."""
+    r = torch.where((second.n == 0).unsqueeze(1), first.r, torch.where((first.n == 0).unsqueeze(1), second.r, r))
+    return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), r)

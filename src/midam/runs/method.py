@@ -1,0 +1,101 @@
+"""Methods by name: a shorthand of settings, or one that is fitted in one step and takes few settings."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from torch import Tensor
+
+from midam.errors import ConfigError, nearest
+from midam.nn.ensemble import BagEnsemble
+from midam.registry import BASELINES, build
+from midam.settings import Settings
+from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
+
+_OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads")
+TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
+
+
+def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str | None]:
+    """Settings of a run of a method, and the name of the method where it is fitted in one step, else None.
+
+    Parameters
+    ----------
+    name : str, optional
+        One of `midam.train.method_names.known_methods`, or the class path of a `midam.compare.Baseline`.
+    settings : Settings
+        All other settings.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such method, it can be no model, or a setting has another value than its default that the method
+        does not take.
+    """
+    if name is None or name == DEFAULT:
+        return settings, None
+    usual = Settings().flat()
+    refuse_settings(name, {key: value for key, value in settings.flat().items() if value != usual[key]})
+    if is_shorthand(name):
+        return settings.replace(**method_settings(name)), None
+    make_baseline(name)
+    return settings, name
+
+
+def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
+    """Refuse settings that somebody `named`, with their values, and that do not go with a method."""
+    if name == DEFAULT:
+        return
+    if is_shorthand(name):
+        meant = method_settings(name)
+        wrong = [key for key in meant if named.get(key, meant[key]) != meant[key]]
+        why = "it says {}".format(", ".join(f"`{key}` {value}" for key, value in meant.items()))
+    else:
+        wrong = [key for key in named if key not in TAKEN]
+        why = f"it takes those of the data, and {', '.join(f'`{key}`' for key in _OF_RUN)}"
+    for key in wrong[:1]:
+        raise ConfigError(f"Expected no `{key}` with the method {name!r}, got {named[key]!r}; {why}.")
+
+
+def make_baseline(name: str) -> Any:
+    """The `midam.compare.Baseline` of a name that can be a model; a `ConfigError` for another one."""
+    if name not in known_methods() and "." not in name:
+        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
+    kind = BASELINES.find(name)
+    if kind.lacks is not None:
+        raise ConfigError(
+            f"Expected a method that can be a model, got {name!r}: {kind.lacks}; choose one of "
+            f"{', '.join(baseline_names())}, or a method that midam trains, such as {DEFAULT}."
+        )
+    return build(kind, what=f"the baseline {name!r}", offered={}, arguments={})
+
+
+def empty_model(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagEnsemble:
+    """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it."""
+    prefix = "members.0."
+    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    return BagEnsemble([make_baseline(name).scorer(instance_shape, own)])
+
+
+def baseline_names() -> list[str]:
+    """Names of the baselines that can be models."""
+    return list(_models())
+
+
+def taken_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that a method which is fitted in one step takes, as `Settings.flat` gives them."""
+    values = settings.flat()
+    return {name: values[name] for name in values if name in TAKEN}
+
+
+def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULTIPLICATION SIGN}") -> str:
+    """What pages call the method of a run."""
+    parts = settings.method
+    return method or f" {sign} ".join([parts.pooling, parts.estimator, parts.objective])
+
+
+def _models() -> Iterator[str]:
+    for name in BASELINES.names():
+        with suppress(ConfigError):  # a package of somebody's that cannot be imported
+            if BASELINES.find(name).lacks is None:
+                yield name

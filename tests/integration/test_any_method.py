@@ -1,0 +1,207 @@
+"""Any method is a model: `midam fit --method`, and `midam compare --deploy`."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from tests.integration.commands import table
+
+from midam.cli import main
+from midam.compare import Baseline, ModelBaseline, deploy_method, repeated_folds, run_comparison
+from midam.compare.deploy import best_method
+from midam.data.sources import read_bags
+from midam.errors import ConfigError
+from midam.export import export_run
+from midam.registry import BASELINES
+from midam.runs import fit_run, load_run
+from midam.runs.folder import RunFolder
+from midam.settings import Settings
+from midam.train.method_names import method_settings
+
+TREES = "bag-statistics-extratrees"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return table(tmp_path_factory.mktemp("data") / "bags.csv")
+
+
+@pytest.fixture(scope="module")
+def compared(data):
+    bags = read_bags(str(data))
+    methods = ["dam-att", "instance-logistic-max", "bag-statistics-logistic", "mi-kernel-svm"]
+    settings = Settings(epochs=4, members=1)
+    how = {"settings": settings, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
+    return bags, settings, run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=3), **how)
+
+
+def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
+    for out, how in (
+        ("name", ["--method", "dam-mb-smx"]),
+        ("settings", ["--pooling", "smoothed-max", "--estimator", "minibatch"]),
+    ):
+        assert main(["fit", str(data), *how, "--epochs", "2", "--out", str(tmp_path / out)]) == 0
+    config = yaml.safe_load((tmp_path / "name" / "config.yaml").read_text())
+    assert method_settings("dam-mb-smx").items() <= config.items()
+    for file in ("config.yaml", "predictions.csv", "metrics.csv"):
+        assert (tmp_path / "name" / file).read_bytes() == (tmp_path / "settings" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", TREES, "--pooling", "mean"], "Expected no --pooling with the method 'bag-statistics-extratrees'"),
+        (["--method", TREES, "--pooling", "attention"], "got 'attention'; it takes those of the data, and --seed"),
+        (["--method", TREES, "--epochs=3"], "Expected no --epochs"),
+        (["--method", "dam-att", "--estimator", "vrsp"], "got 'vrsp'; it says --pooling attention, --estimator exact"),
+        (["--method", "mi-kernel-svm"], "it compares all instances of a bag with each other"),
+        (["--method", "libauc-midam-att"], "it is a network of LibAUC"),
+        (["--method", "torchmil-abmil"], f"choose one of {TREES}, bag-statistics-logistic"),
+        (["--method", "bag-statistics-tree"], "did you mean"),
+        (["--method", "tests.nowhere.Thing"], "Expected a class path that can be imported as baseline"),
+        (["--method", TREES, "--resume", "run"], "Expected no settings with --resume, got --method"),
+    ],
+)
+def test_what_a_method_does_not_take_is_refused(data, tmp_path, capsys, words, said):
+    out = [] if "--resume" in words else ["--out", str(tmp_path / "run")]
+    assert main(["fit", str(data), *words, *out]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_that_differ_are_refused_in_python_too(data, tmp_path):
+    with pytest.raises(ConfigError, match=r"Expected no `lr` with the method"):
+        fit_run(str(data), Settings(lr=0.1), RunFolder(tmp_path / "run"), method=TREES)
+    summary = fit_run(str(data), Settings(seed=2), RunFolder(tmp_path / "run"), method=TREES)
+    assert summary["method"] == {"name": TREES}
+    assert load_run(tmp_path / "run").method == TREES
+
+
+def test_a_fit_that_fails_or_is_stopped_leaves_nothing(data, tmp_path, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BASELINES.find(TREES), "fit", stopped)
+    assert main(["fit", str(data), "--method", TREES, "--out", str(tmp_path / "run")]) == 130
+    assert not (tmp_path / "run").exists()
+
+
+def test_groups_stay_together_and_patients_of_the_run_are_told(tmp_path, capsys):
+    groups = [f"p{bag // 2}" for bag in range(40)]
+    data, run = table(tmp_path / "bags.csv", patient=groups), tmp_path / "run"
+    how = ["--groups", "patient", "--test-fraction", "0.3"]
+    assert main(["fit", str(data), "--method", TREES, *how, "--out", str(run)]) == 0
+    splits = load_run(run).splits
+    assert all(splits[f"b{2 * i:02d}"] == splits[f"b{2 * i + 1:02d}"] for i in range(20))
+    new = table(tmp_path / "new.csv", patient=groups)
+    lines = new.read_text().splitlines()
+    new.write_text("\n".join([lines[0], *(line[:-1] + "9" for line in lines[1:])]) + "\n")
+    capsys.readouterr()
+    assert main(["evaluate", str(run), str(new)]) == 0
+    assert "the figures below are no test" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_export_holds_the_weights_and_a_card_of_the_method(data, tmp_path):
+    fit_run(str(data), Settings(), RunFolder(tmp_path / "run"), method=TREES)
+    with pytest.warns(UserWarning, match="Expected a method that midam trains"):
+        assert export_run(tmp_path / "run", tmp_path / "out") == ["safetensors"]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"The method is `{TREES}`" in card
+    assert "pooled by" not in card
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["method"] == TREES
+
+
+def test_the_best_method_is_the_highest_mean_over_the_folds(compared):
+    _, _, comparison = compared
+    table_of = comparison.summary.set_index("method")["auroc"]
+    if table_of.idxmax() != "mi-kernel-svm":
+        assert best_method(comparison) == table_of.idxmax()
+    with pytest.raises(ConfigError, match=r"got 'mi-kernel-svm': it compares .* the best that can is"):
+        best_method(comparison, "mi-kernel-svm")
+    with pytest.raises(ConfigError, match=r"Expected a method of the comparison"):
+        best_method(comparison, TREES)
+
+
+@pytest.mark.parametrize("method", ["dam-att", "bag-statistics-logistic", "instance-logistic-max"])
+def test_a_deployed_method_is_a_run_of_all_bags(compared, tmp_path, method):
+    bags, settings, comparison = compared
+    summary = deploy_method(bags, comparison, tmp_path / "run", settings=settings, method=method)
+    run = load_run(tmp_path / "run")
+    assert set(run.splits.values()) == {"train"}
+    assert set(summary) & {"test", "val", "train"} == {"train"}
+    row = comparison.summary.set_index("method").loc[method]
+    assert summary["deployed"]["auroc"] == row["auroc"]
+    assert f"Cross-validated AUROC of {method}: {row['auroc']:.3f}" in summary["deployed"]["note"]
+    assert (run.calibrator, run.threshold) == (None, None)
+    assert "Cross-validated AUROC" in (tmp_path / "run" / "report.html").read_text()
+    if method == "dam-att":
+        trials = comparison.trials[comparison.trials["method"] == method]
+        chosen = trials[trials["lr"] == trials["lr"].mode()[0]]
+        assert run.settings.training.lr in set(trials["lr"])
+        assert trials["epoch"].min() <= summary["epochs"] <= trials["epoch"].max()
+        assert len(chosen)
+    else:
+        assert run.method == method
+
+
+def test_the_command_deploys_the_winner(data, tmp_path, capsys):
+    run, out, scores = tmp_path / "run", tmp_path / "compared", tmp_path / "scores.csv"
+    how = [
+        "--methods",
+        "instance-logistic-max,bag-statistics-logistic",
+        "--cv",
+        "1x3",
+        "--jobs",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert main(["compare", str(data), *how, "--deploy", str(run)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the highest of 2 methods on the same folds, and so optimistic" in told
+    assert main(["predict", str(run), str(data), "--out", str(scores)]) == 0
+    assert len(scores.read_text().splitlines()) == 41
+    assert main(["compare", str(data), *how, "--deploy", str(run)]) == 2  # the folder holds a run
+    assert "Expected a free run folder" in capsys.readouterr().err
+    assert main(["compare", str(data), *how, "--deploy-method", "instance-logistic-max"]) == 2
+    assert "without --deploy" in " ".join(capsys.readouterr().err.split())
+    named = ["--deploy", str(tmp_path / "named"), "--deploy-method", "instance-logistic-max"]
+    assert main(["compare", str(data), *how, *named]) == 0
+    assert load_run(tmp_path / "named").method == "instance-logistic-max"
+
+
+def test_what_cannot_be_deployed_is_refused_before_anything_runs(data, tmp_path, capsys):
+    how = ["--methods", "mi-kernel-svm,tests.integration.test_any_method.FirstFeature", "--cv", "1x3"]
+    folders = ["--out", str(tmp_path / "compared"), "--deploy", str(tmp_path / "run")]
+    assert main(["compare", str(data), *how, *folders]) == 2
+    assert "trains and scores in one call" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "compared").exists()
+
+
+class FirstFeature(Baseline):
+    """A baseline that is no model."""
+
+    def score(self, bags, trial):
+        return np.array([bags[i][:, 0].mean() for i in trial.score])
+
+
+class Doubled(ModelBaseline):
+    """A baseline of somebody's that borrows its model."""
+
+    def score(self, bags, trial):
+        return BASELINES.find("instance-logistic-max")().score(bags, trial)
+
+    def fit(self, bags, *, seed):
+        return BASELINES.find("instance-logistic-max")().fit(bags, seed=seed)
+
+    def scorer(self, instance_shape, weights):
+        return BASELINES.find("instance-logistic-max")().scorer(instance_shape, weights)
+
+
+def test_a_baseline_of_anybody_can_be_a_model(data, tmp_path):
+    path = "tests.integration.test_any_method.Doubled"
+    assert main(["fit", str(data), "--method", path, "--out", str(tmp_path / "run")]) == 0
+    # Who trained with it trusts it.
+    assert main(["evaluate", str(tmp_path / "run"), str(data)]) == 0
+    assert load_run(tmp_path / "run").method == path
