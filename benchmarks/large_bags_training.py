@@ -47,9 +47,7 @@ class Method:
 
 METHODS = {
     "vrsp": Method({"estimator": "vrsp"}),
-    "vrsp, exact start": Method({"estimator": "vrsp", "state_start": "exact"}),
     "minibatch": Method({"estimator": "minibatch"}),
-    "exact-point": Method({"estimator": "exact-point"}),
     "vrsp, chosen lr": Method({"estimator": "vrsp"}, tuned=True),
     "minibatch, chosen lr": Method({"estimator": "minibatch"}, tuned=True),
     "top, chosen lr": Method({"estimator": "minibatch", "draw": "top"}, tuned=True),
