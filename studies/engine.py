@@ -41,6 +41,7 @@ VERSIONS = {
     "image-curves": 1,
     "regime": 2,
     "needle": 1,
+    "real-draws": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,
