@@ -62,8 +62,8 @@ def budgets(options: StudyOptions) -> dict[str, Budget]:
     if size == "small":
         breast, colon = (fixed_settings(name, search=1.0, folds=1) for name in SETS)
         return {
-            "breast": Budget((4, 8, 16), 256, Recipe(METHODS, (), epochs=20, instances=16, score_every=4, **breast)),
-            "colon": Budget((4, 8, 16, 32), 64, Recipe(METHODS, (), epochs=12, instances=4, score_every=4, **colon)),
+            "breast": Budget((4, 8, 16), 256, Recipe(METHODS, (), epochs=12, instances=16, score_every=3, **breast)),
+            "colon": Budget((4, 8, 16, 32), 64, Recipe(METHODS, (), epochs=6, instances=4, score_every=2, **colon)),
         }
     # 32 bags a step are nearly all of the breast training images.
     recipe = Recipe(METHODS, (), epochs=60, instances=16, margins=(0.1,), folds=1, search=1.0, score_every=4)
