@@ -73,7 +73,7 @@ class MethodSettings(Room):
     estimator_args: dict[str, Any] = Field(default_factory=dict)
     state_rate: Rate = 0.9
     state_schedule: Literal["constant", "warmup"] = "constant"
-    state_floor: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    state_floor: Annotated[float, Field(ge=0, lt=1)] = 0.1
     lag: bool = False
     state_start: Literal["first-visit", "exact"] = "first-visit"
     state_refresh: Annotated[int, Field(ge=1)] | None = None

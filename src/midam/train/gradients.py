@@ -162,7 +162,7 @@ class VarianceReduced(Estimator):
         *,
         state_rate: float = 0.9,
         state_schedule: Schedule = "constant",
-        state_floor: float = 0.5,
+        state_floor: float = 0.1,
         lag: bool = False,
         fresh_first: bool = True,
         fresh_whole: bool = True,
