@@ -26,7 +26,7 @@ from midam.train.lockstep import train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page
-from studies.regime.real_page import Outcome, body, plot_differences
+from studies.regime.real_page import TABULAR, Outcome, body, plot_differences
 from studies.regime.real_sets import RealSet, load_real
 from studies.registry import as_study
 
@@ -111,7 +111,6 @@ _RATES = (0.001, 0.003)
 _PART = 1 / 3  # one of five parts tests, three train
 _STATE = {SMX: (MINIBATCH, VRSP, EXACT, TOP), ATT: (MINIBATCH, VRSP, PAPER, EXACT)}
 _DEFAULTS = {SMX: (MINIBATCH, VRSP, TOP), ATT: (MINIBATCH, VRSP, PAPER)}
-TABULAR = ("musk1", "musk2", "elephant", "fox", "tiger")
 FULL = (
     *(Case(name, name, 100, _DEFAULTS, repeats=2, overlap=1 / 9) for name in TABULAR),
     Case("breast", "breast/32", 200, _DEFAULTS, settings=_COLOR, rates=_RATES, overlap=_PART),
@@ -135,7 +134,7 @@ FULL = (
     ),
 )
 QUICK = tuple(replace(case, repeats=2) for case in FULL[:2])
-SMALLER = (replace(FULL[0], epochs=2, repeats=2),)
+SMALLER = (Case("digits", "digits", 2, _STATE, 4, rates=(0.01,), repeats=2),)
 _SHOWS = (
     "What the [map](regime.md) says of digits, on bags that nobody made for it: molecules, patches of pictures, "
     "histology, slices of volumes, and MNIST at 28 x 28 with a convolutional encoder trained end to end. All arms of a "

@@ -15,7 +15,7 @@ from studies.split_statistics import Estimate
 
 LOSS = -0.01  # A lower bound above it is no loss
 _REPEATS = 8
-_TABULAR = ("musk1", "musk2", "elephant", "fox", "tiger")
+TABULAR = ("musk1", "musk2", "elephant", "fox", "tiger")
 _LABELED = ("breast", "colon")
 
 
@@ -94,7 +94,7 @@ def plot_differences(found: Found, path: Path) -> None:
 
 def _losses(found: Found) -> Iterator[str]:
     """What is lost where `top` is drawn in place of the default, over each kind of sets."""
-    for name, sets in (("the five tabular sets", _TABULAR), *((one, (one,)) for one in _LABELED)):
+    for name, sets in (("the five tabular sets", TABULAR), *((one, (one,)) for one in _LABELED)):
         pairs = [_pair(found[one], "smoothed-max", "top, minibatch", "vrsp") for one in sets if one in found]
         known = [pair for pair in pairs if pair is not None]
         if not known:

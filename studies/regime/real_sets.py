@@ -65,7 +65,7 @@ def load_real(name: str, repeat: int) -> RealSet:
     """Return a set: a name of the catalog, ``colon/16`` for patches of 16 pixels, or ``mnist/500/1``, size/witnesses.
 
     Tabular bags: stratified 10-fold cross-validation. Images: one of five parts tests, one validates, three train,
-    disjoint by group; of adrenal the published split. MNIST: bags drawn from disjoint images.
+    disjoint by group; adrenal and digits have their own splits. MNIST: bags drawn from disjoint images.
     """
     family, *sizes = name.split("/")
     if family == "mnist":
@@ -141,6 +141,6 @@ def _mnist(repeat: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
 
 _IMAGES = ("breast", "colon", "adrenal")
 _SPLITS: dict[str, Callable[[Bags, int], RealSet]] = {
-    "adrenal": _published,
+    **dict.fromkeys(("adrenal", "digits"), _published),
     **dict.fromkeys(("musk1", "musk2", "elephant", "fox", "tiger"), cross_validated),
 }
