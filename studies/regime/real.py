@@ -123,15 +123,6 @@ FULL = (
         *(2, _CONV, _RATES),
     ),
     Case("MNIST, 1 of 500, B = 16", "mnist/500/1", 300, {SMX: (MINIBATCH, VRSP, TOP)}, 16, _CONV, _RATES),
-    Case(
-        "adrenal, ResNet20, B = 4",
-        "adrenal",
-        8,
-        {ATT: (MINIBATCH, VRSP)},
-        4,
-        {"optimizer": "adam", "lr": 0.0003, "decay_at": [0.5, 0.75]},
-        repeats=3,
-    ),
 )
 QUICK = tuple(replace(case, repeats=2) for case in FULL[:2])
 SMALLER = (Case("digits", "digits", 2, _STATE, 4, rates=(0.01,), repeats=2),)

@@ -53,7 +53,7 @@ def body(found: Found, figure: str) -> Iterator[str]:
         "same weights. Trials on one set share bags; their intervals are corrected by Nadeau and Bengio's factor. "
         "Those of adrenal are repeated trainings, tested on the same published volumes: they leave out how much hangs "
         "on the volumes. The learning rate of Adam is chosen for each arm by validation bags, on each split of its own "
-        "where splits share bags. The tabular sets have the library's defaults, the images but in the last case a "
+        "where splits share bags. The tabular sets have the library's defaults, the images a "
         "small encoder of two convolutions."
     )
 
