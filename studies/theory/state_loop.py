@@ -84,6 +84,7 @@ class Job:
             **({} if self.pooling == "attention" else {"temperature": self.temperature}),
             estimator="minibatch" if gamma0 == 1 else "vrsp",
             state_rate=gamma0,
+            state_floor=0.0,
             num_positive=POSITIVE,
             num_negative=NEGATIVE,
             num_instances=self.instances,
