@@ -70,7 +70,8 @@ def test_the_page_says_what_is_lost_and_where_a_state_is_ahead():
     text = "\n".join(body(found, "x.png"))
     assert "breast: +0.16" in text
     assert "(no loss)" in text
-    assert "above 0: breast, smoothed-max, `vrsp`." in text
+    assert "`exact` as well: breast, smoothed-max, `vrsp`." in text
+    assert "ahead: breast +0." in text
 
 
 def test_the_defaults_are_tried_on_each_kind_of_bags():
