@@ -41,6 +41,7 @@ VERSIONS = {
     "image-curves": 1,
     "regime": 2,
     "needle": 1,
+    "real-draws": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,
@@ -193,6 +194,8 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr")}
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
+    if config.method.estimator != "vrsp" or config.method.pooling == "smoothed-max":
+        del settings["state_floor"]  # of a state with values alone
     values = {
         name: value
         for name, value in settings.items()

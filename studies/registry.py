@@ -29,6 +29,7 @@ STUDIES = Registry(
         "defaults": "studies.tabular.defaults.run",
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
+        "real-draws": "studies.regime.real.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
