@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,36 @@ from midam.train.step import train_step
 from midam.train.training import build_training
 from midam.train.warm_start import warm_start
 from studies.regime.bags import Counts, draw_rows, split_images, witnesses
+from studies.regime.budget import BACKWARD, FORWARD
 
 RATE, DRAWN = 0.002, 64
 POOLINGS: tuple[str, ...] = ("attention", "smoothed-max")
-METHODS: dict[str, dict[str, Any]] = {
-    "vrsp": {"estimator": "vrsp"},
-    "vrsp, exact start": {"estimator": "vrsp", "state_start": "exact"},
-    "minibatch": {"estimator": "minibatch"},
-    "exact-point": {"estimator": "exact-point"},
+CANDIDATES = (0.1, 0.2, 0.5, 1.0)
+# What `large_bags.py --choose` gave.
+CHOSEN = {"attention": 0.2, "smoothed-max": 0.1}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train, by the settings in which it differs."""
+
+    settings: Mapping[str, Any] = field(hash=False)
+    tuned: bool = False  # Trained at the learning rate chosen for its pooling, not at the default
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether its draws go by how much of the training has passed."""
+        return "draw" in self.settings
+
+
+METHODS = {
+    "vrsp": Method({"estimator": "vrsp"}),
+    "vrsp, exact start": Method({"estimator": "vrsp", "state_start": "exact"}),
+    "minibatch": Method({"estimator": "minibatch"}),
+    "exact-point": Method({"estimator": "exact-point"}),
+    "vrsp, chosen lr": Method({"estimator": "vrsp"}, tuned=True),
+    "minibatch, chosen lr": Method({"estimator": "minibatch"}, tuned=True),
+    "top, chosen lr": Method({"estimator": "minibatch", "draw": "top"}, tuned=True),
 }
 
 
@@ -38,13 +60,24 @@ METHODS: dict[str, dict[str, Any]] = {
 class Plan:
     """Size of the study: bags, their instances, repeats, and the marks of the clock in seconds."""
 
-    counts: Counts = field(default_factory=lambda: Counts(train=200, val=0, test=60))
+    counts: Counts = field(default_factory=lambda: Counts(train=200, val=0, test=40))
     size: int = 50_000
-    repeats: int = 5
-    marks: tuple[float, ...] = (3, 7, 15, 30, 45)
+    repeats: int = 3
+    marks: tuple[float, ...] = (5, 15, 45)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the learning rates are chosen: bags, their instances, steps, and the seed, which is that of no repeat."""
+
+    counts: Counts = field(default_factory=lambda: Counts(train=200, val=40, test=0))
+    size: int = 50_000
+    steps: int = 5000
+    seed: int = 100
 
 
 QUICK = Plan(Counts(train=24, val=0, test=20), size=1000, repeats=2, marks=(0.2, 0.5))
+QUICK_CHOICE = Choice(Counts(train=24, val=20, test=0), size=1000, steps=50)
 
 
 class DigitRows(Rows):
@@ -66,7 +99,7 @@ class DigitRows(Rows):
         """Nothing is open."""
 
 
-def make_store(folder: Path, plan: Plan, repeat: int) -> Bags:
+def make_store(folder: Path, plan: Plan | Choice, repeat: int) -> Bags:
     """Write the bags of a repeat into a store and open it."""
     images = load_digits().data
     own = images[np.concatenate(split_images(repeat)["train"])]
@@ -78,72 +111,106 @@ def make_store(folder: Path, plan: Plan, repeat: int) -> Bags:
         starts=np.arange(counts.total) * plan.size,
         sizes=np.full(counts.total, plan.size),
         labels=np.arange(counts.total) % 2,
-        splits=np.repeat(["train", "test"], [counts.train, counts.test]),
+        splits=np.repeat(["train", "val", "test"], [counts.train, counts.val, counts.test]),
         source="nines",
     )
     return open_store(write_store(bags, folder / f"repeat-{repeat}", jobs=2))
 
 
 class TimedTraining:
-    """A training that is stopped and continued by the clock."""
+    """A training that is stopped and continued by the clock, or after so many steps."""
 
     def __init__(self, config: Settings, train: Bags) -> None:
         self.config = config = config.resolve(train.instance_shape)
         self.member = build_training(config, train)
         self._reader = InstanceReader(train)
-        self._chunk_size = config.run.chunk_size
-        self._batches = self._endless()
-        self.steps = 0
-        self.seconds = 0.0
-        self.cpu_s = 0.0
+        self.epochs = self.steps = 0
+        self.seconds = self.cpu_s = 0.0
 
-    def train_until(self, mark: float) -> None:
-        """Train until the clock of this training shows `mark` seconds."""
+    def train_until(self, mark: float = inf, *, steps: float = inf) -> None:
+        """Train until the clock of this training shows `mark` seconds, or it has taken so many steps.
+
+        What is left of the epoch then is dropped; the bags come back in a later one.
+        """
         member = self.member
         member.model.train()
         wall, cpu = time.perf_counter() - self.seconds, time.process_time() - self.cpu_s
         if not self.seconds and self.config.method.state_start == "exact":
-            warm_start([member], self._reader, epoch=0, chunk_size=self._chunk_size)
-        while time.perf_counter() - wall < mark:
-            batch = next(self._batches)
-            train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)
-            self.steps += 1
+            warm_start([member], self._reader, epoch=0, chunk_size=self.config.run.chunk_size)
+        while time.perf_counter() - wall < mark and self.steps < steps:
+            with member.epoch(self.epochs) as batches:
+                for batch in batches:
+                    train_step(member.trained, member.estimator, member.objective, member.optimizer, batch)
+                    self.steps += 1
+                    if time.perf_counter() - wall >= mark or self.steps >= steps:
+                        break
+            self.epochs += 1
         self.seconds, self.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
 
-    def close(self) -> None:
-        """End the threads that read ahead."""
-        self._batches.close()
-
-    def _endless(self) -> Generator[Any, None, None]:
-        while True:
-            with closing(self.member.batches()) as batches:
-                yield from batches
+    def auroc(self, bags: Bags) -> float:
+        """AUROC of other bags; chance once the training has diverged."""
+        scores = predict(self.member.model, bags, chunk_size=self.config.run.chunk_size)
+        return auroc(bags.require_labels(), scores) if np.isfinite(scores).all() else 0.5
 
 
-def settings(pooling: str, method: str, seed: int) -> Settings:
+def settings(pooling: str, method: Method, seed: int, **others: Any) -> Settings:
+    """Settings of a method, at the learning rate chosen for the pooling where it is tuned."""
     common: dict[str, Any] = {"members": 1, "num_instances": DRAWN, "decay_at": [], "standardize": False}
-    return Settings(pooling=pooling, seed=seed, accelerator="cpu", **common, **METHODS[method])
+    rate = {"lr": CHOSEN[pooling]} if method.tuned else {}
+    return Settings(pooling=pooling, seed=seed, accelerator="cpu", **common, **rate, **method.settings, **others)
+
+
+def schedule(config: Settings, train: Bags, seconds: float) -> dict[str, Any]:
+    """Settings of a schedule whose half is half of the epochs that so many seconds hold, without a pass.
+
+    The first twentieth of that time, trained beforehand, foretells them. Contest and annealing end with the first half,
+    and a pass over all bags begins the second, which is left to take as long as the clock lets it.
+    """
+    trial = TimedTraining(config, train)
+    trial.train_until(seconds / 20)
+    half = max(1, round(trial.steps / trial.member.sampler.steps_per_epoch * seconds / trial.seconds / 2))
+    # Between two epochs: no rounding moves the pass.
+    cost = (half - 0.5) * len(train) * DRAWN * (FORWARD + BACKWARD)
+    # However little the logits have moved since they were remembered.
+    draw_args = {"grow": 0.25, "pass_budget": train.num_instances / cost, "stale": 0.0}
+    return {"epochs": 4 * half, "anneal": 0.25, "draw_args": draw_args}
 
 
 def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict[str, Any]]:
     """Train all methods by the clock; a row a method and mark."""
     bags = make_store(folder, plan, repeat)
     train, test = (bags.subset(bags.where_split(name)) for name in ("train", "test"))
-    trainings = {name: TimedTraining(settings(pooling, name, repeat), train) for name in METHODS}
+    trainings = {}
+    for name, method in METHODS.items():
+        config = settings(pooling, method, repeat)
+        if method.scheduled:
+            config = config.replace(**schedule(config, train, plan.marks[-1]))
+        trainings[name] = TimedTraining(config, train)
     rows: list[dict[str, Any]] = []
     for mark in plan.marks:
         for name, training in trainings.items():
             before = training.steps
             training.train_until(mark)
             last = next((row for row in reversed(rows) if row["method"] == name), None)
-            if last is not None and training.steps == before:
-                area = last["auroc"]
-            else:
-                scores = predict(training.member.model, test, chunk_size=training.config.run.chunk_size)
-                area = auroc(test.require_labels(), scores)
+            area = last["auroc"] if last and training.steps == before else training.auroc(test)
             row = {"pooling": pooling, "method": name, "repeat": repeat, "mark": mark, "auroc": area}
             rows.append({**row, "steps": training.steps, "seconds": training.seconds, "cpu_s": training.cpu_s})
             print(json.dumps(rows[-1]), flush=True)
-    for training in trainings.values():
-        training.close()
     return rows
+
+
+def choose_rates(folder: Path, choice: Choice) -> dict[str, float]:
+    """Learning rate of each pooling: see the rule in `large_bags.py`."""
+    bags = make_store(folder, choice, choice.seed)
+    train, extra = (bags.subset(bags.where_split(name)) for name in ("train", "val"))
+    chosen = {}
+    for pooling in POOLINGS:
+        areas = []
+        for rate in CANDIDATES:
+            training = TimedTraining(settings(pooling, METHODS["minibatch"], choice.seed, lr=rate), train)
+            training.train_until(steps=choice.steps)
+            areas.append(training.auroc(extra))
+            row = {"pooling": pooling, "lr": rate, "auroc": areas[-1], "seconds": training.seconds}
+            print(json.dumps({**row, "cpu_s": training.cpu_s}), flush=True)
+        chosen[pooling] = CANDIDATES[int(np.argmax(areas))]
+    return chosen

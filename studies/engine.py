@@ -44,17 +44,19 @@ VERSIONS = {
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,
+    "tracked-state": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
-# Settings that are older than the first trials; a later one counts where it is not left at its default, so that
-# trials that were finished before there was such a setting stay valid.
+# Settings that are older than the first trials; a later one counts where it is not left at its default, or at what
+# trainings did before it came, so that trials that were finished before there was such a setting stay valid.
 _FIRST = (
     "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
     "num_instances state_rate state_schedule lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
     "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
     "label_column groups split coords ignore allow_leakage precision"
 )
+_BEFORE: dict[str, Any] = {"state_floor": 0.0}
 # Their defaults were once these numbers, and still are for the mlp.
 _ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 
@@ -185,7 +187,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     >>> settings_hash(Settings(lr=0.1)) == settings_hash(Settings(lr=0.2)) != settings_hash(Settings(momentum=0.9))
     True
     """
-    usual, first = Settings().flat(), set(_FIRST.split())
+    usual, first = Settings().flat() | _BEFORE, set(_FIRST.split())
     # Bags of images have their encoder named by the studies on them.
     named = config.resolve((1,)).flat()
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr")}

@@ -28,6 +28,7 @@ _SETTINGS: dict[str, Any] = {
     "num_instances": 4,
     "state_rate": 0.9,
     "state_schedule": "constant",
+    "state_floor": 0.0,
     "lag": False,
     "dual_lr": 1.0,
     "objective_weight": "paper",

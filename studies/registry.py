@@ -23,6 +23,7 @@ STUDIES = Registry(
         "figure-attention": "studies.images.figure_attention.run",
         "image-defaults": "studies.images.defaults.run",
         "tracking": "studies.theory.tracking.run",
+        "tracked-state": "studies.theory.tracked_state.run",
         "complexity": "studies.theory.complexity.run",
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",

@@ -36,6 +36,7 @@ _SETTINGS: dict[str, Any] = {
     "momentum": 0.1,
     "weight_decay": 1e-4,
     "state_schedule": "constant",
+    "state_floor": 0.0,
     "dual_lr": 1.0,
     "objective_weight": "paper",
     "dual_domain": "nonnegative",

@@ -168,6 +168,7 @@ class Design:
                 "epochs": max(1, self.epochs(cell, rule)),
                 "draw_args": {"pass_budget": _passes(cell, rule)} if remembers else {},
                 "state_rate": 0.9,
+                "state_floor": 0.0,
                 "chunk_size": max(usual_chunk((1,)), option.bags * cell.size if rule.whole else 0),
                 "members": 1,
                 "center_start": 0.5,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,10 +18,10 @@ from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.page import figure_path, write_page
 from studies.regime.bags import Counts, draw_rows, is_nine, nine_bags
 from studies.regime.budget import BACKWARD, FORWARD
 from studies.regime.needle_page import body, plot_trials
+from studies.regime.run import run_design
 from studies.registry import as_study
 
 SECTION = "needle"
@@ -86,6 +87,7 @@ class Design:
             "decay_at": [0.75, 0.9],
             "members": 1,
             "center_start": 0.5,
+            "state_floor": 0.0,
             "hidden": [],
             "standardize": False,
             "accelerator": "cpu",
@@ -221,21 +223,11 @@ def _parts(design: Design, store: Store) -> Iterable[tuple[Cell, dict[str, NDArr
 @as_study("draws that find one witness in hundreds or thousands of instances", store=SECTION)
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure."""
-    part, design = ("", FULL)
-    if options.quick or options.smaller:
-        part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
-    with Store(options.cache, f"{SECTION}{part}") as store:
+
+    def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
         complete(wanted_groups(design), _train, store=store, options=options, section=SECTION)
         found = [(f"{cell.pooling}, {cell.witnesses} of {cell.size}", rows) for cell, rows in _parts(design, store)]
-        figure = figure_path(options, SECTION)
         plot_trials(found, figure)
-        write_page(
-            options,
-            SECTION,
-            title="The needle",
-            shows=_SHOWS,
-            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
-            seconds=store.wall_time(),
-            store=store,
-            body=body(found, figure.name, reference=UNIFORM.name, ours=GROWN.name),
-        )
+        return body(found, figure.name, reference=UNIFORM.name, ours=GROWN.name)
+
+    run_design(options, SECTION, (FULL, QUICK, SMALLER), study, title="The needle", shows=_SHOWS)

@@ -1,13 +1,16 @@
 """`python -m studies regime`: the map, which draw and which estimator over bag size, witnesses and B, at equal cost."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from studies.engine import Store
 from studies.options import StudyOptions
-from studies.page import figure_path, write_page
 from studies.regime.bags import Counts
 from studies.regime.design import Block, Design
 from studies.regime.figure import plot_map
 from studies.regime.page import body
 from studies.regime.results import collect
+from studies.regime.run import run_design
 from studies.regime.trials import SECTION, run_trials
 from studies.registry import as_study
 
@@ -54,21 +57,10 @@ _SHOWS = (
 @as_study("the map: which draw and which estimator, over bag size, witnesses and B", store=SECTION)
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure."""
-    part, design = ("", FULL)
-    if options.quick or options.smaller:
-        part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
-    with Store(options.cache, f"{SECTION}{part}") as store:
-        chosen = run_trials(design, store=store, options=options)
-        results = collect(design, store, chosen)
-        figure = figure_path(options, SECTION)
+
+    def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
+        results = collect(design, store, run_trials(design, store=store, options=options))
         plot_map(results, figure)
-        write_page(
-            options,
-            SECTION,
-            title="The map",
-            shows=_SHOWS,
-            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of images, bags, weights and draws",
-            seconds=store.wall_time(),
-            store=store,
-            body=body(results, figure.name),
-        )
+        return body(results, figure.name)
+
+    run_design(options, SECTION, (FULL, QUICK, SMALLER), study, title="The map", shows=_SHOWS)

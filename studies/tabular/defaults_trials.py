@@ -19,7 +19,15 @@ TREES = "bag-statistics-extratrees"
 FOLDS = 10
 BASE: dict[str, Any] = {
     **{"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc", "objective_weight": "paper"},
-    **{"epochs": 100, "lr": 0.05, "weight_decay": 1e-4, "num_instances": 4, "state_rate": 0.5, "margin": 1.0},
+    **{
+        "epochs": 100,
+        "lr": 0.05,
+        "weight_decay": 1e-4,
+        "num_instances": 4,
+        "state_rate": 0.5,
+        "state_floor": 0.0,
+        "margin": 1.0,
+    },
     **{"hidden": [], "scaling": "linear", "clip": 10.0},
 }
 # What the study `regime` decides, and no candidate: a choice is judged as the library has it.

@@ -157,7 +157,9 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     whole = [torch.from_numpy(part) for part in (base.instances, base.sizes, base.require_labels())]
     model = make_model(cell.pooling, seed=cell.seed)
     objective = MinMaxAUC(dual_lr=rates.eta_dual, center_start=0.0).double()
-    estimator = VarianceReduced(len(bags), model.pooling.value_size, state_rate=rates.gamma0, lag=cell.lag).double()
+    estimator = VarianceReduced(
+        len(bags), model.pooling.value_size, state_rate=rates.gamma0, state_floor=0.0, lag=cell.lag
+    ).double()
     groups = parameter_groups(model, objective, weight_decay=0.0)
     optimizer = make_optimizer("sgd", groups, lr=rates.eta, momentum=1 - rates.beta1)
     labels = torch.from_numpy(bags.require_labels()).double()

@@ -1,5 +1,6 @@
 """The benchmarks of large bags measure what they say: on small files, in real processes."""
 
+import json
 import os
 import time
 from io import FileIO
@@ -144,7 +145,61 @@ def test_timed_training_goes_on_from_mark_to_mark(tmp_path: Path, start: str) ->
     training.train_until(seconds + 0.05)
     assert training.steps > steps
     assert training.seconds >= seconds + 0.05
-    training.close()
+    steps = training.steps
+    training.train_until(steps=steps + 3)
+    assert training.steps == steps + 3
+    assert 0 <= training.auroc(bags.subset(bags.where_split("test"))) <= 1
+
+
+def test_a_schedule_is_foretold_and_its_pass_begins_the_second_half(tmp_path: Path) -> None:
+    plan = large_bags_training.Plan(Counts(train=16, val=0, test=2), size=400)
+    bags = large_bags_training.make_store(tmp_path, plan, 0)
+    train = bags.subset(bags.where_split("train"))
+    config = large_bags_training.settings("smoothed-max", large_bags_training.METHODS["top, chosen lr"], 0)
+    assert config.training.lr == large_bags_training.CHOSEN["smoothed-max"]
+    config = config.replace(**large_bags_training.schedule(config, train, 1.0))
+    half = config.training.epochs // 4
+    assert config.method.anneal * config.training.epochs == half
+    training = large_bags_training.TimedTraining(config, train)
+    memory = training.member.sampler.draw.memory
+    training.train_until(steps=half)  # A step an epoch
+    assert memory.passes == 0
+    training.train_until(steps=half + 1)
+    assert memory.passes == 1
+    training.train_until(steps=2 * half - 1)
+    assert memory.passes == 1
+
+
+def test_all_methods_are_trained_and_the_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = large_bags_training.Plan(Counts(train=16, val=0, test=4), size=100, repeats=2, marks=(0.02, 0.04))
+    found = large_bags.measure(plan, "smoothed-max", tmp_path)
+    assert not list(tmp_path.iterdir())
+    rows = found["rows"]
+    assert len(rows) == 2 * 2 * len(large_bags_training.METHODS)
+    assert all(row["seconds"] >= row["mark"] for row in rows)
+    methods = list(large_bags_training.METHODS)
+    for aim, word, other in ((0.0, "Met", "Missed"), (1.1, "Missed", "Met")):
+        monkeypatch.setattr(large_bags, "AIM", aim)
+        said = "\n".join(large_bags.verdicts(rows, plan, 1.0))
+        assert f"{word}: `vrsp` " in said
+        assert f"{other}: none." in said
+    assert "`vrsp, chosen lr` minus `minibatch, chosen lr` " in said
+    page = large_bags.page(rows, plan, 1.0, "command")
+    assert all(f"| {method} | " in page for method in methods)
+    large_bags.draw(rows, plan, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").exists()
+
+
+def test_the_rate_with_the_highest_area_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(large_bags_training, "CANDIDATES", (0.05, 0.1))
+    choice = large_bags_training.Choice(Counts(train=16, val=4, test=0), size=100, steps=2)
+    chosen = large_bags_training.choose_rates(tmp_path, choice)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for pooling in large_bags_training.POOLINGS:
+        own = [row for row in rows if row["pooling"] == pooling]
+        assert chosen[pooling] == max(own, key=lambda row: row["auroc"])["lr"]
 
 
 def test_paired_differences_stand_in_the_order_of_the_repeats() -> None:

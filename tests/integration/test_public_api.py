@@ -67,6 +67,10 @@ def test_what_needs_no_tensor_loads_no_torch(code):
     assert not loaded_by(code) & (HEAVY | {"torch", "numpy"})
 
 
+def test_a_store_is_opened_written_and_verified_without_torch():
+    assert "torch" not in loaded_by("import midam.data.store")
+
+
 @pytest.mark.parametrize("module", ["functional", "functional.logmean", "functional.objectives"])
 def test_pure_functions_load_torch_and_nothing_beside(module):
     found = loaded_by(f"import midam.{module}")

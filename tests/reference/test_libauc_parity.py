@@ -41,7 +41,7 @@ def of_its_loss(loss: nn.Module, prediction: Tensor | tuple[Tensor, Tensor], lab
 
 def our_estimator(pooling: str, gamma: float) -> VarianceReduced:
     """Start where it starts: s = 0 for smoothed-max, (1, 1) for attention; no rule of ours in force."""
-    rules = {"fresh_first": False, "fresh_whole": False}
+    rules = {"fresh_first": False, "fresh_whole": False, "state_floor": 0.0}
     estimator = VarianceReduced(4, int(pooling == "attention"), state_rate=gamma, **rules)
     if pooling == "smoothed-max":
         estimator.bag_state[:, 1] = -math.inf

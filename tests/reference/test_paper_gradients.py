@@ -63,7 +63,8 @@ def test_vrsp_gradients_are_g1_g2_g3_of_the_paper_over_several_steps(pooling: st
     options = {"temperature": TAU} if pooling == "smoothed-max" else {}
     model, objective = make_model(pooling, **options), make_objective("minmax-auc")
     assert isinstance(objective, MinMaxAUC)
-    estimator = VarianceReduced(4, model.pooling.value_size, state_rate=GAMMA0, lag=lag, fresh_whole=False).double()
+    rules = {"fresh_whole": False, "state_floor": 0.0}
+    estimator = VarianceReduced(4, model.pooling.value_size, state_rate=GAMMA0, lag=lag, **rules).double()
     f2 = naive.f2_attention if pooling == "attention" else (lambda s: naive.f2_smoothed_max(s, TAU))
     state: list[Tensor | None] = [None] * 4
     for step in range(3):

@@ -265,3 +265,37 @@ def test_track_is_reduce_moving_average_and_weights_in_one(masked: bool) -> None
     want_l, want_r = moving_average(l_old[:, 0], r_old, sample.l, sample.r, gamma0=gamma0[:, 0])
     torch.testing.assert_close((got_l[:, 0], got_r), (want_l, want_r), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(got_w, point_weights(z, want_l, sample.n, mask=mask), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_floor_is_the_least_share_of_the_sample_in_a_state_with_values(floor: float, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, v = torch.randn(6, 4, generator=generator), torch.ones(6, 4, 1)
+    l_old, r_old = torch.tensor([[-math.inf], [-90.0], [0.0], [3.0], [90.0], [900.0]]), torch.zeros(6, 1)
+    mask = torch.arange(4).expand(6, 4) < 3 if masked else None
+    z = z if mask is None else z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
+    gamma0 = torch.tensor([[0.3], [0.3], [0.9], [0.9], [0.9], [0.9]])
+    # Old values are 0 and new ones 1: the new value of the state is the sample's share of it.
+    new, share, w = track(z, v, l_old, r_old, rate=rate_of(gamma0, floor=floor), mask=mask)
+    _, before, _ = track(z, v, l_old, r_old, rate=rate_of(gamma0), mask=mask)
+    least = gamma0.clamp(max=floor)
+    assert torch.isfinite(new).all()
+    torch.testing.assert_close(share, torch.maximum(before, least), rtol=1e-5, atol=0)
+    torch.testing.assert_close((w * gamma0).sum(dim=1, keepdim=True), share, rtol=1e-5, atol=0)
+    assert share[-1].item() == pytest.approx(min(floor, 0.9))
+    assert before[-1].item() == 0
+
+
+def test_a_state_that_is_the_score_itself_has_no_floor() -> None:
+    z, none = torch.zeros(1, 2), torch.zeros(1, 0)
+    old = torch.full((1, 1), 30.0)
+    gamma0 = torch.full((1, 1), 0.9)
+    found = [track(z, torch.zeros(1, 2, 0), old, none, rate=rate_of(gamma0, floor=f), mask=None) for f in (0.0, 0.5)]
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.0])
+def test_a_floor_out_of_range_is_refused(floor: float) -> None:
+    with pytest.raises(ConfigError, match=r"state_floor in \[0, 1\)"):
+        VarianceReduced(3, 1, state_floor=floor)

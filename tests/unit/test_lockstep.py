@@ -157,6 +157,19 @@ def test_trials_of_different_numbers_of_steps_and_single_ones_keep_their_order()
 
 
 @pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("objective", ["minmax-auc", "pairwise", "bce"])
+def test_in_float64_every_trial_is_that_of_a_trainer_to_the_last_digits(objective, monkeypatch):
+    monkeypatch.setattr(lockstep, "_alone", None)
+    # Averages over 3 bags: a third in float32 is another number.
+    bags, config = needles(), make_config(objective=objective, num_positive=3)
+    trials = make_trials(bags)
+    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+        scores, loss = alone(config, bags, trial)
+        np.testing.assert_allclose(result.scores, scores, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result.loss, loss, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("draw_args", [{"refresh": 2}, {"stale": 0.005, "pass_budget": 5.0}], ids=str)
 @pytest.mark.parametrize("estimator", ["minibatch", "vrsp"])
 @pytest.mark.parametrize("pooling", ["smoothed-max", "attention"])

@@ -300,6 +300,16 @@ def test_the_memory_of_other_bags_is_refused():
         Scored(sizes=SIZES[:3], num_instances=6).load_state_dict(state)
 
 
+@pytest.mark.parametrize("position", [-1, int(SIZES[1])])
+def test_a_candidate_outside_its_bag_is_refused_and_changes_nothing(position):
+    state, resumed = filled(Top, epochs=1).memory.state_dict(), ScoreMemory(SIZES)
+    state["candidates"][1, 3] = position
+    with pytest.raises(CheckpointError, match=f"instances of bag 1 .*, got position {position}; restore a copy"):
+        resumed.load_state_dict(state)
+    assert resumed.passes == 0
+    assert np.isinf(resumed.log_sums()).all()
+
+
 @pytest.mark.parametrize("pooling", ["attention", "smoothed-max", "generalized-mean"])
 def test_annealed_weights_begin_near_the_mean_and_leave_no_trace(pooling):
     bags = make_bags()

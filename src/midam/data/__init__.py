@@ -39,6 +39,6 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
-    from midam.data.witnesses import WitnessLog as WitnessLog
+    from midam.data.witness_log import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

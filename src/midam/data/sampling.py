@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.draws import Draw, Drawn, Uniform
-from midam.data.witnesses import WitnessLog, load_log
+from midam.data.witness_log import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2

@@ -145,15 +145,23 @@ class ScoreMemory:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; the memory of other bags is a `CheckpointError`."""
+        """Continue from `state_dict`; the memory of other bags, or a damaged one, is a `CheckpointError`."""
         lowest = self._levels[0]
         if len(state["values"]) != len(lowest.values) or state["candidates"].shape != self.candidates.shape:
             raise CheckpointError(
                 f"Expected the remembered scores of {len(lowest.values)} instances, got {len(state['values'])}; resume "
                 "with the data of the run."
             )
+        candidates = state["candidates"].numpy()
+        inside = (candidates >= 0) & (candidates < self.sizes[:, None])
+        if not inside.all():
+            bag, place = np.argwhere(~inside)[0]
+            raise CheckpointError(
+                f"Expected candidates among the {self.sizes[bag]} instances of bag {bag} (from 0), got position "
+                f"{candidates[bag, place]}; restore a copy of the checkpoint, or start a new run."
+            )
         lowest.values[:] = state["values"].numpy()
-        self.candidates = state["candidates"].numpy().copy()
+        self.candidates = candidates.astype(np.int32)
         self.passes, self.drift = int(state["passes"]), float(state["drift"])
         self._sum_all()
 

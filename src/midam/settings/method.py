@@ -33,6 +33,9 @@ class MethodSettings(Room):
         gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
     state_schedule
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
+    state_floor
+        Least share, in [0, 1), that the new sample holds of the tracked state where that weighs values, as with
+        attention; at most gamma0. 0 is the paper's: a state whose weights have fallen then lives on its past.
     lag
         Linearize at the previous state, as Algorithm 1 prints it.
     state_start
@@ -70,6 +73,7 @@ class MethodSettings(Room):
     estimator_args: dict[str, Any] = Field(default_factory=dict)
     state_rate: Rate = 0.9
     state_schedule: Literal["constant", "warmup"] = "constant"
+    state_floor: Annotated[float, Field(ge=0, lt=1)] = 0.1
     lag: bool = False
     state_start: Literal["first-visit", "exact"] = "first-visit"
     state_refresh: Annotated[int, Field(ge=1)] | None = None

@@ -15,6 +15,7 @@ class MIDAMClassifier(BagClassifier):
         estimator_args: dict[str, Any] | None = None,
         state_rate: float = 0.9,
         state_schedule: Literal["constant", "warmup"] = "constant",
+        state_floor: float = 0.1,
         lag: bool = False,
         state_start: Literal["first-visit", "exact"] = "first-visit",
         state_refresh: int | None = None,

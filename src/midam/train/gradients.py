@@ -135,6 +135,9 @@ class VarianceReduced(Estimator):
         gamma0 in (0, 1], the weight of the new sample.
     state_schedule : {"constant", "warmup"}
         "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
+    state_floor : float
+        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
+        others whose score is not l itself. 0: none, as in the paper.
     lag : bool
         Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
         clipped at 20 and `clips` counts how often.
@@ -159,6 +162,7 @@ class VarianceReduced(Estimator):
         *,
         state_rate: float = 0.9,
         state_schedule: Schedule = "constant",
+        state_floor: float = 0.1,
         lag: bool = False,
         fresh_first: bool = True,
         fresh_whole: bool = True,
@@ -168,8 +172,11 @@ class VarianceReduced(Estimator):
             raise ConfigError(
                 f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
             )
+        if not 0 <= state_floor < 1:
+            raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
         self.state_rate = state_rate
         self.state_schedule = state_schedule
+        self.state_floor = state_floor
         self.lag = lag
         self.fresh_first = fresh_first
         self.fresh_whole = fresh_whole
@@ -227,7 +234,7 @@ class VarianceReduced(Estimator):
         if self._all_visited and not fresh_whole and self.state_schedule == "constant":
             if self._constant[0] != (self.state_rate, drawn):
                 gamma0 = visits.new_full((1, 1), self.state_rate)
-                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn)
+                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn, floor=self.state_floor)
             return self._constant[1]
         if self.state_schedule == "warmup":
             gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
@@ -237,7 +244,7 @@ class VarianceReduced(Estimator):
             gamma0.masked_fill_(visits == 0, 1.0)
         if fresh_whole:
             gamma0.masked_fill_(batch.sizes.unsqueeze(1) <= drawn, 1.0)
-        return rate_of(gamma0)
+        return rate_of(gamma0, floor=self.state_floor)
 
     def _lagged(
         self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None

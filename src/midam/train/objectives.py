@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -60,8 +60,7 @@ class Objective(nn.Module):
     ) -> Tensor:
         """Loss [] of K bags with labels [K]; of a batch without averaging weights they come from the labels."""
         h = self.seen(output)
-        # A batch brings its weights in float32; a model in float64 needs them anew.
-        if weights is None or weights.positive.dtype != h.dtype:
+        if not _usable(weights, h):
             weights = f.class_weights(labels, dtype=h.dtype)
         loss, proposed = self.loss(h, labels, weights=weights, index=index)
         self._propose(proposed)
@@ -118,11 +117,12 @@ class StackedObjective(Objective):
         """Losses [M] of M * K bags with labels [M * K], all batches in the layout of the averaging weights [K]."""
         count = self._stack.count
         rows = [self.seen(output).view(count, -1), labels.view(count, -1)]
+        given = weights if _usable(weights, rows[0]) else None
         if index is not None:
             rows.append((index % self._num_bags).view(count, -1))
 
         def loss(one: Objective, h: Tensor, y: Tensor, i: Tensor | None = None) -> Proposal:
-            return one.loss(h, y, weights=f.class_weights(y, dtype=h.dtype) if weights is None else weights, index=i)
+            return one.loss(h, y, weights=given or f.class_weights(y, dtype=h.dtype), index=i)
 
         total: Tensor
         total, proposed = self._stack.over(loss, *rows)
@@ -234,6 +234,11 @@ class BCE(Objective):
 def known_finite(loss: Tensor) -> bool:
     """Whether a loss is known to be finite without waiting for a device: one number on the CPU."""
     return loss.ndim == 0 and loss.device.type == "cpu" and math.isfinite(loss.item())
+
+
+def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeights]:
+    """Whether a batch brings weights for scores h; it does so in float32, and a model in float64 needs them anew."""
+    return weights is not None and weights.positive.dtype == h.dtype
 
 
 def _checked_margin(margin: float) -> float:

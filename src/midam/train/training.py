@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, StackedSampler
-from midam.data.witnesses import WitnessLog
+from midam.data.witness_log import WitnessLog
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
