@@ -78,6 +78,8 @@ def deploy_method(
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
     trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
     config, epochs = _config(base, found, trials, bags.instance_shape)
+    # No bag is left to compare on; the comparison has its baselines.
+    config = config.replace(baseline=False)
     folder.require_free()
     with folder.held():
         try:
@@ -91,12 +93,15 @@ def deploy_method(
             chunk = config.run.chunk_size
             scores = {"last": predict(trained.reported, filled, chunk_size=chunk, on_bags=on_bags)}
 
-            def seconds() -> dict[str, float]:
+            def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
                 took = {"training": ready - started, "evaluation": time.monotonic() - ready}
                 return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
 
             what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
-            what |= {"about": {"deployed": _about(comparison, name, chosen=method is not None)}}
+            what |= {
+                "on_stage": on_stage or (lambda *_: None),
+                "about": {"deployed": _about(comparison, name, chosen=method is not None)},
+            }
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
