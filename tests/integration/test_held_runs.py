@@ -17,7 +17,7 @@ from midam.data.sources import read_bags
 from midam.files import partial_path
 from midam.runs.folder import RunFolder
 
-_FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2")
+_FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2", "--no-baseline")
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,8 @@ def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
     text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
     chosen = re.findall(r"^Chosen with all sets: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
     usual = Settings().resolve((166,)).flat()
-    wanted = settings_of(chosen, judged=True)
+    # The floor came later, and the study leaves it out.
+    wanted = {name: value for name, value in settings_of(chosen, judged=True).items() if name != "state_floor"}
     assert {name: usual[name] for name in wanted} == wanted
 
 
