@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader
 from midam.data.on_disk import Rows
 from midam.data.store import open_store, write_store
 from midam.evaluate.predict import predict
@@ -21,7 +20,6 @@ from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.step import train_step
 from midam.train.training import build_training
-from midam.train.warm_start import warm_start
 from studies.regime.bags import Counts, draw_rows, split_images, witnesses
 from studies.regime.budget import BACKWARD, FORWARD
 
@@ -121,7 +119,6 @@ class TimedTraining:
     def __init__(self, config: Settings, train: Bags) -> None:
         self.config = config = config.resolve(train.instance_shape)
         self.member = build_training(config, train)
-        self._reader = InstanceReader(train)
         self.epochs = self.steps = 0
         self.seconds = self.cpu_s = 0.0
 
@@ -133,8 +130,6 @@ class TimedTraining:
         member = self.member
         member.model.train()
         wall, cpu = time.perf_counter() - self.seconds, time.process_time() - self.cpu_s
-        if not self.seconds and self.config.method.state_start == "exact":
-            warm_start([member], self._reader, epoch=0, chunk_size=self.config.run.chunk_size)
         while time.perf_counter() - wall < mark and self.steps < steps:
             with member.epoch(self.epochs) as batches:
                 for batch in batches:

@@ -16,7 +16,7 @@ from studies.split_statistics import Estimate
 LOSS = -0.01  # A lower bound above it is no loss
 _REPEATS = 8
 TABULAR = ("musk1", "musk2", "elephant", "fox", "tiger")
-_LABELED = ("breast", "colon")
+_HISTOLOGY = ("breast", "colon")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ def body(found: Found, figure: str) -> Iterator[str]:
     """Lines of the page."""
     yield from _losses(found)
     yield from _states(found)
+    yield _floors(found)
     yield ""
     yield f"![Difference in test AUROC to minibatch, by case]({figure})"
     yield ""
@@ -93,7 +94,7 @@ def plot_differences(found: Found, path: Path) -> None:
 
 def _losses(found: Found) -> Iterator[str]:
     """What is lost where `top` is drawn in place of the default, over each kind of sets."""
-    for name, sets in (("the five tabular sets", TABULAR), *((one, (one,)) for one in _LABELED)):
+    for name, sets in (("the five tabular sets", TABULAR), *((one, (one,)) for one in _HISTOLOGY)):
         pairs = [_pair(found[one], "smoothed-max", "top, minibatch", "vrsp") for one in sets if one in found]
         known = [pair for pair in pairs if pair is not None]
         if not known:
@@ -119,15 +120,19 @@ def _states(found: Found) -> Iterator[str]:
     yield f"- Smoothed-max, `top, minibatch` behind `vrsp` beyond doubt: {_listed(lost)}; ahead: {_listed(won)}."
     yield f"- A tracked state ahead of `minibatch` beyond doubt: {_listed(ahead)}."
     yield f"- Of these ahead of `exact` as well: {_listed(both)}."
-    floors = [
+
+
+def _floors(found: Found) -> str:
+    """What the floor under the sample's share changes, where anything."""
+    gains = [
         f"{case} {gain:+}"
         for case, outcomes in found.items()
         for gain in [_difference(outcomes, "attention", "vrsp", "vrsp, no floor")]
         if gain is not None and np.isfinite(gain.low) and case not in TABULAR
     ]
-    yield (
+    return (
         "- Attention, `vrsp`, whose sample holds a tenth of the state at least, minus `vrsp, no floor`, the paper's: "
-        f"{_listed(floors)}."
+        f"{_listed(gains)}."
     )
 
 

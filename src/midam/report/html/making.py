@@ -87,7 +87,7 @@ def training(study: Study) -> Section:
     """Learning curves."""
     history, title = study.history, "Training"
     if not history:
-        return Section("training", title, paragraph("No epochs are recorded."))
+        return Section("training", title, paragraph("The model was fitted in one step: there are no epochs to draw."))
     drawn = pair(
         _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
         _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
