@@ -21,7 +21,7 @@ from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
 from midam.settings import usual_chunk
@@ -137,10 +137,9 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 
 def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> Faithfulness | None:
     """The deletion test of a bag whose instances leave by their weight, the largest first."""
-    scorers = scorers_of(model)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
-    with InstanceSpool(scorers) as spool, evaluation(model):
-        passed = InstancePass(scorers, batch, chunk_size=usual_chunk(bags.instance_shape), keep=spool.keep)
+    with InstanceSpool(model) as spool, evaluation(model):
+        passed = InstancePass(model, batch, chunk_size=usual_chunk(bags.instance_shape), keep=spool.keep)
         deque(passed.chunks(), maxlen=0)
         return measure(spool, np.argsort(-found.instances.weight, kind="stable"))
 

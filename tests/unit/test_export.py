@@ -5,6 +5,7 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -20,7 +21,10 @@ from midam.export import export_run
 from midam.export.onnx_parts import Chunk, Merge, Outer, _ndtri, _searchsorted
 from midam.export.run import FORMATS, write_export
 from midam.export.score_onnx import Model as OnnxModel
-from midam.nn.ensemble import scorers_of
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.pooling.maximum import MaxPooling
+from midam.nn.pooling.rescaled import RescaledPooling
+from midam.nn.scorer import BagScorer
 from midam.registry import POOLINGS
 from midam.runs.apply import LoadedRun
 from midam.train.build import build_ensemble
@@ -263,6 +267,26 @@ def test_an_encoder_of_others_goes_out_as_onnx_and_weights(tmp_path):
     assert not (tmp_path / "score_bags.py").exists()
     with pytest.raises(ExportError, match=r"got the encoder 'torch.nn.Linear'; export ONNX"):
         write_export(run, SUMMARY, tmp_path / "python", formats=["python"])
+
+
+@pytest.mark.parametrize("kind", ["weighted", "mixed", "rescaled"])
+def test_models_of_several_kinds_go_out_as_weights_alone(tmp_path, kind):
+    run = made(members=2)
+    first, last = scorers_of(run.model)
+    if kind == "mixed":
+        last = BagScorer(last.encoder, MaxPooling(last.pooling.in_features), standardizer=last.standardizer)
+    if kind == "rescaled":
+        first, last = (
+            BagScorer(x.encoder, RescaledPooling(x.pooling), standardizer=x.standardizer) for x in (first, last)
+        )
+    model = BagEnsemble([first, last], [0.3, 0.7] if kind == "weighted" else None)
+    run = replace(run, model=model)
+    for name in ("onnx", "python"):
+        with pytest.raises(ExportError, match=r"Expected scorers of one kind for .* got those of several models"):
+            write_export(run, SUMMARY, tmp_path / name, formats=[name])
+    assert write_export(run, SUMMARY, tmp_path, formats=["safetensors"]) == ["safetensors"]
+    architecture = json.loads((tmp_path / "config.json").read_text())["architecture"]
+    assert architecture["poolings"] == ["attention", "max" if kind == "mixed" else "attention"]
 
 
 def test_an_encoder_that_cannot_be_traced_is_named(tmp_path):

@@ -7,18 +7,21 @@ logits into weights, chunk by chunk.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.evaluate.stream import output_of
+from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of, weights_of
 from midam.nn.scorer import BagScorer
 
 
 class Averages(NamedTuple):
-    """What m instances contribute, averaged over M members."""
+    """What m instances contribute, averaged over M members by their weights in the ensemble."""
 
     score: Tensor  # [m]
     attention: Tensor  # [m]
@@ -27,7 +30,7 @@ class Averages(NamedTuple):
 
 
 class InstancePass:
-    """The instances of one bag, streamed once through M scorers in evaluation mode, and the way from logits to weights.
+    """The instances of one bag, streamed once through a model's M scorers in evaluation mode, and how they weigh there.
 
     `batch` holds the bag, of which `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first
     pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer.
@@ -35,14 +38,20 @@ class InstancePass:
 
     def __init__(
         self,
-        scorers: Sequence[BagScorer],
+        model: BagScorer | BagEnsemble,
         batch: WholeBatch,
         *,
         chunk_size: int,
         keep: Callable[[Sequence[tuple[Tensor, Tensor]]], None] | None = None,
     ) -> None:
-        self._scorers, self._batch, self._chunk_size, self._keep = scorers, batch, chunk_size, keep
-        self._totals = [scorer.pooling.statistic.total(1) for scorer in scorers]
+        self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
+        self._batch, self._chunk_size, self._keep = batch, chunk_size, keep
+        self._totals = [scorer.pooling.statistic.total(1) for scorer in self.scorers]
+
+    @property
+    def pooling(self) -> str:
+        """Names of the poolings."""
+        return " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -50,7 +59,7 @@ class InstancePass:
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 scores, pairs, of = [], [], segment.to(x.device)
-                for scorer, total in zip(self._scorers, self._totals):
+                for scorer, total in zip(self.scorers, self._totals):
                     z, v = scorer.instances(x)
                     total.add(positions, of, z, v)
                     pairs.append((z, v))
@@ -62,7 +71,11 @@ class InstancePass:
     @torch.no_grad()
     def bag_scores(self) -> list[float]:
         """Score of the bag by each member, after the first pass."""
-        return [float(output_of(scorer, total).score) for scorer, total in zip(self._scorers, self._totals)]
+        return [float(output_of(scorer, total).score) for scorer, total in zip(self.scorers, self._totals)]
+
+    def bag_score(self) -> float:
+        """Score of the bag, after the first pass."""
+        return float(np.average(self.bag_scores(), weights=self.weights))
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
         """Second pass: what the instances `first`, `first` + 1, ... of the bag contribute, in float64.
@@ -72,13 +85,17 @@ class InstancePass:
         z = z.double()
         positions = torch.arange(first, first + len(z)) + self._batch.starts
         weights = torch.stack([total.weights(own, positions) for total, own in zip(self._totals, z.unbind(1))], dim=1)
-        return Averages(score.double().mean(dim=1), self._attention(z), weights.mean(dim=1), weights)
+        mean = partial(member_mean, self._model, dim=1)
+        return Averages(mean(score.double()), self._attention(z), mean(weights), weights)
 
     def _attention(self, z: Tensor) -> Tensor:
         """Logit of the mean weight [m]; where a member's weights are no softmax, the mean of the logits."""
         sums = [log_sum for total in self._totals if (log_sum := total.log_sum) is not None]
         if len(sums) < z.shape[1] or z.shape[1] == 1:
-            return z.mean(dim=1)
+            return member_mean(self._model, z, dim=1)
         # In log space: a weight too small for a float still has a logit. The shift makes equal members keep theirs.
         log_sums = torch.tensor(sums, dtype=torch.float64)
-        return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + log_sums.mean()
+        level = member_mean(self._model, log_sums, dim=0)
+        if self.weights is None:
+            return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + level
+        return torch.logsumexp(z - log_sums + self.weights.log(), dim=1) + level

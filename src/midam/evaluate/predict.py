@@ -14,7 +14,7 @@ from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import usual_chunk
 
@@ -27,7 +27,8 @@ class InstanceScores:
     """What the instances of one bag contribute.
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
-    logit whose softmax is that weight (with max pooling: the mean of their logits). These averages do not pool to the
+    logit whose softmax is that weight (with max pooling: the mean of their logits), each by the weights of the members
+    in the ensemble. These averages do not pool to the
     score of the bag; each member's own arrays pool to that member's, and the bag's is the mean of these.
 
     Attributes
@@ -76,7 +77,8 @@ def predict(
         for group in bag_groups(bags.sizes, chunk_size=chunk_size):
             batch = WholeBatch(reader, torch.tensor(group), torch.zeros(len(group)))
             outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
-            scores.append(torch.stack([output.score.double() for output in outputs]).mean(dim=0).cpu())
+            stacked = torch.stack([output.score.double() for output in outputs])
+            scores.append(member_mean(model, stacked, dim=0).cpu())
             if on_bags is not None:
                 on_bags(group)
     return torch.cat(scores).numpy()
@@ -100,7 +102,7 @@ def instance_scores(
     reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    passed = InstancePass(scorers_of(model), batch, chunk_size=chunk_size)
+    passed = InstancePass(model, batch, chunk_size=chunk_size)
     with evaluation(model):
         return gathered(passed, passed.chunks())
 

@@ -22,20 +22,19 @@ from numpy.typing import NDArray
 
 from midam.explain.faithful import InstanceSpool
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.pooling import Pooling
-from midam.nn.pooling.summary import SummaryPooling
+from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 
 _HEAVY = 0.5
 
 
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
-    """What each of n instances adds to the score of the bag, [n], in units of the score, mean over the scorers.
+    """What each of n instances adds to the score of the bag, [n], in units of the score, averaged as the scorers are.
 
     The sum over a bag is not its score. An only instance adds all of the score.
     """
     found = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
     # Rounded, so that instances that are alike rank in the order of the bag on every processor.
-    return np.asarray(np.mean(found, axis=0), dtype=np.float32)
+    return np.asarray(np.average(found, axis=0, weights=spool.weights), dtype=np.float32)
 
 
 @torch.no_grad()
@@ -46,7 +45,7 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
     score = _score(exact, whole)
     if float(whole.n) == 1:
         return score.numpy()
-    if isinstance(exact, SummaryPooling):
+    if exact.statistic not in (LOG_MEAN, MAXIMUM):
         rest = _left_out(spool, member, exact)
         return torch.cat([score - _score(exact, stat) for stat in rest]).numpy()
     parts, weights = [], []

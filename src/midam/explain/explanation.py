@@ -20,7 +20,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
@@ -35,14 +35,14 @@ class Explanation:
     bag, index : str, int
         Id of the bag, and its position in the bags.
     score, pooling : float, str
-        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the name of the pooling.
+        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the names of the poolings.
     instances : InstanceScores
         Score, attention logit and weight of each instance, the very ones that were pooled.
     contribution : float32 array [n]
         What each instance adds to the score of the bag: the score, less that of the bag without it, in [-1, 1]. Of an
         only instance the score.
     weighted : bool
-        Whether the weights differ: mean, noisy-or and noisy-and pooling weigh all alike.
+        Whether every scorer weighs its instances: mean, noisy-or, noisy-and and summaries of a bag weigh all alike.
     coords : array [n, C] or None
         Places of the instances.
     order : int64 array [n]
@@ -129,11 +129,11 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    scorers, chunk_size = scorers_of(model), chunk_size or usual_chunk(bags.instance_shape)
+    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
-        spool = stack.enter_context(InstanceSpool(scorers))
-        passed = _Recorded(scorers, batch, chunk_size=chunk_size, keep=spool.keep)
+        spool = stack.enter_context(InstanceSpool(model))
+        passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)
         added = Lazy(lambda: contributions(spool))
         stack.enter_context(evaluation(model))
         if write_to is None:
@@ -144,21 +144,19 @@ def explain_bag(
                 passed,
                 bags,
                 index,
-                scorers=scorers,
                 chunk_size=chunk_size,
                 beside=lambda: {"contribution": added()},
             )
         instances, contribution = gathered(passed, passed.seen), added()
-        pooling = scorers[0].pooling
         order = _order(instances, contribution)
         return Explanation(
             bag=str(bags.ids[index]),
             index=index,
-            score=float(np.mean(passed.bag_scores())),
-            pooling=pooling.name,
+            score=passed.bag_score(),
+            pooling=passed.pooling,
             instances=instances,
             contribution=contribution,
-            weighted=pooling.weighted,
+            weighted=all(scorer.pooling.weighted for scorer in passed.scorers),
             coords=bags.places(index),
             order=order,
             faithfulness=measure(spool, order) if faithful else None,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.functional.logmean import BagStatistic, identity
+from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 
@@ -98,11 +99,11 @@ def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class InstanceSpool:
-    """Logits and values of a bag's instances, from one pass of scorers, in a temporary file; needs O(chunk) memory."""
+    """Logits and values of a bag's instances, from one pass of a model, in a temporary file; needs O(chunk) memory."""
 
-    def __init__(self, scorers: Sequence[BagScorer]) -> None:
-        self.scorers = scorers
-        self._widths = [scorer.pooling.value_size for scorer in scorers]
+    def __init__(self, model: BagScorer | BagEnsemble) -> None:
+        self.scorers, self.weights = scorers_of(model), weights_of(model)
+        self._widths = [scorer.pooling.value_size for scorer in self.scorers]
         self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
@@ -116,7 +117,7 @@ class InstanceSpool:
         """Take the logits [m] and values [m, V] of the next instances, a pair for each scorer."""
         columns = [x for z, v in pairs for x in (z.unsqueeze(-1), v)]
         # Trees tell float64 from its rounding; of other scorers float32 holds all digits.
-        self._dtype = np.dtype(np.float64 if all(x.dtype == torch.float64 for x in columns) else np.float32)
+        self._dtype = np.dtype(np.float64 if any(x.dtype == torch.float64 for x in columns) else np.float32)
         self._file.write(torch.cat([x.cpu() for x in columns], dim=1).numpy().astype(self._dtype).tobytes())
 
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
@@ -144,7 +145,7 @@ def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) ->
         left, entered = _merged(pieces, scorer.pooling, orders=len(bins), steps=steps)
         deletions.append(_scores(left, scorer))
         insertions.append(_scores(entered, scorer))
-    deletion, insertion = np.mean(deletions, axis=0), np.mean(insertions, axis=0)
+    deletion, insertion = (np.average(found, axis=0, weights=spool.weights) for found in (deletions, insertions))
     return Faithfulness(
         Curve(np.append(0, ends[:-1]) / n, deletion[0], deletion[1:]), Curve(ends / n, insertion[0], insertion[1:])
     )

@@ -6,8 +6,9 @@ from typing import Any
 from midam import __version__
 from midam.errors import ExportError
 from midam.nn.encoders import MLP, Encoder, ResNet20
-from midam.nn.ensemble import scorers_of
+from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
+from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.runs.apply import LoadedRun
 from midam.runs.method import taken_settings
@@ -29,7 +30,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         "midam_version": __version__,
         "digest": run.digest(),
         **({} if run.method is None else {"method": run.method}),
-        "architecture": _architecture(scorers_of(run.model), shape),
+        "architecture": _architecture(run.model, shape),
         "chunk_size": run.settings.run.chunk_size,
         "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
         "threshold": run.threshold,
@@ -50,7 +51,13 @@ def describe(run: LoadedRun) -> dict[str, Any]:
 
 
 def require_trained(run: LoadedRun, what: str) -> None:
-    """Refuse a run of a method that is fitted in one step, of which `what` knows nothing, by an `ExportError`."""
+    """Refuse a run that `what` cannot hold: models of several kinds, or of a method that is fitted in one step."""
+    if not _of_one_kind(run.model):
+        names = ", ".join(dict.fromkeys(_poolings(run.model)))
+        raise ExportError(
+            f"Expected scorers of one kind for {what}, got those of several models, weighted or rescaled ({names}); "
+            "export safetensors, or score bags with `midam predict`."
+        )
     if run.method is not None:
         raise ExportError(
             f"Expected a method that midam trains for {what}, got {run.method!r}; export safetensors, or score bags "
@@ -74,7 +81,20 @@ def require_plain(run: LoadedRun) -> None:
     )
 
 
-def _architecture(scorers: list[BagScorer], shape: list[int]) -> dict[str, Any]:
+def _of_one_kind(model: BagEnsemble) -> bool:
+    """Whether what is said of the first scorer holds for all, and they weigh the same."""
+    kinds = {type(scorer.pooling) for scorer in scorers_of(model)}
+    return len(kinds) == 1 and RescaledPooling not in kinds and weights_of(model) is None
+
+
+def _poolings(model: BagEnsemble) -> list[str]:
+    return [scorer.pooling.name for scorer in scorers_of(model)]
+
+
+def _architecture(model: BagEnsemble, shape: list[int]) -> dict[str, Any]:
+    scorers = scorers_of(model)
+    if not _of_one_kind(model):
+        return {"instance_shape": shape, "members": len(scorers), "poolings": _poolings(model)}
     scorer = scorers[0]
     pooling, standardizer = scorer.pooling, scorer.standardizer
     clip = getattr(standardizer, "clip", float("inf"))

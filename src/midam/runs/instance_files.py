@@ -22,7 +22,7 @@ from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate, partial_path
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
@@ -47,7 +47,8 @@ def write_instance_scores(
     Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
     `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
     `members/attention_scores`, `members/score` and `members/weight` [n, M], and the attributes `bag`, `bag_score`,
-    `member_scores` [M], `pooling` and `members`. Logits go to the file first and are normalized there.
+    `member_scores` [M], `member_weights` [M] where they have some, `pooling` and `members`. Logits go to the file first
+    and are normalized there.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def write_instance_scores(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
             f"{taken[0].name}); choose another folder, or remove them."
         )
-    scorers, reader = scorers_of(model), reader_of(model, bags)
+    reader = reader_of(model, bags)
     found, chunk_size = np.empty(len(bags)), chunk_size or usual_chunk(bags.instance_shape)
     with evaluation(model):
         for i, path in enumerate(paths):
@@ -91,10 +92,10 @@ def write_instance_scores(
                 found[i] = known[i]
             else:
                 batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
-                passed = InstancePass(scorers, batch, chunk_size=chunk_size)
+                passed = InstancePass(model, batch, chunk_size=chunk_size)
                 # Noted before the file takes its name: a file that the journal does not know is somebody else's.
                 note = None if journal is None else partial(journal.add, bags, [i])
-                found[i] = write_bag(path, passed, bags, i, scorers=scorers, chunk_size=chunk_size, note=note)
+                found[i] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note)
             if on_bags is not None:
                 on_bags([i])
     return found
@@ -106,30 +107,31 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
-    scorers: Sequence[BagScorer],
     chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
     beside: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
 ) -> float:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
 
-    The first pass of `passed`, which streams the bag through `scorers`, is taken here. Then `beside` gives columns [n]
-    that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
+    The first pass of `passed`, which streams the bag through the scorers, is taken here. Then `beside` gives columns
+    [n] that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
     """
-    h5py, size = need_h5py(), int(bags.sizes[index])
+    h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
-    width = places + 12 * (len(scorers) + (len(scorers) > 1)) + 4 * (beside is not None)
+    width = places + 12 * (members + (members > 1)) + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
-        _write_passes(file, passed, size=size, members=len(scorers), chunk_size=chunk_size)
+        _write_passes(file, passed, size=size, members=members, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
         for name, column in (beside() if beside is not None else {}).items():
             file.create_dataset(name, data=column)
-        scores = np.array(passed.bag_scores())
-        about = {"bag": str(bags.ids[index]), "bag_score": scores.mean(), "member_scores": scores}
-        file.attrs.update({**about, "pooling": scorers[0].pooling.name, "members": len(scorers)})
+        score, scores = passed.bag_score(), np.array(passed.bag_scores())
+        about = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
+        file.attrs.update({**about, "pooling": passed.pooling, "members": members})
+        if passed.weights is not None:
+            file.attrs["member_weights"] = passed.weights.numpy()
         if note is not None:
-            note(scores.mean(keepdims=True))
-    return float(scores.mean())
+            note(np.array([score]))
+    return score
 
 
 def file_names(bags: Bags) -> list[str]:

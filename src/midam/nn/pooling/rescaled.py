@@ -1,0 +1,69 @@
+"""A pooling whose scores are put on another scale, so that models of several kinds can be averaged."""
+
+import torch
+from torch import Tensor
+
+from midam.functional import poolings as f
+from midam.nn.pooling.base import Pooling, require_positive
+from midam.nn.pooling.statistic import Statistic
+
+
+class RescaledPooling(Pooling):
+    """Another pooling with its scores h made ``sigmoid(scale * logit(h) + offset)``, on its own statistic, z and v.
+
+    The logit is `midam.functional.poolings.bounded_logit`, in float64: that of a score of exactly 0 or 1 is finite, and
+    bags keep their order.
+
+    Parameters
+    ----------
+    inner : Pooling
+        As it was trained or fitted: this one is not for training.
+    scale, offset : float
+        scale > 0; both are saved, in float64.
+
+    Examples
+    --------
+    >>> from midam.nn.pooling import MeanPooling
+    >>> pooling = RescaledPooling(MeanPooling(4), scale=2.0, offset=-1.0)
+    >>> half = torch.full((1, 1), 0.5)
+    >>> round(pooling.score(half[0], half, torch.ones(1)).item(), 4)  # sigmoid(-1)
+    0.2689
+    """
+
+    scale: Tensor
+    offset: Tensor
+
+    def __init__(self, inner: Pooling, scale: float = 1.0, offset: float = 0.0) -> None:
+        super().__init__(inner.in_features)
+        require_positive("scale", scale)
+        self.inner, self.weighted, self.value_size = inner, inner.weighted, inner.value_size
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """That of the pooling inside."""
+        return self.inner.name
+
+    @property
+    def statistic(self) -> Statistic:  # type: ignore[override]
+        """That of the pooling inside."""
+        return self.inner.statistic
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D], those of the pooling inside."""
+        z, v = self.inner(e)
+        return z, v
+
+    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
+        """Bag scores [K], float64."""
+        return torch.sigmoid(self.logit(l, r, n))
+
+    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
+        """Logits of the bag scores [K], float64."""
+        inner = f.bounded_logit(torch.sigmoid(self.inner.logit(l, r, n).double()))
+        return self.scale * inner + self.offset
+
+    def check_sizes(self, largest: int) -> None:
+        """Warn where bags of so many instances harm the pooling inside."""
+        self.inner.check_sizes(largest)
