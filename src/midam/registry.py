@@ -234,6 +234,7 @@ AUGMENTATIONS = Registry(
 BASELINES = Registry(
     "baseline",
     {
+        "auto": "midam.compare.auto.method.Auto",
         "bag-statistics-extratrees": "midam.compare.baselines.BagStatisticsTrees",
         "bag-statistics-logistic": "midam.compare.baselines.BagStatisticsLogistic",
         "mi-kernel-svm": "midam.compare.baselines.SetKernelSVM",

@@ -1,5 +1,6 @@
 """`midam fit`: train a bag classifier and test it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,9 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError
 from midam.settings import Settings, read_yaml, unknown_setting
+
+AUTO = "auto"
+_TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
     from midam.report.terminal import FitProgress
@@ -30,6 +34,8 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
     text = "a method of midam compare, such as bag-statistics-extratrees"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
+    text = "time that the method auto may take, such as 90s, 10m or 1h"
+    fit.add_argument("--budget", type=str | None, default=values.pop("budget", None), metavar="TIME", help=text)
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     fit.add_text(
@@ -69,7 +75,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     path = Path(rest[at + 1])
     values = dict(read_yaml(path))
     for key in values:
-        if key not in (*SETTINGS, "data", "method"):
+        if key not in (*SETTINGS, "data", "method", "budget"):
             raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
     if any("." in str(value) for value in values.values()):
         from midam.runs.trust import check_code
@@ -95,18 +101,33 @@ def run(options: Namespace, console: Console) -> int:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         settings = Settings.from_flat({name: options[name] for name in SETTINGS})
         settings, method = choose_method(options.method, settings)
+        budget = _seconds(options.budget, method=method)
         keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
         title = f"training {method_title(method, settings, sign='x')} on {escape(options.data)}"
         with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
             calls = {"on_start": lambda: console.print(title), **_calls(bar)}
-            summary = fit_run(options.data, settings, folder, method=method, **calls)
+            summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 
 
 def _calls(bar: "FitProgress") -> dict[str, Any]:
-    return {"on_epoch": lambda row, _: bar.update(row), "on_stage": bar.stage, "on_bags": bar.scored}
+    own = {"on_stage": bar.stage, "on_bags": bar.scored, "on_candidate": bar.candidate}
+    return {"on_epoch": lambda row, _: bar.update(row), **own}
+
+
+def _seconds(text: str | float | None, *, method: str | None) -> float | None:
+    """Seconds of a time such as 90s, 10m or 1.5h, or a number of seconds; only `auto` is limited by it."""
+    if text is None:
+        return None
+    if method != AUTO:
+        raise ConfigError(f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them.")
+    found = _TIME.fullmatch(str(text).strip())
+    seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
+    if not seconds > 0:
+        raise ConfigError(f"Expected --budget as a time above 0, such as 90s, 10m or 1h, got {text!r}; choose another.")
+    return seconds
 
 
 def _run_folder(options: Namespace, settings: Settings, method: str | None) -> "RunFolder":

@@ -53,6 +53,8 @@ class Baseline(ABC):
     """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
     """Why it can be no model that is kept and scores new bags; None where it can."""
+    chooses: ClassVar[bool] = False
+    """Whether it is `auto`, which is asked by `choose` for a model of several parts."""
 
     @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:

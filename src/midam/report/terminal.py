@@ -101,6 +101,12 @@ class FitProgress(LiveProgress):
         if self._due(row["epoch"], self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
 
+    def candidate(self, title: str, number: int, count: int) -> None:
+        """Show what begins of so many methods that are tried, or trained on all bags."""
+        self._bar.update(self._task, completed=number, total=count, state=title)
+        if not self._console.is_terminal:
+            self._console.print(f"{number + 1}/{count} {title}", soft_wrap=True)
+
     def stage(self, title: str, bags: int) -> None:
         """Show what begins after the last epoch, and that it goes through so many bags, 0 for none."""
         self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have ended it
@@ -178,6 +184,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     if summary["members"] > 1:
         console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
+    _print_tried(console, summary)
     _print_baseline(console, summary)
     console.print(f"run folder: {escape(run)}")
 
@@ -256,6 +263,19 @@ def print_warnings(console: Console, description: BagDescription) -> None:
 def _print_notes(console: Console, name: str, part: Mapping[str, Any]) -> None:
     for message in part.get("warnings", []):
         console.print(f"[yellow]note:[/] {name}: {escape(message)}")
+
+
+def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
+    """What `auto` tried, and why this was taken."""
+    found = summary.get("auto")
+    if found is None:
+        return
+    table = Table("tried", "AUROC, inner folds", "weight", "seconds", "", box=None)
+    for row in found["tried"]:
+        cells = (_cell(row["auroc"]), f"{row['weight']:.2f}", f"{row['seconds']:.1f}", row["note"] or "")
+        table.add_row(escape(row["method"]), *cells)
+    console.print(table)
+    console.print(escape(found["note"]), soft_wrap=True)
 
 
 def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:

@@ -123,7 +123,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         if method is None:
             model = build_ensemble(settings, instance_shape=shape)
         else:
-            model = empty_model(method, shape, content["model"])
+            model = empty_model(method, shape, content["model"], content.get("parts"))
         model.load_state_dict(content["model"])
         calibrator = None if saved is None else PlattCalibrator.from_dict(saved)
     return LoadedRun(

@@ -12,7 +12,7 @@ from midam.errors import CheckpointError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
-from midam.runs.fit_at_once import fit_at_once, refit_at_once
+from midam.runs.fit_at_once import OnCandidate, fit_at_once, refit_at_once
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.method import choose_method
@@ -34,10 +34,12 @@ def fit_run(
     folder: RunFolder,
     *,
     method: str | None = None,
+    budget: float | None = None,
     on_start: Callable[[], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Train a new run; returns its summary, as in summary.json.
 
@@ -49,6 +51,8 @@ def fit_run(
         Free; held meanwhile, so that no other process trains into it.
     method : str, optional
         A name of `midam compare`, which says or takes the place of settings; default: the settings say it.
+    budget : float, optional
+        Seconds that the method "auto" may take; default: as many as it takes. Others are not limited by it.
     on_start : callable, optional
         Called when data and settings have been checked.
     on_epoch : callable, optional
@@ -57,6 +61,9 @@ def fit_run(
         Called with what begins after the last epoch, and the number of bags that it will go through, 0 for none.
     on_bags : callable, optional
         Called with positions of bags that the trained model has scored; of all, once for each set of weights reported.
+
+    on_candidate : callable, optional
+        Called with what "auto" tries next, its number from 0, and how many there are.
 
     Raises
     ------
@@ -73,8 +80,15 @@ def fit_run(
         started = time.monotonic()
         if baseline is not None:
             calls: dict[str, Any] = {"on_start": on_start, "on_stage": on_stage, "on_bags": on_bags}
+            calls |= {"budget": budget, "on_candidate": on_candidate}
             try:
                 return fit_at_once(data, baseline, settings, folder, **calls)
+            except KeyboardInterrupt:
+                if not folder.candidates.exists():
+                    folder.clear()
+                    raise
+                command = f"`midam fit {shlex.quote(data)} --resume {shlex.quote(str(folder.root))}`"
+                raise RunStoppedError(f"stopped; continue with {command}, behind what has been tried") from None
             except BaseException:
                 folder.clear()
                 raise
@@ -99,6 +113,7 @@ def resume_run(
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was; returns the summary.
 
@@ -110,7 +125,7 @@ def resume_run(
         Catalog name or path; default: the run's own. Must hold the same bags.
     folder : RunFolder
         Of the run.
-    on_epoch, on_stage, on_bags : callable, optional
+    on_epoch, on_stage, on_bags, on_candidate : callable, optional
         As in `fit_run`.
 
     Raises
@@ -120,7 +135,8 @@ def resume_run(
     """
     settings, recorded, method = read_run_config(folder)
     if method is not None:
-        return refit_at_once(data, method, settings, folder, recorded=recorded, on_stage=on_stage, on_bags=on_bags)
+        how: dict[str, Any] = {"on_stage": on_stage, "on_bags": on_bags, "on_candidate": on_candidate}
+        return refit_at_once(data, method, settings, folder, recorded=recorded, **how)
     data = data or recorded
     calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
     with folder.held():

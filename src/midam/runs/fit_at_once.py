@@ -1,4 +1,4 @@
-"""Runs of methods that are fitted in one step, such as trees on bag statistics: nothing to resume, one model."""
+"""Runs of methods that are fitted in one step, such as trees on bag statistics, and of `auto`, which chooses some."""
 
 import time
 import warnings
@@ -11,7 +11,7 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import describe_origin, noting, read_data, split_data
-from midam.runs.folder import RunFolder, read_json
+from midam.runs.folder import RunFolder, read_budget, read_json
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
@@ -22,6 +22,7 @@ from midam.train.cpu import cpu_threads
 
 OnStage = Callable[[str, int], None]
 OnBags = Callable[[Sequence[int]], None]
+OnCandidate = Callable[[str, int, int], None]
 
 
 def fit_at_once(
@@ -30,13 +31,16 @@ def fit_at_once(
     settings: Settings,
     folder: RunFolder,
     *,
+    budget: float | None = None,
     on_start: Callable[[], None] | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Fit a `midam.compare.Baseline` that can be a model, as `midam.runs.fit_run` does; returns the summary.
 
-    The folder is held. What stops it leaves a part of the run there, which `refit_at_once` begins anew.
+    The folder is held. What stops it leaves a part of the run there, which `refit_at_once` begins anew, but for the
+    candidates that `auto` has tried.
     """
     started, on_stage = time.monotonic(), on_stage or (lambda *_: None)
     baseline = make_baseline(method)
@@ -44,15 +48,23 @@ def fit_at_once(
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
-    write_text(folder.config, yaml_text({"data": data, "method": method, **taken_settings(config)}))
+    limit = {} if budget is None else {"budget": budget}
+    write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
     remember({"method": method})
     if on_start is not None:
         on_start()
+    train, seed = parts.part("train"), config.run.seed
+    about: dict[str, Any] = {}
     with cpu_threads(config.run.threads):
-        model = BagEnsemble([baseline.fit(parts.part("train"), seed=config.run.seed)])
+        if baseline.chooses:
+            how: dict[str, Any] = {"budget": budget, "journal": folder.candidates, "on_candidate": on_candidate}
+            chosen = baseline.choose(train, seed=seed, **how)
+            fitted, about = Fitted(method, config, chosen.model, chosen.parts), {"auto": chosen.about}
+        else:
+            fitted = Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
     trained = time.monotonic()
     on_stage("scoring", len(parts.bags))
-    scores = predict(model, parts.bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
+    scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=on_bags)
 
     def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
         now = time.monotonic()
@@ -60,10 +72,8 @@ def fit_at_once(
         return {name: round(value, 3) for name, value in {**found, "total": now - started}.items()}
 
     what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
-    what["on_stage"] = on_stage
-    summary = write_results(
-        folder, trainer=Fitted(method, config, model), scores={"last": scores}, selected="last", **what
-    )
+    what |= {"on_stage": on_stage, "about": about}
+    summary = write_results(folder, trainer=fitted, scores={"last": scores}, selected="last", **what)
     write_run_report(folder.root)
     return summary
 
@@ -77,8 +87,11 @@ def refit_at_once(
     recorded: str,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Resume a run of `fit_at_once`: the summary of one that is finished, or all of it anew, with a warning.
+
+    `auto` goes on behind the candidates that it has tried.
 
     `recorded` is the data that it was started with, `data` other data that the user names, which must hold the same.
     """
@@ -88,8 +101,10 @@ def refit_at_once(
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
             return read_json(folder.summary)
-        warnings.warn(f"{folder.root} was stopped before its end: it starts anew", UserWarning, stacklevel=3)
-        return fit_at_once(data or recorded, method, settings, folder, on_stage=on_stage, on_bags=on_bags)
+        anew = "it starts anew" if not folder.candidates.exists() else "it goes on behind the methods that it has tried"
+        warnings.warn(f"{folder.root} was stopped before its end: {anew}", UserWarning, stacklevel=3)
+        how: dict[str, Any] = {"on_stage": on_stage, "on_bags": on_bags, "on_candidate": on_candidate}
+        return fit_at_once(data or recorded, method, settings, folder, budget=read_budget(folder), **how)
 
 
 def _require_same(data: str, settings: Settings, folder: RunFolder, *, recorded: str) -> None:

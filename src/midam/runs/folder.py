@@ -29,6 +29,8 @@ class RunFolder:
     last, best, model : Path
         All that a resume needs, as of the last whole epoch; weights of the epoch with the best validation AUROC; the
         trained model and what applying it needs.
+    candidates : Path
+        What `auto` has tried, a line a method.
     roc, curves : Path
         ROC curve of the test bags; loss and AUROC along the epochs.
     """
@@ -39,6 +41,7 @@ class RunFolder:
         self.metrics = root / "metrics.csv"
         self.predictions = root / "predictions.csv"
         self.baseline = root / "baseline.csv"
+        self.candidates = root / "candidates.jsonl"
         self.summary = root / "summary.json"
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"
@@ -123,8 +126,15 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
     method = values.pop("method", None)
+    values.pop("budget", None)
     settings = Settings.from_flat(values, source=str(folder.config))
     return settings, data, None if method is None else str(method)
+
+
+def read_budget(folder: RunFolder) -> float | None:
+    """Seconds that a run of `auto` was given; None where it was given all that it takes."""
+    found = read_yaml(folder.config).get("budget")
+    return None if found is None else float(found)
 
 
 def read_chosen(folder: RunFolder) -> str | None:

@@ -1,6 +1,6 @@
 """Methods by name: a shorthand of settings, or one that is fitted in one step and takes few settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -70,11 +70,23 @@ def make_baseline(name: str) -> Any:
     return build(kind, what=f"the baseline {name!r}", offered={}, arguments={})
 
 
-def empty_model(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagEnsemble:
-    """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it."""
+def empty_model(
+    name: str,
+    instance_shape: tuple[int, ...],
+    weights: Mapping[str, Tensor],
+    parts: Sequence[Mapping[str, Any]] | None = None,
+) -> BagEnsemble:
+    """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it.
+
+    `parts` are those of a model that was chosen, as its file has them.
+    """
+    baseline = make_baseline(name)
+    if baseline.chooses:
+        found: BagEnsemble = baseline.model(instance_shape, weights, parts or [])
+        return found
     prefix = "members.0."
     own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
-    return BagEnsemble([make_baseline(name).scorer(instance_shape, own)])
+    return BagEnsemble([baseline.scorer(instance_shape, own)])
 
 
 def baseline_names() -> list[str]:

@@ -42,6 +42,7 @@ class Fitted:
     method: str
     config: ResolvedSettings
     reported: BagEnsemble
+    parts: list[dict[str, Any]] | None = None  # of a model that was chosen, as its file has them
 
 
 def write_results(
@@ -73,7 +74,8 @@ def write_results(
     calibrator, threshold = fit_decision(labels[splits == "val"], chosen[splits == "val"])
     probabilities = None if calibrator is None else calibrator.predict(chosen)
     made: dict[str, Any] = {"calibrator": calibrator, "threshold": threshold}
-    made["method"] = trainer.method if isinstance(trainer, Fitted) else None
+    if isinstance(trainer, Fitted):
+        made |= {"method": trainer.method, "parts": trainer.parts}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **made))
     called = {"probabilities": probabilities, "threshold": threshold, "classes": origin["data"]["classes"]}
     write_text(folder.predictions, predictions_text(bags, chosen, splits=splits, **called))
@@ -139,15 +141,17 @@ def model_content(
     calibrator: PlattCalibrator | None,
     threshold: float | None,
     method: str | None = None,
+    parts: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """What the model file of a run holds; `origin` is what `midam.runs.data.describe_origin` says of its data.
 
-    `method` names one that is fitted in one step, and takes few settings.
+    `method` names one that is fitted in one step, and takes few settings; `parts` are those of a chosen model.
     """
     return {
         "version": __version__,
         "config": config.flat() if method is None else taken_settings(config),
         **({} if method is None else {"method": method}),
+        **({} if parts is None else {"parts": parts}),
         "model": model.state_dict(),
         "calibrator": None if calibrator is None else calibrator.to_dict(),
         "threshold": threshold,

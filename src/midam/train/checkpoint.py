@@ -78,6 +78,14 @@ class _Origin(_Form):
     groups: list[str]
 
 
+class _Part(_Form):
+    """A part of a model that was chosen: a method, its settings where it has some, and how many members are its own."""
+
+    method: str
+    config: dict[str, Any] | None
+    scorers: Annotated[int, Field(ge=1)]
+
+
 class ModelContent(_Origin):
     """What ``model.pt`` holds."""
 
@@ -85,6 +93,7 @@ class ModelContent(_Origin):
     calibrator: dict[str, FiniteFloat] | None
     threshold: FiniteFloat | None
     method: str | None = None
+    parts: list[_Part] | None = None
 
 
 class TrainerContent(_Origin):

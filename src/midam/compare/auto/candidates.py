@@ -1,0 +1,109 @@
+"""What `auto` tries: methods by name, each scored on held-out bags and fitted on all."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.baselines import ModelBaseline
+from midam.compare.methods import find_method
+from midam.data.bags import Bags
+from midam.errors import ConfigError
+from midam.evaluate.predict import predict
+from midam.nn.ensemble import scorers_of
+from midam.nn.scorer import BagScorer
+from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.settings.model import are_pixels
+from midam.train.lockstep import Trial, train_trials
+from midam.train.method_names import DEFAULT
+from midam.train.trainer import Trainer
+
+# In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
+VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", DEFAULT)
+PIXELS = ("rgb-trees", "rgb-logistic", DEFAULT)
+_FEW_EPOCHS = (1, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A method by its name: settings to train with, or a baseline that is fitted in one step."""
+
+    name: str
+    config: ResolvedSettings | None = None
+    baseline: ModelBaseline | None = None
+
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[NDArray[np.float64]]:
+        """Train M scorers a trial, as `fit` does: scores [M, n] in [0, 1] of the n bags that the trial is to score.
+
+        NaN where a training diverged.
+        """
+        if self.baseline is None:
+            return self._trained(bags, trials)
+        models = (self.baseline.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
+        return [predict(model, bags.subset(trial.score))[None] for model, trial in zip(models, trials)]
+
+    def fit(self, bags: Bags, *, seed: int) -> list[BagScorer]:
+        """Train on all these bags: scorers of which the mean is the candidate's score."""
+        if self.baseline is not None:
+            return [self.baseline.fit(bags, seed=seed)]
+        trainer = Trainer(self._settings.replace(seed=seed), bags)
+        while not trainer.finished:
+            trainer.train_epoch()
+        return scorers_of(trainer.reported)
+
+    def refit(self, folds: int) -> float:
+        """What `fit` takes, of what `held_out` takes for so many folds."""
+        return 1.0 if self._together else 1 / (folds - 1)
+
+    def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
+        """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
+        few = trials if self._together else trials[:1]
+        if self.baseline is not None:
+            started = time.perf_counter()
+            self.held_out(bags, few)
+            inner = time.perf_counter() - started
+        else:
+            taken = []
+            for epochs in _FEW_EPOCHS:
+                started = time.perf_counter()
+                self._trained(bags, few, epochs=epochs)
+                taken.append(time.perf_counter() - started)
+            epoch = (taken[1] - taken[0]) / (_FEW_EPOCHS[1] - _FEW_EPOCHS[0])
+            inner = taken[0] + epoch * (self._settings.training.epochs - _FEW_EPOCHS[0])
+        return inner * len(trials) / len(few) * (1 + self.refit(len(trials)))
+
+    def _trained(self, bags: Bags, trials: Sequence[Trial], *, epochs: int | None = None) -> list[NDArray[np.float64]]:
+        config = self._settings if epochs is None else self._settings.replace(epochs=epochs)
+        count = config.training.members
+        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials for member in range(count)]
+        found = [result.scores[-1] for result in train_trials(config.replace(members=1), bags, seeded)]
+        return [np.stack(found[at : at + count]) for at in range(0, len(found), count)]
+
+    @property
+    def _settings(self) -> ResolvedSettings:
+        if self.config is None:
+            raise TypeError(f"{self.name} has no settings")
+        return self.config
+
+    @property
+    def _together(self) -> bool:
+        """Whether the trainings of all folds run in lockstep."""
+        return self.config is not None and self.config.model.encoder == "mlp"
+
+
+def usual_candidates(instance_shape: tuple[int, ...]) -> list[Candidate]:
+    """The candidates for instances of a shape: those of feature vectors, or those of images and volumes."""
+    names = PIXELS if are_pixels(instance_shape) else VECTORS
+    return [make_candidate(name, instance_shape) for name in names]
+
+
+def make_candidate(name: str, instance_shape: tuple[int, ...]) -> Candidate:
+    """The candidate of a method's name; a `ConfigError` for a method that can be no model."""
+    method = find_method(name)
+    if method.baseline is None:
+        return Candidate(name, config=Settings.from_flat(dict(method.settings)).resolve(instance_shape))
+    if not isinstance(method.baseline, ModelBaseline):
+        raise ConfigError(f"Expected a method that can be a model, got {name!r}: {method.baseline.lacks}.")
+    return Candidate(name, baseline=method.baseline)

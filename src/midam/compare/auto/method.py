@@ -1,0 +1,134 @@
+"""`auto` as a method, of a comparison and of a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midam.compare.auto.candidates import make_candidate, usual_candidates
+from midam.compare.auto.search import Found, OnCandidate, search
+from midam.compare.baselines import Baseline, ModelBaseline
+from midam.data.bags import Bags
+from midam.evaluate.predict import predict
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.pooling.rescaled import RescaledPooling
+from midam.nn.scorer import BagScorer
+from midam.settings import Settings
+from midam.train.build import build_ensemble
+from midam.train.lockstep import Trial
+
+_INNER = "pooling.inner."
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A model that was searched for.
+
+    Attributes
+    ----------
+    model : BagEnsemble
+        The scorers of all candidates that were taken.
+    parts : list of dict
+        Of each candidate that was taken: `method`, its name; `config`, its settings, None where it has none; `scorers`,
+        how many of the model's members are its own.
+    about : dict
+        What summary.json tells: `tried`, `auroc`, `folds` and a `note`.
+    """
+
+    model: BagEnsemble
+    parts: list[dict[str, Any]]
+    about: dict[str, Any]
+
+
+class Auto(Baseline):
+    """`auto`: a few methods, scored by inner cross-validation of the training bags, and a mean of the best of them."""
+
+    uses_torch = True
+    lacks = None
+    chooses = True
+
+    def score(self, bags: Bags, trial: Trial) -> NDArray[np.float64]:
+        """Scores of the model that is chosen on the training bags."""
+        model = self.choose(bags.subset(trial.train), seed=trial.seed).model
+        return predict(model, bags.subset(trial.score))
+
+    def choose(
+        self,
+        bags: Bags,
+        *,
+        seed: int,
+        budget: float | None = None,
+        journal: Path | None = None,
+        on_candidate: OnCandidate | None = None,
+    ) -> Chosen:
+        """Search on all these bags, and train what was taken on all of them; arguments as of `search`."""
+        candidates = usual_candidates(bags.instance_shape)
+        how: dict[str, Any] = {"budget": budget, "journal": journal, "on_candidate": on_candidate}
+        found = search(candidates, bags, seed=seed, **how)
+        members: list[BagScorer] = []
+        weights: list[float] = []
+        parts: list[dict[str, Any]] = []
+        for number, (candidate, line) in enumerate(zip(found.taken, found.mixture.lines)):
+            if on_candidate is not None:
+                on_candidate(f"{candidate.name}, on all training bags", number, len(found.taken))
+            own = candidate.fit(bags, seed=seed)
+            members += [_rescaled(scorer, line.slope, line.intercept) for scorer in own]
+            weights += [float(found.mixture.weights[number]) / len(own)] * len(own)
+            config = None if candidate.config is None else candidate.config.flat()
+            parts.append({"method": candidate.name, "config": config, "scorers": len(own)})
+        return Chosen(BagEnsemble(members, weights), parts, _about(found))
+
+    def model(
+        self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]
+    ) -> BagEnsemble:
+        """Make a model of these parts, to be filled with its weights, a state dictionary of `choose`'s.
+
+        A `ValueError` or `KeyError` where these are none of such a model.
+        """
+        members: list[BagScorer] = []
+        for part in parts:
+            if part["config"] is not None:
+                settings = Settings.from_flat(part["config"]).replace(members=part["scorers"]).resolve(instance_shape)
+                own = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
+            else:
+                own = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
+            for scorer in own:
+                line = _of_member(weights, len(members))
+                members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
+        return BagEnsemble(members, weights["weights"])
+
+
+def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
+    pooling = RescaledPooling(scorer.pooling, scale, offset)
+    return BagScorer(scorer.encoder, pooling, standardizer=scorer.standardizer)
+
+
+def _of_member(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Weights of one member, by its own names."""
+    prefix = f"members.{number}."
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+    """A model of a baseline, to be filled with the weights of a rescaled one."""
+    baseline = make_candidate(name, instance_shape).baseline
+    if not isinstance(baseline, ModelBaseline):
+        raise ValueError(f"{name} is no such method")
+    names = {key: key.replace(_INNER, "pooling.") for key in weights if key not in ("pooling.scale", "pooling.offset")}
+    return baseline.scorer(instance_shape, {plain: weights[key] for key, plain in names.items()})
+
+
+def _about(found: Found) -> dict[str, Any]:
+    """What the summary tells of a search."""
+    names = [f"{row.method} ({row.weight:.2f})" for row in found.tried if row.weight > 0]
+    if found.folds:
+        how = f"by the mean AUROC over {found.folds} inner folds of the training bags"
+        area = f"; the mixture, fitted for each fold on the others, has {found.auroc:.3f}"
+        note = f"Chosen {how}: a mean of {', '.join(names)}, weighted by how hard each is to tell from the best{area}."
+    else:
+        note = f"The training bags are too few for inner folds: the mean of {', '.join(names)}, unseen."
+    return {"tried": [asdict(row) for row in found.tried], "auroc": found.auroc, "folds": found.folds, "note": note}

@@ -1,0 +1,175 @@
+"""The search of `auto`: candidates scored by inner cross-validation of the training bags, and a mixture of the best."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.compare.auto.candidates import Candidate
+from midam.compare.auto.stack import Mixture, even_mixture, fit_mixture
+from midam.compare.engine import Row, TrialStore
+from midam.compare.folds import inner_folds
+from midam.data.bags import Bags
+from midam.evaluate.ranking import auroc
+from midam.functional.poolings import bounded_logit
+from midam.train.lockstep import Trial
+
+OnCandidate = Callable[[str, int, int], None]
+OVER, DIVERGED = "not tried: the budget leaves no time", "left out: a training diverged"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate, and what came of it.
+
+    Attributes
+    ----------
+    method : str
+        Its name.
+    auroc : float, optional
+        Mean over the inner folds, of their held-out bags; None where `note` says why.
+    seconds : float
+        What the inner cross-validation took.
+    weight : float
+        In the model, in [0, 1].
+    note : str, optional
+        Why it was not tried, or left out.
+    """
+
+    method: str
+    auroc: float | None = None
+    seconds: float = 0.0
+    weight: float = 0.0
+    note: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    tried : list of Tried
+        All candidates, in order.
+    taken : list of Candidate
+        Those with a weight, in order.
+    mixture : Mixture
+        Of those that were taken.
+    auroc : float, optional
+        Mean over the inner folds of the AUROC of the mixture, which is fitted for each fold on the others.
+    folds : int
+        Inner folds; 0 where the training bags are too few for any, and all candidates are taken unseen.
+    """
+
+    tried: list[Tried]
+    taken: list[Candidate]
+    mixture: Mixture
+    auroc: float | None
+    folds: int
+
+
+def search(
+    candidates: Sequence[Candidate],
+    bags: Bags,
+    *,
+    seed: int,
+    budget: float | None = None,
+    journal: Path | None = None,
+    on_candidate: OnCandidate | None = None,
+) -> Found:
+    """Score each candidate on bags that were held out from its training, and mix the best.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        At least one, in the order in which they are tried.
+    bags : Bags
+        Training bags of both classes; the inner folds are stratified and disjoint by group.
+    seed : int
+        Of folds, weights and sampling.
+    budget : float, optional
+        Seconds that search and training may take: a candidate for which, by a short trial of it, too few are left is
+        not tried. The first always is.
+    journal : Path, optional
+        File of what is done, from which a second call goes on.
+    on_candidate : callable, optional
+        Called with the name of a candidate that begins, its number from 0, and how many there are.
+    """
+    every = np.arange(len(bags))
+    trials = [Trial(np.setdiff1d(every, test), test, seed) for test in inner_folds(bags, every, seed=seed)]
+    if not trials:
+        mixture = even_mixture(len(candidates))
+        tried = [Tried(candidate.name, weight=float(w)) for candidate, w in zip(candidates, mixture.weights)]
+        return Found(tried, list(candidates), mixture, None, 0)
+    rows: list[Row] = []
+    with TrialStore(journal) as store:
+        for number, candidate in enumerate(candidates):
+            if on_candidate is not None:
+                on_candidate(candidate.name, number, len(candidates))
+            (row,) = store.find([{"method": candidate.name}])
+            if row is None:
+                spent = sum(done["spent"] for done in rows)
+                left = None if budget is None or not number else budget - spent
+                row = {"method": candidate.name, **_try(candidate, bags, trials, left=left)}
+                store.add([row])
+            rows.append(row)
+    return _found(candidates, bags, trials, rows)
+
+
+def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
+    """Scores of the held-out bags of each fold, and the seconds that they took, and the model on all bags will take."""
+    started = time.perf_counter()
+    if left is not None and candidate.seconds(bags, trials) > left:
+        return {"note": OVER, "scores": None, "seconds": 0.0, "spent": time.perf_counter() - started}
+    scores = candidate.held_out(bags, trials)
+    seconds = time.perf_counter() - started
+    row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
+    if not all(np.isfinite(own).all() for own in scores):
+        return {**row, "note": DIVERGED}
+    return {**row, "scores": [own.tolist() for own in scores]}
+
+
+def _found(candidates: Sequence[Candidate], bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
+    """The mixture of what was tried to its end."""
+    whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
+    held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole])
+    mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
+    crossed = []
+    for fold in range(len(trials)):
+        others = held.fit([other for other in range(len(trials)) if other != fold])
+        inside = held.fold == fold
+        crossed.append(auroc(held.labels[inside], others.scores([x[:, inside] for x in held.logits])))
+    tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
+    for number, area, weight in zip(whole, areas, mixture.weights):
+        tried[number] = replace(tried[number], auroc=area, weight=float(weight))
+    taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
+    chosen = [candidates[whole[place]] for place in taken]
+    mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
+    return Found(tried, chosen, mixture, float(np.mean(crossed)), len(trials))
+
+
+class _HeldOut:
+    """The held-out bags of all folds, and what the candidates gave to them."""
+
+    def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[NDArray[np.float64]]) -> None:
+        self.logits = [bounded_logit(torch.from_numpy(own)).numpy() for own in scores]
+        self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
+        index = np.concatenate([trial.score for trial in trials])
+        self.labels = bags.require_labels()[index]
+        self._groups = None if bags.groups is None else bags.groups[index]
+
+    def fit(self, folds: Sequence[int]) -> Mixture:
+        """The mixture that is fitted on these folds."""
+        inside = np.isin(self.fold, folds)
+        groups = None if self._groups is None else self._groups[inside]
+        logits = [own[:, inside] for own in self.logits]
+        return fit_mixture(logits, self.areas(folds), self.labels[inside], groups)
+
+    def areas(self, folds: Sequence[int]) -> list[float]:
+        """Mean AUROC of each candidate, the mean of its scorers' logits, over these folds."""
+        inside = [self.fold == fold for fold in folds]
+        return [float(np.mean([auroc(self.labels[k], own[:, k].mean(axis=0)) for k in inside])) for own in self.logits]
