@@ -24,6 +24,7 @@ from midam.data.sources.npz import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 CLASSICAL = ("musk1", "musk2", "elephant", "fox", "tiger")
+BY_HAND = ("mutagenesis1", "newsgroups1", "physionet2012_icu", "colon_nuclei")
 
 
 def compress(data, max_bits=16, clear_after=None):
@@ -286,13 +287,45 @@ def test_an_unwritable_cache_is_named(home):
 
 
 def test_names_and_descriptions(home):
-    assert catalog.names() == ["digits", *CLASSICAL, "breast", "colon", "adrenal", "pdgm", "oct"]
+    assert catalog.names() == ["digits", *CLASSICAL, *BY_HAND, "breast", "colon", "adrenal", "pdgm", "oct"]
     assert catalog.describe("musk2")["location"] is None
     assert catalog.describe("musk2")["bags"] == 102
     with pytest.raises(ConfigError, match="got 'tigr'; did you mean 'tiger'"):
         catalog.describe("tigr")
     with pytest.raises(ConfigError, match="bundled"):
         catalog.fetch("digits")
+    bundled = [name for name in catalog.names() if catalog.describe(name)["location"] == "bundled"]
+    assert bundled == ["digits"]
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_set_without_an_archive_says_how_it_is_obtained(home, name):
+    entry = catalog.describe(name)
+    assert (entry["location"], entry["archive"]) == (None, None)
+    assert entry["url"]
+    for act in (catalog.load, catalog.fetch):
+        with pytest.raises(DataNotFoundError) as caught:
+            act(name)
+        assert entry["obtain"] in str(caught.value)
+        assert f"tabular/{name}.npz" in str(caught.value)
+
+
+def test_a_set_put_there_by_hand_may_be_float16_and_have_more_keys(home, monkeypatch):
+    bags = synthetic("colon_nuclei")
+    half = Bags.from_list([bags[i].astype(np.float16) for i in range(len(bags))], bags.labels)
+    expect(monkeypatch, "colon_nuclei", half, catalog.CATALOG["colon_nuclei"].url)
+    monkeypatch.setenv("MIDAM_DATA", str(home / "data"))
+    (home / "data" / "tabular").mkdir()
+    path, number = home / "data" / "tabular" / "colon_nuclei.npz", np.repeat(np.arange(4), half.sizes)
+    more = {"name": "colon_nuclei", "source": "a hospital", "features": ["f"] * 59, "inst_label": number % 2}
+    np.savez(path, X=half.instances, bag=number, y=half.labels, **more)
+    loaded = catalog.load("colon_nuclei")
+    assert content_digest(loaded) == content_digest(half)
+    assert loaded.instances.dtype == np.float32
+    assert loaded.witnesses is None
+    write_npz(bags, path)
+    with pytest.raises(BagDataError, match=r"content of colon_nuclei .*remove the file and our 59 features"):
+        catalog.load("colon_nuclei")
 
 
 def test_cache_folder(monkeypatch, tmp_path):
@@ -356,6 +389,18 @@ def test_real_data_survive_their_original_format(data_root, home, monkeypatch, n
     assert content_digest(read_npz(path)) == entry.digest
     monkeypatch.setenv("MIDAM_DATA", str(data_root))
     assert catalog.load(name).fingerprint() == from_cache.fingerprint()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", BY_HAND)
+def test_real_data_put_there_by_hand_are_what_the_entry_says(data_root, home, monkeypatch, name):
+    monkeypatch.setenv("MIDAM_DATA", str(data_root))
+    entry, bags = catalog.CATALOG[name], catalog.load(name)
+    assert content_digest(bags) == entry.digest
+    found = (len(bags), int(bags.labels.sum()), bags.num_instances, bags.instance_shape)
+    assert found == (entry.bags, entry.positives, entry.instances, (entry.features,))
+    assert bags.instances.dtype == np.float32
+    assert np.isfinite(bags.instances).all()
 
 
 @given(st.binary(max_size=200))

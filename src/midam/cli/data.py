@@ -81,7 +81,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
         where = "comes with scikit-learn, nothing to fetch"
     else:
         # A set that is fetched by hand and lies here needs no advice.
-        where = here if here is not None and "obtain" in catalog.describe(name) else str(catalog.fetch(name))
+        where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
     stdout_console().print(escape(f"{name}: {where}"))
     return 0
 

@@ -207,12 +207,12 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
     """The data sets of the catalog."""
     table = Table("name", "bags (+)", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
-        here = escape(entry["location"] or ("to fetch" if entry.get("archive", entry["url"]) else "by hand"))
+        here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
         counts = (f"{entry['bags']} ({entry['positives']})", str(entry["instances"]), str(entry["features"]))
         table.add_row(entry["name"], *counts, here, entry["description"])
     console.print(table)
     for entry in entries:
-        if entry.get("obtain") and not entry["location"]:
+        if entry["obtain"] and not entry["location"]:
             console.print(escape(f"{entry['name']}: {entry['obtain']}"))
 
 

@@ -1,8 +1,9 @@
 """The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
 ``digits`` is drawn from digits that scikit-learn carries. The others are looked for in ``$MIDAM_DATA``, then in the
-cache; those with a public archive are otherwise fetched. The content is verified, and bags and instances are put into
-one canonical order, so that a seed gives the same result everywhere.
+cache; those with a public archive are otherwise fetched, and of those without one an error says how to come by them.
+The content is verified, and bags and instances are put into one canonical order, so that a seed gives the same result
+everywhere.
 """
 
 import os
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
+from midam.data.sets.digits import digit_bags
 from midam.data.sets.download import Progress, download
 from midam.data.sets.images import ImageSet
 from midam.data.sets.tabular import TabularSet
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import OnFile
 from midam.errors import ConfigError, DataNotFoundError, nearest
 from midam.settings import read_yaml
@@ -33,8 +35,10 @@ def names() -> list[str]:
 
     Examples
     --------
-    >>> names()
-    ['digits', 'musk1', 'musk2', 'elephant', 'fox', 'tiger', 'breast', 'colon', 'adrenal', 'pdgm', 'oct']
+    >>> names()[:6], names()[6:10], names()[10:]  # doctest: +NORMALIZE_WHITESPACE
+    (['digits', 'musk1', 'musk2', 'elephant', 'fox', 'tiger'],
+     ['mutagenesis1', 'newsgroups1', 'physionet2012_icu', 'colon_nuclei'],
+     ['breast', 'colon', 'adrenal', 'pdgm', 'oct'])
     """
     return list(CATALOG)
 
@@ -47,10 +51,10 @@ def is_name(text: str) -> bool:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Fields of an entry, and its ``location``: a path, ``"bundled"``, or None if the set would have to be fetched."""
+    """Fields of an entry; the address of its ``archive``, or None; its ``location``: a path, ``"bundled"``, or None."""
     entry, found = _entry(name), _find(name, None)
     location = "bundled" if _bundled(entry) else None if found is None else str(found)
-    return {**asdict(entry), "location": location}
+    return {**asdict(entry), "archive": entry.archive, "location": location}
 
 
 def load(
@@ -66,7 +70,8 @@ def load(
     `progress` is called with the bytes fetched and in all (None: unknown); `images` says how an image set is cut, and
     `on_file` is called with the number of its files looked at and of all. The bags are float32, with ids such as
     ``musk1-0007``; those of an image set are named by their files. A home that does not answer raises a
-    `DataNotFoundError` that says what to do, other content a `BagDataError`.
+    `DataNotFoundError` that says what to do, as does a set that is not here and has none; other content is a
+    `BagDataError`.
 
     Examples
     --------
@@ -74,9 +79,10 @@ def load(
     np.str_('train-0000')
     """
     entry, path = _entry(name), _find(name, cache)
-    if path is None and entry.archive is not None:
-        path = fetch(name, cache=cache, progress=progress)
-    return entry.read(name, path, images, on_file)
+    if path is None and _bundled(entry):
+        refuse_unused(images, (), what="features", where=name)
+        return digit_bags()
+    return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
 
 
 def fetch(
@@ -85,20 +91,22 @@ def fetch(
     """Fetch a data set from its public home into the cache, verified; returns the file.
 
     `cache` and `progress` are as in `load`; `url` is another address of the same archive, for instance
-    ``file:///downloads/archive.zip``. An address that does not answer for a minute and a cache that cannot be written
-    raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the cache as it was; a bundled set
-    raises a `ConfigError`.
+    ``file:///downloads/archive.zip``. A set without an archive, an address that does not answer for a minute and a
+    cache that cannot be written raise a `DataNotFoundError`; other content raises a `BagDataError` and leaves the cache
+    as it was; a bundled set raises a `ConfigError`.
     """
     entry = _entry(name)
     if _bundled(entry):
         raise ConfigError(f"Expected a set to download, got {name}, which is bundled; load it.")
+    if entry.archive is None:
+        raise DataNotFoundError(_how_to_get(entry))
     folder = cache_folder() if cache is None else Path(cache)
     target = folder / entry.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
             archive = Path(temporary) / "archive"
-            download(url or str(entry.archive), archive, progress=progress)
+            download(url or entry.archive, archive, progress=progress)
             entry.keep(archive, target)
     except DataNotFoundError as error:
         raise DataNotFoundError(f"{error} To use {name} offline, {entry.offline(target)}.") from error
@@ -123,7 +131,13 @@ def _entry(name: str) -> TabularSet | ImageSet:
 
 
 def _bundled(entry: TabularSet | ImageSet) -> bool:
-    return isinstance(entry, TabularSet) and entry.archive is None
+    return entry.archive is None and not entry.obtain
+
+
+def _how_to_get(entry: TabularSet | ImageSet) -> str:
+    """What to do about a set that is not here and cannot be fetched."""
+    where = "" if entry.url is None else f" It is described at {entry.url} (license: {entry.license})."
+    return f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{where}"
 
 
 def _find(name: str, cache: str | Path | None) -> Path | None:

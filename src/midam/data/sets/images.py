@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.data.sets.layouts import LAYOUTS
 from midam.data.sources.imageoptions import PATCHES, VOLUMES, ImageOptions, refuse_unused
 from midam.data.sources.reader import OnFile
-from midam.errors import BagDataError, DataNotFoundError
+from midam.errors import BagDataError
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -38,19 +38,10 @@ class ImageSet:
     @property
     def file(self) -> str:
         """Name of its only file in the cache."""
-        if self.archive is None:
-            raise DataNotFoundError(self.how_to_get())
-        return Path(self.archive.partition("?")[0]).name
+        return Path(str(self.archive).partition("?")[0]).name
 
-    def how_to_get(self) -> str:
-        """What to do about a set that is not here."""
-        where = "" if self.url is None else f" It is described at {self.url} (license: {self.license})."
-        return f"Expected {self.name} in MIDAM_DATA, got none of {', '.join(self.places)}; {self.obtain}.{where}"
-
-    def read(self, name: str, path: Path | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
+    def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:
         """Read a set that lies here, verified as far as its digest is known."""
-        if path is None:
-            raise DataNotFoundError(self.how_to_get())
         refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, what=self.kind, where=name)
         part = name.partition(":")[2] or self.part
         if path.is_file():

@@ -1,4 +1,4 @@
-"""The sets of feature vectors: digits, MUSK, and the Corel images; the digest of bags and instances in any order."""
+"""The sets of feature vectors, drawn, fetched or put there by hand; the digest of bags and instances in any order."""
 
 import hashlib
 from pathlib import Path
@@ -9,7 +9,6 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sets.digits import digit_bags
 from midam.data.sets.download import parse_archive
 from midam.data.sources.imageoptions import ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
@@ -30,7 +29,8 @@ class TabularSet:
     instances: int
     features: int
     digest: str  # of the content
-    url: str | None = None  # of a public archive; None: no download is needed
+    url: str | None = None  # of a public archive or, of a set with `obtain`, where it comes from; None: bundled
+    obtain: str = ""  # how one comes by a set that has no public archive
     member: str = ""
     form: str = ""
     part: None = None
@@ -38,7 +38,7 @@ class TabularSet:
     @property
     def archive(self) -> str | None:
         """Where it is fetched from."""
-        return self.url
+        return None if self.obtain else self.url
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -50,15 +50,16 @@ class TabularSet:
         """What it is called in the cache."""
         return f"{self.name}.npz"
 
-    def read(self, name: str, path: Path | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
-        """Read the set where it lies, or draw it; verified."""
+    def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
+        """Read the set where it lies, verified; of its file, the keys X, bag and y."""
         refuse_unused(options, (), what="features", where=name)
-        return digit_bags() if path is None else canonical(read_npz(path), name=name, digest=self.digest)
+        advice = self.obtain or "fetch it again"
+        return canonical(read_npz(path), name=name, digest=self.digest, advice=advice)
 
     def keep(self, archive: Path, target: Path) -> None:
         """Put what was fetched into the cache, verified."""
         bags = parse_archive(archive, member=self.member, form=self.form, features=self.features)
-        write_npz(canonical(bags, name=self.name, digest=self.digest), target)
+        write_npz(canonical(bags, name=self.name, digest=self.digest, advice="fetch it again"), target)
 
     def offline(self, target: Path) -> str:
         """How to get the set without a connection."""
@@ -73,14 +74,17 @@ def content_digest(bags: Bags) -> str:
     return _join([digest for digest, _, _ in _digested(bags)])
 
 
-def canonical(bags: Bags, *, name: str, digest: str) -> Bags:
-    """Bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ..."""
+def canonical(bags: Bags, *, name: str, digest: str, advice: str) -> Bags:
+    """Bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ...
+
+    `advice` is what to do about others, once their file is removed.
+    """
     parts = sorted(_digested(bags), key=lambda part: part[0])
     found = _join([part[0] for part in parts])
     if found != digest:
         raise BagDataError(
             f"Expected the content of {name} (digest {digest[:12]}), got {len(bags)} bags of digest {found[:12]} "
-            f"(in {bags.source}); remove the file and fetch it again."
+            f"(in {bags.source}); remove the file and {advice}."
         )
     return Bags.from_list(
         [rows for _, rows, _ in parts],
