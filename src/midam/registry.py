@@ -241,6 +241,7 @@ BASELINES = Registry(
         "instance-logistic-max": "midam.compare.baselines.InstanceLogisticMax",
         "rgb-logistic": "midam.compare.baselines.ColorLogistic",
         "rgb-trees": "midam.compare.baselines.ColorTrees",
+        "patch-statistics-extratrees": "midam.compare.baselines.PatchStatisticsTrees",
         "voxel-logistic": "midam.compare.baselines.VoxelLogistic",
         "libauc-midam-att": "midam.compare.libauc.LibAUCAttention",
         "libauc-midam-smx": "midam.compare.libauc.LibAUCSmoothedMax",

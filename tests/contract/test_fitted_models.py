@@ -25,7 +25,7 @@ from midam.runs import load_run
 from midam.runs.method import baseline_names
 from midam.train.lockstep import Trial
 
-IMAGES = ("rgb-logistic", "rgb-trees", "voxel-logistic")
+IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic")
 FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "roc.png", "summary.json"}
 every = pytest.mark.parametrize("method", baseline_names())
 

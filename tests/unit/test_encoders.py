@@ -1,4 +1,4 @@
-"""The encoders: shapes, independence of instances, other people's networks, weights from files, frozen parts."""
+"""The encoders: shapes, independence of instances, handcrafted features, other people's networks, frozen parts."""
 
 import importlib
 import importlib.util
@@ -15,7 +15,7 @@ from torch import nn
 from midam.data.bags import Bags
 from midam.errors import ConfigError, MidamError
 from midam.evaluate.predict import predict
-from midam.nn.encoders import MLP
+from midam.nn.encoders import MLP, PatchStatistics
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders.resnet import ResNet20
 from midam.runs.apply import load_run
@@ -78,6 +78,57 @@ def number():
 size = 3
 """
 SHAPE = (2, 8, 8)
+
+
+def naive_statistics(image):
+    """Color and texture of one channel, pixel by pixel."""
+    texture, half = [], tuple(side // 2 for side in image.shape)
+    coarse = np.zeros(half)
+    for place in np.ndindex(*half):
+        block = image[tuple(slice(2 * at, 2 * at + 2) for at in place)]
+        coarse[place] = block.mean()
+    for x in (image, coarse):
+        steps, laplacian = [[] for _ in x.shape], []
+        for place in np.ndindex(*x.shape):
+            total = 0.0
+            for axis, side in enumerate(x.shape):
+                for way in (-1, 1):
+                    at = list(place)
+                    at[axis] += way
+                    if 0 <= at[axis] < side:
+                        total += x[tuple(at)] - x[place]
+                        if way == 1:
+                            steps[axis].append(abs(x[tuple(at)] - x[place]))
+            laplacian.append(total)
+        texture.append([*(np.mean(of_axis) for of_axis in steps), np.sqrt(np.mean(np.square(laplacian)))])
+    gap = image - image.mean()
+    tilt = np.sqrt(np.mean(np.maximum(gap, 0) ** 2)) - np.sqrt(np.mean(np.minimum(gap, 0) ** 2))
+    return [image.mean(), image.std(), tilt, *texture[0], coarse.std(), *texture[1]]
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 4, 7), (2, 5, 4, 6)], ids=str)
+def test_patch_statistics_are_those_of_a_naive_loop(shape):
+    x = np.random.default_rng(0).gamma(2.0, 30.0, size=(4, *shape))
+    encoder = PatchStatistics(shape)
+    found = encoder(torch.from_numpy(x))
+    assert (found.dtype, found.shape[1]) == (torch.float64, encoder.out_features)
+    assert encoder.out_features == shape[0] * (10 if len(shape) == 3 else 12)
+    wanted = [[number for channel in image for number in naive_statistics(channel)] for image in x]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(encoder(torch.from_numpy(x[2:3]))[0].numpy(), wanted[2], rtol=1e-9, atol=1e-9)
+
+
+def test_patch_statistics_of_bytes_are_of_the_numbers_that_they_stand_for():
+    x = torch.randint(0, 256, (3, 2, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(PatchStatistics((2, 8, 8))(x), PatchStatistics((2, 8, 8))(x.double()))
+    flat = PatchStatistics((1, 4, 4))(torch.full((1, 1, 4, 4), 200, dtype=torch.uint8))
+    assert flat.tolist() == [[200.0, *[0.0] * 9]]
+
+
+@pytest.mark.parametrize("shape", [(5,), (8, 8), (3, 3, 8), (1, 2, 8, 8), (1, 8, 8, 8, 8)], ids=str)
+def test_patch_statistics_refuse_what_is_no_image(shape):
+    with pytest.raises(ConfigError, match="Expected images or volumes of at least 4 pixels"):
+        PatchStatistics(shape)
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import hashlib
 import nibabel
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from midam.compare.fitted import summary_rows
 from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
@@ -15,10 +17,12 @@ from midam.data.sets import catalog
 from midam.data.sets.images import ImageSet, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.statistics import color_statistics, voxel_counts
+from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.nn.encoders import PatchStatistics
+from midam.nn.pooling.summary import PatchSummary
 from midam.registry import BASELINES
 from midam.report.describe import describe_bags
 from midam.train.lockstep import Trial
@@ -279,7 +283,32 @@ def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
         color_statistics(Bags.from_list([[[1.0, 2.0]]]), np.array([0]))
 
 
-@pytest.mark.parametrize("name", ["rgb-logistic", "rgb-trees", "voxel-logistic"])
+def test_statistics_of_patches_are_those_of_features_made_of_them_and_streamed(monkeypatch):
+    bags = image_bags()
+    made = PatchStatistics(bags.instance_shape)(torch.from_numpy(bags.instances)).numpy()
+    wanted = bag_statistics(bags.replace(instances=made), np.array([7, 0]))
+    rows = OneByOne(bags.instances)
+    monkeypatch.setattr("midam.evaluate.predict.usual_chunk", lambda shape: 2)
+    found = summary_rows(PatchSummary, bags.replace(instances=rows), np.array([7, 0]))
+    assert rows.most == 2
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_texture_tells_apart_what_color_cannot():
+    """Patches of the same colors, smooth in positive bags."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (40, 5, 1, 8, 8), dtype=np.uint8)
+    bags = Bags.from_list([np.sort(bag, axis=3) if n % 2 else bag for n, bag in enumerate(noise)], np.arange(40) % 2)
+    trial = Trial(np.arange(24), np.arange(24, 40), 0)
+    area = {
+        name: auroc(bags.labels[24:], BASELINES.find(name)().score(bags, trial))
+        for name in ("rgb-trees", "patch-statistics-extratrees")
+    }
+    assert area["patch-statistics-extratrees"] == 1
+    assert area["rgb-trees"] < 0.8
+
+
+@pytest.mark.parametrize("name", ["rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic"])
 def test_baselines_of_images_beat_chance_and_repeat(name):
     bags = image_bags()
     if name == "voxel-logistic":
@@ -294,5 +323,5 @@ def test_baselines_of_images_beat_chance_and_repeat(name):
 
 def test_baselines_of_instances_refuse_images_that_do_not_fit(monkeypatch):
     monkeypatch.setattr("midam.compare.baselines._MOST_NUMBERS", 100)
-    with pytest.raises(ConfigError, match="rgb-logistic"):
+    with pytest.raises(ConfigError, match=r"rgb-logistic, rgb-trees, patch-statistics-extratrees"):
         BASELINES.find("instance-logistic-max")().score(image_bags(), Trial(np.arange(24), np.arange(24, 40), 0))

@@ -122,7 +122,9 @@ def _seconds(text: str | float | None, *, method: str | None) -> float | None:
     if text is None:
         return None
     if method != AUTO:
-        raise ConfigError(f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them.")
+        raise ConfigError(
+            f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them."
+        )
     found = _TIME.fullmatch(str(text).strip())
     seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
     if not seconds > 0:

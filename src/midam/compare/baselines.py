@@ -7,6 +7,7 @@ rare), stratified and disjoint by group; the first of equals is taken.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor
 
-from midam.compare.fitted import empty_forest_scorer, fill_linear, forest_scorer, summary_scorer, unscaled
+from midam.compare.fitted import empty_forest_scorer, fill_linear, forest_scorer, summary_rows, summary_scorer, unscaled
 from midam.compare.folds import Positions, inner_folds
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
@@ -29,7 +30,7 @@ from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.nn.fitted import Linear, Widened
 from midam.nn.pooling.maximum import MaxPooling
-from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, SummaryPooling, VoxelSummary
+from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, PatchSummary, SummaryPooling, VoxelSummary
 from midam.nn.scorer import BagScorer
 from midam.train.lockstep import Trial
 
@@ -100,8 +101,8 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees or "
-            "voxel-logistic."
+            f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees, "
+            "patch-statistics-extratrees or voxel-logistic."
         )
     rows = list(flat_bags(bags, index))
     scaler = StandardScaler().fit(np.concatenate(rows))
@@ -175,6 +176,13 @@ class ColorTrees(BagStatisticsTrees):
 
     statistics = staticmethod(color_statistics)
     summary = ChannelSummary
+
+
+class PatchStatisticsTrees(BagStatisticsTrees):
+    """`patch-statistics-extratrees`."""
+
+    statistics = staticmethod(partial(summary_rows, PatchSummary))
+    summary = PatchSummary
 
 
 class VoxelLogistic(BagStatisticsLogistic):

@@ -1,6 +1,5 @@
 """Models of scikit-learn as scorers of this library: their numbers in its modules, without a pickle."""
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,8 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from midam.nn.fitted import Forest, Widened
-from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, SummaryPooling
+from midam.compare.folds import Positions
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader
+from midam.evaluate.predict import predict
+from midam.nn.fitted import Forest
+from midam.nn.pooling.summary import SummaryPooling
 from midam.nn.scorer import BagScorer
 
 Numbers = NDArray[np.float64]
@@ -24,9 +27,15 @@ def summary_scorer(
     summary: type[SummaryPooling], instance_shape: tuple[int, ...], make_head: Callable[[int], nn.Module]
 ) -> BagScorer:
     """A scorer of bags by a head, which `make_head` makes of its width, on a summary of instances of this shape."""
-    by_channel = issubclass(summary, ChannelSummary)
-    size = math.prod(instance_shape) if issubclass(summary, FeatureSummary) else instance_shape[0] if by_channel else 1
-    return BagScorer(Widened(2 if by_channel else 1), summary(size, make_head))
+    encoder, size = summary.reading(instance_shape)
+    return BagScorer(encoder, summary(size, make_head))
+
+
+def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Numbers:
+    """Rows [n, W] that a head on a summary reads, of the bags at the positions `index`; streamed as a model is."""
+    model, own = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
+    # The head changes nothing, so that the score of a bag is its row.
+    return predict(model, own, reader=InstanceReader(own, workers=0))
 
 
 def forest_scorer(

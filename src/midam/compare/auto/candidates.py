@@ -22,7 +22,7 @@ from midam.train.trainer import Trainer
 
 # In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", DEFAULT)
-PIXELS = ("rgb-trees", "rgb-logistic", DEFAULT)
+PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 _FEW_EPOCHS = (1, 3)
 
 

@@ -2,6 +2,17 @@
 
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders.mlp import MLP
+from midam.nn.encoders.patch_statistics import PatchStatistics
 from midam.nn.encoders.resnet import ResNet20, resnet20, resnet20_3d
 
-__all__ = ["MLP", "Encoder", "ResNet20", "batch_norms", "load_weights", "make_module", "resnet20", "resnet20_3d"]
+__all__ = [
+    "MLP",
+    "Encoder",
+    "PatchStatistics",
+    "ResNet20",
+    "batch_norms",
+    "load_weights",
+    "make_module",
+    "resnet20",
+    "resnet20_3d",
+]

@@ -1,5 +1,6 @@
 """Plain summaries of a bag with a head on them: trees and linear models on bag statistics, as poolings."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic
+from midam.nn.encoders.patch_statistics import PatchStatistics
+from midam.nn.fitted import Widened
 from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.statistic import MeanTotal, Statistic
 
@@ -66,6 +69,11 @@ class SummaryPooling(Pooling):
         self.head = make_head(self.width(in_features))
 
     @classmethod
+    def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        """Encoder of instances of a shape for this summary, and the `in_features` that come of it."""
+        return Widened(), math.prod(instance_shape)
+
+    @classmethod
     def width(cls, in_features: int) -> int:
         """Columns W of the row of a bag."""
         return cls.blocks * in_features
@@ -93,12 +101,27 @@ class FeatureSummary(SummaryPooling):
         return e.new_zeros(len(e)), torch.cat([e, e, e, torch.zeros_like(e)], dim=1)
 
 
+class PatchSummary(FeatureSummary):
+    """Mean, least, largest value and standard deviation of each of the `midam.nn.encoders.PatchStatistics`."""
+
+    @classmethod
+    def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        """Statistics of images and volumes; a `ConfigError` for others."""
+        encoder = PatchStatistics(instance_shape)
+        return encoder, encoder.out_features
+
+
 class ChannelSummary(SummaryPooling):
     """Mean and standard deviation of each channel over all pixels: `midam.data.statistics.color_statistics`."""
 
     name = "summary"
     statistic = _statistic(partial(f.reduce_columns, kinds=_CHANNELS), partial(f.merge_columns, kinds=_CHANNELS))
     blocks = len(_CHANNELS)
+
+    @classmethod
+    def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        """The pixels of each channel."""
+        return Widened(2), instance_shape[0]
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M], all 0, and values v [M, 2 C] of images e [M, C, P]."""
@@ -111,6 +134,11 @@ class VoxelSummary(SummaryPooling):
     name = "summary"
     statistic = _statistic(f.reduce_ground, f.merge_ground)
     blocks = 3
+
+    @classmethod
+    def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:  # noqa: ARG003
+        """All voxels, as one number each."""
+        return Widened(), 1
 
     @classmethod
     def width(cls, in_features: int) -> int:  # noqa: ARG003
