@@ -32,7 +32,7 @@ from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 
-OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1).resolve((1,))
+OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1, hidden=[]).resolve((1,))
 # A training that ranks even its own bags hardly better than chance has collapsed.
 COLLAPSED = 0.6
 TUTORIAL = OURS.replace(

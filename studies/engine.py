@@ -192,6 +192,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     # Bags of images have their encoder named by the studies on them.
     named = config.resolve((1,)).flat()
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr")}
+    settings["hidden"] = settings["hidden"] or []  # of sets as wide as the floor, the default is what it was
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     if config.method.estimator != "vrsp" or config.method.pooling == "smoothed-max":

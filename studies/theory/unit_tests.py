@@ -190,7 +190,7 @@ def _body(wanted: MilPlan, outcomes: Outcomes, path: Path) -> list[str]:
         "",
         f"{wanted.bags} bags of each class to train on, as many of each to test on. Settings, the same for all: "
         f"{config.training.epochs} epochs, Adam at {config.training.lr:g}, hidden layers of "
-        f"{' and '.join(map(str, config.model.hidden))}, B = {config.training.num_instances}, margin "
+        f"{' and '.join(map(str, config.model.hidden or ()))}, B = {config.training.num_instances}, margin "
         f"{config.method.margin:g}. They were chosen with max and smoothed-max in test 1, on other seeds, by the "
         "AUROC of training bags and of new bags drawn like them; test bags chose "
         "nothing. The last epoch is reported.",

@@ -1,5 +1,6 @@
 """The encoder, and how features are standardized before it."""
 
+import math
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from midam.settings.room import Named, Room
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
+_LEAST_WIDTH = 64  # of the mlp: of few numbers an instance, a layer as wide as the input learns too little
 
 Clip = Annotated[float, Field(gt=0)]
 
@@ -29,7 +31,8 @@ class ModelSettings(Room):
     freeze
         Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
     hidden
-        Widths of the mlp's layers; default: one layer as wide as the input.
+        Widths of the mlp's layers; default: one layer as wide as the input, but of 64 at least. "[]" is one as wide as
+        the input, whatever it is.
     dropout
         After each layer of the mlp, in [0, 1).
     norm
@@ -47,7 +50,7 @@ class ModelSettings(Room):
     encoder_args: dict[str, Any] = Field(default_factory=dict)
     encoder_weights: str | None = None
     freeze: tuple[str, ...] = ()
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = None
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
@@ -59,7 +62,9 @@ class ModelSettings(Room):
         usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if are_pixels(instance_shape) else "mlp"
         encoder = usual if self.encoder == AUTO else self.encoder
         clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
-        return ResolvedModel(**self._filled(clip=clip) | {"encoder": encoder})
+        narrow = math.prod(instance_shape) < _LEAST_WIDTH
+        hidden = None if encoder != "mlp" else (_LEAST_WIDTH,) if narrow else ()
+        return ResolvedModel(**self._filled(clip=clip, hidden=hidden) | {"encoder": encoder})
 
 
 class ResolvedModel(ModelSettings):
