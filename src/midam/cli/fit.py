@@ -35,7 +35,9 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     text = "a method of midam compare, such as bag-statistics-extratrees"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     text = "time that the method auto may take, such as 90s, 10m or 1h"
-    fit.add_argument("--budget", type=str | None, default=values.pop("budget", None), metavar="TIME", help=text)
+    budget = values.pop("budget", None)
+    usual = None if budget is None else str(budget)
+    fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text)
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     fit.add_text(

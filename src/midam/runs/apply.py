@@ -116,7 +116,10 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         path = file = folder.model
         content = load_checkpoint(file, ModelContent)
     method = content.get("method")
-    check_code(content["config"] | ({} if method is None else {"method": method}), file, trust=trust)
+    named = [content["config"] | ({} if method is None else {"method": method})]
+    named += [{**(part["config"] or {}), "method": part["method"]} for part in content.get("parts") or []]
+    for values in named:
+        check_code(values, file, trust=trust)
     shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):

@@ -1,5 +1,7 @@
 """What `auto` tries: methods by name, each scored on held-out bags and fitted on all."""
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from midam import __version__
 from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import find_method
 from midam.data.bags import Bags
@@ -23,7 +26,7 @@ from midam.train.trainer import Trainer
 # In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
-_FEW_EPOCHS = (1, 3)
+_FEW_EPOCHS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,11 @@ class Candidate:
     name: str
     config: ResolvedSettings | None = None
     baseline: ModelBaseline | None = None
+
+    @property
+    def members(self) -> int:
+        """Scorers M that are trained from different seeds."""
+        return 1 if self.config is None else self.config.training.members
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[NDArray[np.float64]]:
         """Train M scorers a trial, as `fit` does: scores [M, n] in [0, 1] of the n bags that the trial is to score.
@@ -57,26 +65,27 @@ class Candidate:
         """What `fit` takes, of what `held_out` takes for so many folds."""
         return 1.0 if self._together else 1 / (folds - 1)
 
+    def digest(self, bags: Bags, *, seed: int) -> str:
+        """What its held-out scores follow from: the bags, the seed, its settings and the version of the library."""
+        config = None if self.config is None else self.config.flat()
+        said = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()
+
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
         few = trials if self._together else trials[:1]
-        if self.baseline is not None:
-            started = time.perf_counter()
-            self.held_out(bags, few)
-            inner = time.perf_counter() - started
-        else:
-            taken = []
-            for epochs in _FEW_EPOCHS:
-                started = time.perf_counter()
-                self._trained(bags, few, epochs=epochs)
-                taken.append(time.perf_counter() - started)
-            epoch = (taken[1] - taken[0]) / (_FEW_EPOCHS[1] - _FEW_EPOCHS[0])
-            inner = taken[0] + epoch * (self._settings.training.epochs - _FEW_EPOCHS[0])
+        epochs = None
+        if self.baseline is None:
+            epochs = min(_FEW_EPOCHS, self._settings.training.epochs)
+            self._trained(bags, few, epochs=1)  # the first training of a process is slower
+        started = time.perf_counter()
+        self.held_out(bags, few) if epochs is None else self._trained(bags, few, epochs=epochs)
+        inner = (time.perf_counter() - started) * (1 if epochs is None else self._settings.training.epochs / epochs)
         return inner * len(trials) / len(few) * (1 + self.refit(len(trials)))
 
     def _trained(self, bags: Bags, trials: Sequence[Trial], *, epochs: int | None = None) -> list[NDArray[np.float64]]:
         config = self._settings if epochs is None else self._settings.replace(epochs=epochs)
-        count = config.training.members
+        count = self.members
         seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials for member in range(count)]
         found = [result.scores[-1] for result in train_trials(config.replace(members=1), bags, seeded)]
         return [np.stack(found[at : at + count]) for at in range(0, len(found), count)]

@@ -72,7 +72,9 @@ class Auto(Baseline):
         members: list[BagScorer] = []
         weights: list[float] = []
         parts: list[dict[str, Any]] = []
-        for number, (candidate, line) in enumerate(zip(found.taken, found.mixture.lines)):
+        by_name = {candidate.name: candidate for candidate in candidates}
+        for number, (name, line) in enumerate(zip(found.taken, found.mixture.lines)):
+            candidate = by_name[name]
             if on_candidate is not None:
                 on_candidate(f"{candidate.name}, on all training bags", number, len(found.taken))
             own = candidate.fit(bags, seed=seed)
@@ -96,6 +98,8 @@ class Auto(Baseline):
                 own = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
             else:
                 own = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
+            if len(own) != part["scorers"]:
+                raise ValueError(f"{part['scorers']} scorers of {part['method']}")
             for scorer in own:
                 line = _of_member(weights, len(members))
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))

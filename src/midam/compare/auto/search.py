@@ -55,8 +55,8 @@ class Found:
     ----------
     tried : list of Tried
         All candidates, in order.
-    taken : list of Candidate
-        Those with a weight, in order.
+    taken : list of str
+        Names of those with a weight, in order.
     mixture : Mixture
         Of those that were taken.
     auroc : float, optional
@@ -66,7 +66,7 @@ class Found:
     """
 
     tried: list[Tried]
-    taken: list[Candidate]
+    taken: list[str]
     mixture: Mixture
     auroc: float | None
     folds: int
@@ -104,20 +104,20 @@ def search(
     if not trials:
         mixture = even_mixture(len(candidates))
         tried = [Tried(candidate.name, weight=float(w)) for candidate, w in zip(candidates, mixture.weights)]
-        return Found(tried, list(candidates), mixture, None, 0)
+        return Found(tried, [candidate.name for candidate in candidates], mixture, None, 0)
     rows: list[Row] = []
     with TrialStore(journal) as store:
         for number, candidate in enumerate(candidates):
             if on_candidate is not None:
                 on_candidate(candidate.name, number, len(candidates))
-            (row,) = store.find([{"method": candidate.name}])
+            name = {"method": candidate.name, "of": candidate.digest(bags, seed=seed)}
+            (row,) = store.find([name])
             if row is None:
-                spent = sum(done["spent"] for done in rows)
-                left = None if budget is None or not number else budget - spent
-                row = {"method": candidate.name, **_try(candidate, bags, trials, left=left)}
+                left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
+                row = {**name, **_try(candidate, bags, trials, left=left)}
                 store.add([row])
             rows.append(row)
-    return _found(candidates, bags, trials, rows)
+    return mix(bags, trials, rows)
 
 
 def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
@@ -133,8 +133,11 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
     return {**row, "scores": [own.tolist() for own in scores]}
 
 
-def _found(candidates: Sequence[Candidate], bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
-    """The mixture of what was tried to its end."""
+def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
+    """The mixture of what was tried to its end.
+
+    A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None.
+    """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole])
     mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
@@ -147,7 +150,7 @@ def _found(candidates: Sequence[Candidate], bags: Bags, trials: Sequence[Trial],
     for number, area, weight in zip(whole, areas, mixture.weights):
         tried[number] = replace(tried[number], auroc=area, weight=float(weight))
     taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
-    chosen = [candidates[whole[place]] for place in taken]
+    chosen = [tried[whole[place]].method for place in taken]
     mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
     return Found(tried, chosen, mixture, float(np.mean(crossed)), len(trials))
 

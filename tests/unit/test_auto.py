@@ -1,0 +1,366 @@
+"""The method `auto`: what it tries, how it mixes, what it keeps, and that it never sees a test bag."""
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from midam.cli import main
+from midam.compare import repeated_folds, run_comparison
+from midam.compare.auto import search as searching
+from midam.compare.auto.candidates import PIXELS, VECTORS, Candidate, make_candidate, usual_candidates
+from midam.compare.auto.method import Auto
+from midam.compare.auto.search import DIVERGED, OVER, search
+from midam.compare.auto.stack import fit_line, fit_mixture
+from midam.compare.folds import inner_folds
+from midam.data.bags import Bags
+from midam.errors import CheckpointError, ConfigError, UntrustedError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.intervals import paired_delong
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.functional.poolings import bounded_logit
+from midam.nn.ensemble import BagEnsemble
+from midam.runs import load_run
+from midam.train.lockstep import Trial
+
+EPOCHS = 4
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Few trees and epochs."""
+    monkeypatch.setattr("midam.compare.baselines._TREES", 20)
+    made = make_candidate
+
+    def short(name, instance_shape):
+        found = made(name, instance_shape)
+        config = None if found.config is None else found.config.replace(epochs=EPOCHS, members=2)
+        return Candidate(name, config=config, baseline=found.baseline)
+
+    monkeypatch.setattr("midam.compare.auto.candidates.make_candidate", short)
+
+
+def make_bags(count=40, *, seed=0, groups=False, shift=1.0):
+    rng, labels = np.random.default_rng(seed), np.arange(count) % 2
+    tells = np.array([shift, 0, 0, 0, 0])
+    parts = [rng.normal(size=(int(rng.integers(2, 6)), 5)) + label * tells for label in labels]
+    names = [f"patient-{i // 4}" for i in range(count)] if groups else None
+    return Bags.from_list(parts, labels, groups=names)
+
+
+def logits_of(labels, gap, *, scorers=1, seed=0):
+    return np.random.default_rng(seed).normal(size=(scorers, len(labels))) + gap * labels
+
+
+def test_vectors_and_pixels_have_candidates_of_their_own():
+    assert [candidate.name for candidate in usual_candidates((5,))] == list(VECTORS)
+    assert [candidate.name for candidate in usual_candidates((3, 16, 16))] == list(PIXELS)
+    with pytest.raises(ConfigError, match="Expected a method that can be a model, got 'mi-kernel-svm'"):
+        make_candidate("mi-kernel-svm", (5,))
+
+
+def test_a_line_is_that_of_platt_through_all_scorers():
+    labels = np.arange(30) % 2
+    logits = logits_of(labels, 1.0, scorers=3)
+    line, platt = fit_line(logits, labels), PlattCalibrator().fit(logits.ravel(), np.tile(labels, 3))
+    np.testing.assert_allclose(
+        line.probabilities(logits), platt.predict(logits.ravel()).reshape(3, -1).mean(axis=0), rtol=0, atol=1e-12
+    )
+    assert fit_line(-logits, labels) is None
+
+
+def test_weights_are_p_values_of_being_as_good_as_the_best():
+    labels = np.arange(60) % 2
+    logits = [logits_of(labels, gap, seed=seed) for seed, gap in enumerate((1.5, 1.3, 0.4))]
+    areas = [auroc(labels, own[0]) for own in logits]
+    mixture = fit_mixture(logits, areas, labels)
+    found = [fit_line(own, labels).probabilities(own) for own in logits]
+    best = int(np.argmax(areas))
+    p = np.array([paired_delong(labels, found[best], own)[3] for own in found])
+    assert p[best] == 1
+    p[p < 0.01 * p.sum()] = 0
+    np.testing.assert_allclose(mixture.weights, p / p.sum(), rtol=0, atol=1e-15)
+    wanted = sum(w * own for w, own in zip(p / p.sum(), found))
+    np.testing.assert_allclose(mixture.scores(logits), wanted, rtol=0, atol=1e-15)
+
+
+def test_what_is_worse_beyond_doubt_has_no_weight_and_chance_has_none():
+    labels = np.arange(200) % 2
+    logits = [logits_of(labels, 3.0), logits_of(labels, 0.2, seed=1), -logits_of(labels, 1.0, seed=2)]
+    assert fit_mixture(logits, [0.98, 0.55, 0.2], labels).weights.tolist() == [1, 0, 0]
+    wrong = [-own for own in logits[:2]]
+    assert fit_mixture(wrong, [0.02, 0.45], labels).weights.tolist() == [0.5, 0.5]
+
+
+def test_groups_widen_the_doubt():
+    labels = np.repeat([0, 1, 0, 1, 0, 1, 0, 1], 10)
+    groups = np.repeat([f"g{i}" for i in range(8)], 10)
+    rng = np.random.default_rng(0)
+    shared = np.repeat(rng.normal(size=8), 10)
+    logits = [(labels + shared + 0.1 * rng.normal(size=80))[None], (labels + rng.normal(size=80))[None]]
+    areas = [auroc(labels, own[0]) for own in logits]
+    alone, grouped = fit_mixture(logits, areas, labels), fit_mixture(logits, areas, labels, groups)
+    assert alone.weights.min() < grouped.weights.min()
+
+
+def test_the_model_is_the_mixture_of_its_parts():
+    bags = make_bags()
+    chosen = Auto().choose(bags, seed=3)
+    tried = {row["method"]: row["weight"] for row in chosen.about["tried"]}
+    assert sum(tried.values()) == pytest.approx(1)
+    at, wanted = 0, np.zeros(len(bags))
+    for part in chosen.parts:
+        for member in list(chosen.model.members)[at : at + part["scorers"]]:
+            inner = type(member)(member.encoder, member.pooling.inner, standardizer=member.standardizer)
+            logit = bounded_logit(torch.from_numpy(predict(inner, bags))).numpy()
+            own = expit(float(member.pooling.scale) * logit + float(member.pooling.offset))
+            wanted += tried[part["method"]] / part["scorers"] * own
+        at += part["scorers"]
+    np.testing.assert_allclose(predict(chosen.model, bags), wanted, rtol=0, atol=1e-5)
+
+
+def test_inner_folds_hold_groups_together_and_the_choice_is_that_of_the_seed():
+    bags = make_bags(48, groups=True)
+    for test in inner_folds(bags, np.arange(48), seed=1):
+        assert not set(bags.groups[test]) & set(np.delete(bags.groups, test))
+    first, again, other = (Auto().choose(bags, seed=seed) for seed in (1, 1, 2))
+    assert first.about["folds"] == 5
+    assert predict(first.model, bags).tolist() == predict(again.model, bags).tolist()
+    assert predict(first.model, bags).tolist() != predict(other.model, bags).tolist()
+
+
+def test_a_search_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    bags, journal, calls = make_bags(), tmp_path / "candidates.jsonl", []
+    real = Candidate.held_out
+
+    def counted(self, bags, trials):
+        calls.append(self.name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, bags, trials)
+
+    wanted = search(usual_candidates((5,)), bags, seed=0)
+    monkeypatch.setattr(Candidate, "held_out", counted)
+    with pytest.raises(KeyboardInterrupt):
+        search(usual_candidates((5,)), bags, seed=0, journal=journal)
+    assert [json.loads(line)["method"] for line in journal.read_text().splitlines()] == [VECTORS[0]]
+    found = search(usual_candidates((5,)), bags, seed=0, journal=journal)
+    assert calls == [VECTORS[0], VECTORS[1], *VECTORS[1:]]
+    assert found.mixture.weights.tolist() == wanted.mixture.weights.tolist()
+    assert found.auroc == wanted.auroc
+    search(usual_candidates((5,)), bags, seed=1, journal=journal)  # of another seed nothing is known
+    assert calls[4:] == list(VECTORS)
+
+
+def test_a_budget_leaves_out_what_would_take_longer(monkeypatch):
+    bags, shown = make_bags(), []
+    found = search(usual_candidates((5,)), bags, seed=0, budget=1e-9, on_candidate=lambda *now: shown.append(now))
+    assert shown == [(name, number, 3) for number, name in enumerate(VECTORS)]
+    assert [row.note for row in found.tried] == [None, OVER, OVER]
+    assert found.taken == [VECTORS[0]]
+    assert found.mixture.weights.tolist() == [1]
+    assert all(row.note is None for row in search(usual_candidates((5,)), bags, seed=0, budget=3600).tried)
+
+
+def test_the_time_of_a_candidate_is_told_by_a_short_trial():
+    bags = make_bags()
+    trials = [Trial(np.setdiff1d(np.arange(40), test), test, 0) for test in inner_folds(bags, np.arange(40), seed=0)]
+    one, many = (
+        Candidate("midam", config=make_candidate("midam", (5,)).config.replace(epochs=epochs)) for epochs in (10, 1000)
+    )
+    assert many.seconds(bags, trials) > 5 * one.seconds(bags, trials) > 0
+    assert make_candidate(VECTORS[0], (5,)).seconds(bags, trials) > 0
+
+
+def test_a_candidate_that_diverges_is_left_out():
+    bags = make_bags()
+    candidates = usual_candidates((5,))
+    wild = Candidate("midam", config=candidates[2].config.replace(lr=1e30))
+    found = search([candidates[0], wild], bags, seed=0)
+    assert [row.note for row in found.tried] == [None, DIVERGED]
+    assert found.tried[1].auroc is None
+    assert found.taken == [VECTORS[0]]
+
+
+@pytest.mark.filterwarnings("ignore:Expected at least 8 positive")
+def test_too_few_bags_for_inner_folds_are_trained_unseen():
+    bags = make_bags(3)
+    chosen = Auto().choose(bags, seed=0)
+    assert chosen.about["folds"] == 0
+    assert chosen.about["auroc"] is None
+    assert "too few" in chosen.about["note"]
+    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx([1 / 3] * 3)
+    assert np.isfinite(predict(chosen.model, bags)).all()
+
+
+def test_an_honest_figure_of_the_mixture_is_fitted_without_the_fold_that_it_scores(monkeypatch):
+    bags, seen = make_bags(), []
+    real = searching.fit_mixture
+    monkeypatch.setattr(searching, "fit_mixture", lambda *a: seen.append(len(a[2])) or real(*a))
+    found = search(usual_candidates((5,)), bags, seed=0)
+    assert seen == [40, *[32] * 5]
+    assert 0 <= found.auroc <= 1
+
+
+def planted(labels_of, *, at):
+    """Bags of noise, of which those at some positions tell their label in one feature."""
+    rng = np.random.default_rng(5)
+    parts = [rng.normal(size=(4, 5)) for _ in labels_of]
+    for i in at:
+        parts[i][:, 0] = 100 * labels_of[i]
+    return parts
+
+
+def test_test_bags_are_never_seen(tmp_path):
+    """A feature that tells the label in test bags alone changes neither the choice nor the model."""
+    labels = np.arange(60) % 2
+    splits = np.array(["train"] * 36 + ["val"] * 12 + ["test"] * 12)
+    digests, chosen = [], []
+    for name, at in (("plain", []), ("planted", np.flatnonzero(splits == "test"))):
+        parts = planted(labels, at=at)
+        rows = [[f"bag-{i}", labels[i], splits[i], *row] for i, part in enumerate(parts) for row in part]
+        table = tmp_path / f"{name}.csv"
+        lines = ["bag,label,split,a,b,c,d,e", *(",".join(map(str, row)) for row in rows)]
+        table.write_text("\n".join(lines) + "\n")
+        out = tmp_path / name
+        assert main(["fit", str(table), "--method", "auto", "--split", "split", "--out", str(out)]) == 0
+        digests.append(load_run(out).digest())
+        tried = json.loads((out / "summary.json").read_text())["auto"]["tried"]
+        chosen.append([(row["method"], row["auroc"], row["weight"]) for row in tried])
+    assert digests[0] == digests[1]
+    assert chosen[0] == chosen[1]
+
+
+def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
+    bags, seen = make_bags(42), []
+    folds, real = repeated_folds(bags, repeats=1, folds=3), Auto.choose
+
+    def watched(self, bags, **how):
+        seen.append(bags.ids.tolist())
+        return real(self, bags, **how)
+
+    monkeypatch.setattr(Auto, "choose", watched)
+    found = run_comparison(bags, ["auto", VECTORS[0]], folds, measure_memory=False)
+    assert seen == [bags.ids[fold.train].tolist() for fold in folds]
+    model = Auto().choose(bags.subset(folds[0].train), seed=0).model
+    own = found.trials.query("method == 'auto' and fold == 0")["auroc"].iloc[0]
+    assert auroc(bags.labels[folds[0].test], predict(model, bags.subset(folds[0].test))) == own
+
+
+@pytest.fixture
+def run(tmp_path):
+    bags = make_bags()
+    data = tmp_path / "bags.npz"
+    np.savez(data, X=bags.instances, bag=np.repeat(np.arange(40), bags.sizes), y=bags.require_labels())
+    assert main(["fit", str(data), "--method", "auto", "--out", str(tmp_path / "run")]) == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.filterwarnings("ignore:.*is finished")
+def test_a_run_says_what_was_tried(run, capsys):
+    found = json.loads((run / "summary.json").read_text())["auto"]
+    assert [row["method"] for row in found["tried"]] == list(VECTORS)
+    assert found["note"].startswith("Chosen by the mean AUROC over 5 inner folds")
+    assert load_run(run).method == "auto"
+    assert main(["fit", "--resume", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"method": "evil.Net"}, UntrustedError),
+        ({"method": "mi-kernel-svm"}, (CheckpointError, ConfigError)),
+        ({"scorers": 5}, CheckpointError),
+        ({"scorers": 0}, CheckpointError),
+    ],
+    ids=str,
+)
+def test_parts_that_are_no_parts_of_the_model_are_refused(run, tmp_path, change, error):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    content = torch.load(copy / "model.pt", weights_only=True)
+    content["parts"][0] |= change
+    torch.save(content, copy / "model.pt")
+    with pytest.raises(error):
+        load_run(copy)
+
+
+def test_weights_that_are_none_are_refused(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    content = torch.load(copy / "model.pt", weights_only=True)
+    content["model"]["weights"] *= 2
+    torch.save(content, copy / "model.pt")
+    with pytest.raises(CheckpointError):
+        load_run(copy)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "auto", "--budget", "soon"], "Expected --budget as a time above 0, such as 90s, 10m or 1h"),
+        (["--method", "auto", "--budget", "0s"], "Expected --budget as a time above 0"),
+        (["--budget", "10m"], "Expected --budget with --method auto"),
+        (["--method", "auto", "--lr", "0.1"], "Expected no `lr` with the method 'auto'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(tmp_path, capsys, words, message):
+    assert main(["fit", "digits", *words, "--out", str(tmp_path / "run")]) == 2
+    assert message.replace("`lr`", "--lr") in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
+    bags, calls = make_bags(), []
+    data, out = tmp_path / "bags.npz", tmp_path / "run"
+    np.savez(data, X=bags.instances, bag=np.repeat(np.arange(40), bags.sizes), y=bags.require_labels())
+    real = Candidate.held_out
+
+    def counted(self, bags, trials):
+        calls.append(self.name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, bags, trials)
+
+    monkeypatch.setattr(Candidate, "held_out", counted)
+    assert main(["fit", str(data), "--method", "auto", "--out", str(out)]) == 130
+    assert f"--resume {out}" in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert main(["fit", "--resume", str(out)]) == 0
+    assert calls == [*VECTORS, VECTORS[2]]
+    whole = tmp_path / "whole"
+    assert main(["fit", str(data), "--method", "auto", "--out", str(whole)]) == 0
+    assert (whole / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:.*goes on behind")
+def test_a_budget_is_kept_for_a_resume(run, tmp_path, monkeypatch):
+    out, seen, real = tmp_path / "limited", [], searching.search
+    monkeypatch.setattr(
+        "midam.compare.auto.method.search", lambda *a, **how: seen.append(how["budget"]) or real(*a, **how)
+    )
+    data = str(run.parent / "bags.npz")
+    assert main(["fit", data, "--method", "auto", "--budget", "1.5m", "--out", str(out)]) == 0
+    (out / "summary.json").unlink()
+    assert main(["fit", "--resume", str(out)]) == 0
+    assert main(["fit", "--config", str(out / "config.yaml"), "--out", str(tmp_path / "again")]) == 0
+    assert seen == [90.0, 90.0, 90.0]
+
+
+def test_one_model_of_one_part_is_an_ensemble_too():
+    bags = make_bags()
+    chosen = Auto().choose(bags, seed=0, budget=1e-9)
+    assert [part["method"] for part in chosen.parts] == [VECTORS[0]]
+    assert isinstance(chosen.model, BagEnsemble)
+    again = Auto().model((5,), chosen.model.state_dict(), chosen.parts)
+    again.load_state_dict(chosen.model.state_dict())
+    assert predict(again, bags).tolist() == predict(chosen.model, bags).tolist()
