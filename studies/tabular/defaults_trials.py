@@ -1,80 +1,82 @@
-"""The trials of the study `defaults`: which candidates there are, and their scores of each fold."""
+"""The trials of the study `defaults`: which sets and candidates there are, and their scores of each fold."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from midam.compare.baselines import BagStatisticsTrees
+from midam.compare.auto.candidates import Candidate, make_candidate
+from midam.compare.auto.search import Found, mix
 from midam.compare.engine import Group, Row
+from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
-from midam.settings import Settings, member_seed
+from midam.functional.poolings import bounded_logit
+from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
 
-TREES = "bag-statistics-extratrees"
-FOLDS = 10
-BASE: dict[str, Any] = {
-    **{"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc", "objective_weight": "paper"},
-    **{
-        "epochs": 100,
-        "lr": 0.05,
-        "weight_decay": 1e-4,
-        "num_instances": 4,
-        "state_rate": 0.5,
-        "state_floor": 0.0,
-        "margin": 1.0,
-    },
-    **{"hidden": [], "scaling": "linear", "clip": 10.0},
+TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
+# Sets of one kind share instances, or a source.
+KINDS: dict[str, tuple[str, ...]] = {
+    "musk": ("musk1", "musk2"),
+    "corel": ("elephant", "fox", "tiger"),
+    "mutagenesis": ("mutagenesis1",),
+    "newsgroups": ("newsgroups1",),
+    "intensive care": ("physionet2012_icu",),
+    "nuclei": ("colon_nuclei",),
+    "synthetic": ("witness", "shift", "pair", "sparse"),
 }
-# What the study `regime` decides, and no candidate: a choice is judged as the library has it.
-DECIDED = {"state_rate": 0.9}
+_FOLDS, _FEWER, _MANY = 10, 5, 1000
 
-# In the order in which they were thought of: scalings and a width; a tighter clip; then, as clip 3 had come out ahead,
-# changes at it and the blend for sparse features alone; then, around what had been chosen, rates, the objective and
-# averaged weights.
+# What a user gets who says nothing, with the width of the paper; then one change each.
+_PAPER_WIDTH: dict[str, Any] = {"hidden": []}
 CANDIDATES: dict[str, dict[str, Any]] = {
-    "linear": {},
-    "linear, hidden 64": {"hidden": [64]},
-    "linear, clip 3": {"clip": 3.0},
-    "linear, clip 2": {"clip": 2.0},
-    "blend, clip 3": {"scaling": "blend", "clip": 3.0},
-    "auto, clip 3": {"scaling": "auto", "clip": 3.0},
-    "auto, clip 3, state rate 0.9": {"scaling": "auto", "clip": 3.0, "state_rate": 0.9},
-    "auto, clip 3, B = 8": {"scaling": "auto", "clip": 3.0, "num_instances": 8},
-    "linear, clip 3, state rate 0.9": {"clip": 3.0, "state_rate": 0.9},
-    "linear, clip 3, B = 8": {"clip": 3.0, "num_instances": 8},
-    "linear, clip 3, weight decay 0.01": {"clip": 3.0, "weight_decay": 0.01},
+    "as wide as the input": {},
+    "width at least 64": {"least": 64},
+    "width at least 128": {"least": 128},
+    "width 64 to 128": {"least": 64, "most": 128},
+    "two layers of 64": {"hidden": [64, 64]},
     **{
-        f"auto, clip 3, B = 8, {what}": {"scaling": "auto", "clip": 3.0, "num_instances": 8, **values}
+        f"width at least 64, {what}": {"least": 64, **values}
         for what, values in (
-            ("lr 0.02", {"lr": 0.02}),
-            ("lr 0.1", {"lr": 0.1}),
-            ("margin 0.5", {"margin": 0.5}),
-            ("pairwise weight", {"objective_weight": "pairwise"}),
-            ("constant rates", {"decay_at": []}),
-            ("averaged", {"average_from": 0.5}),
-            ("constant rates, averaged", {"decay_at": [], "average_from": 0.5}),
+            ("1500 steps", {"steps": 1500}),
+            ("weight decay 0.01", {"weight_decay": 0.01}),
         )
     },
-    "auto, clip 3, gated": {"scaling": "auto", "clip": 3.0, "pooling": "gated-attention"},
-    "auto, clip 3, smoothed-max": {"scaling": "auto", "clip": 3.0, "pooling": "smoothed-max"},
-    "auto, clip 3, mean": {"scaling": "auto", "clip": 3.0, "pooling": "mean"},
+    **{f"width at least 64, {pooling}": {"least": 64, "pooling": pooling} for pooling in ("mean", "smoothed-max")},
 }
+_EPOCHS = (30, 400)
+
+
+def config_of(candidate: str, bags: Bags, *, epochs: int | None) -> Settings:
+    """Return the settings of a candidate for these bags, of one member; `epochs` in place of its own."""
+    values = {**_PAPER_WIDTH, **CANDIDATES[candidate]}
+    least, most, steps = (values.pop(name, None) for name in ("least", "most", "steps"))
+    width = int(np.prod(bags.instance_shape))
+    if least is not None and not least <= width <= (most or width):
+        values["hidden"] = [least if width < least else most]
+    if steps is not None:
+        values["epochs"] = int(np.clip(round(steps / (len(bags) / 16)), *_EPOCHS))
+    if epochs is not None:
+        values["epochs"] = epochs
+    return Settings(**values, members=1, accelerator="cpu").resolve(bags.instance_shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One candidate (or the trees) on all folds of a repeat of one set."""
+    """A method, or a candidate for the default, on all folds of a repeat of one set."""
 
     data: str
     bags: Bags
-    config: Settings | None
+    method: str
+    config: Settings | None  # of a candidate
     repeat: int
-    member: int = 0
+    nested: bool = False  # with the inner folds of each training part, and all members of the candidate
 
     def group(self) -> Group["Fit"]:
         """The trial, named."""
@@ -82,69 +84,98 @@ class Fit:
             "defaults",
             set=self.data,
             instances=self.bags.num_instances,
-            settings=TREES if self.config is None else settings_hash(self.config),
-            lr=None if self.config is None else self.config.training.lr,
-            margin=None if self.config is None else self.config.method.margin,
+            method=self.method,
+            settings=None if self.config is None else settings_hash(self.config),
             repeat=self.repeat,
-            member=self.member,
+            nested=self.nested,
         )
         return Group([name], [self])
 
 
-def settings_of(candidate: str, *, judged: bool = False) -> dict[str, Any]:
-    """Return the settings of a candidate, as it is tried or as it is judged.
-
-    Examples
-    --------
-    >>> [settings_of("linear", judged=judged)["state_rate"] for judged in (False, True)]
-    [0.5, 0.9]
-    """
-    return {**BASE, **CANDIDATES[candidate], **(DECIDED if judged else {})}
-
-
-def config_of(candidate: str, *, epochs: int | None, judged: bool = False) -> Settings | None:
-    """Return the settings of a training of a candidate, None for the trees."""
-    if candidate == TREES:
-        return None
-    values = settings_of(candidate, judged=judged) | ({} if epochs is None else {"epochs": epochs})
-    return Settings(**values, members=1).resolve((1,))
-
-
 def train_fit(fit: Fit) -> list[Row]:
     """Scores of each fold of a repeat."""
-    labels = fit.bags.require_labels()
-    every, seed = np.arange(len(labels)), member_seed(fit.repeat, fit.member)
-    trials = [Trial(np.setdiff1d(every, test), test, seed=seed) for test in fold_tests(labels, fit.repeat)]
+    folds = outer_folds(fit.bags, fit.repeat)
+    if fit.nested:
+        candidate = make_candidate(fit.method, fit.bags.instance_shape)
+        if fit.config is not None:
+            members = candidate.members
+            candidate = Candidate(fit.method, config=fit.config.replace(members=members).resolve((1,)))
+        parts = [trials_of(fit.bags, fold) for fold in folds]
+        found = iter(candidate.held_out(fit.bags, [trial for part in parts for trial in part]))
+        return [{"scores": [[next(found).tolist() for _ in part] for part in parts]}]
     if fit.config is None:
-        scores = [BagStatisticsTrees().score(fit.bags, trial) for trial in trials]
-    else:
-        scores = [result.scores[0] for result in train_trials(fit.config, fit.bags, trials)]
-    return [{"scores": [[float(x) for x in own] for own in scores]}]
+        raise TypeError(f"{fit.method} has no settings")
+    return [{"scores": [result.scores[-1].tolist() for result in train_trials(fit.config, fit.bags, folds)]}]
 
 
-def fold_tests(labels: NDArray[np.int64], repeat: int) -> list[NDArray[np.int64]]:
-    """Test bags of each of the stratified folds of a repeat, which is the seed."""
-    folds = stratified_folds(labels, folds=FOLDS, seed=repeat)
-    return [np.flatnonzero(folds == k) for k in range(FOLDS)]
+def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
+    """Training and test bags of each stratified fold of a repeat, which is the seed: 5 folds of many bags, else 10."""
+    count = _FEWER if len(bags) > _MANY else _FOLDS
+    numbers, every = stratified_folds(bags.require_labels(), folds=count, seed=repeat), np.arange(len(bags))
+    tests = [np.flatnonzero(numbers == fold) for fold in range(count)]
+    return [Trial(np.setdiff1d(every, test), test, seed=repeat) for test in tests]
+
+
+def trials_of(bags: Bags, fold: Trial) -> list[Trial]:
+    """The inner folds of the training part as `auto` makes them, and the fold itself."""
+    inside = [fold.train[own] for own in inner_folds(bags, fold.train, seed=fold.seed)]
+    return [*(Trial(np.setdiff1d(fold.train, own), own, seed=fold.seed) for own in inside), fold]
 
 
 class Areas:
     """AUROCs from the scores that were kept."""
 
     def __init__(self, store: Store, *, epochs: int | None) -> None:
-        self._store = store
-        self._epochs = epochs
+        self._store, self._epochs = store, epochs
 
-    def of(
-        self, data: str, bags: Bags, candidate: str, *, repeats: range, members: int = 1, judged: bool = False
-    ) -> NDArray[np.float64]:
-        """AUROC of each fold of the repeats, of the mean score of so many members."""
-        config = config_of(candidate, epochs=self._epochs, judged=judged)
-        labels = bags.require_labels()
-        areas = []
+    def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
+        """AUROC of each fold of the repeats, of a candidate for the default."""
+        config, found = config_of(candidate, bags, epochs=self._epochs), []
         for repeat in repeats:
-            names = [Fit(data, bags, config, repeat, member).group().names[0] for member in range(members)]
-            scores = [row["scores"] for row in self._store.find(names) if row is not None]
-            for fold, test in enumerate(fold_tests(labels, repeat)):
-                areas.append(auroc(labels[test], np.mean([of[fold] for of in scores], axis=0)))
-        return np.array(areas)
+            scores = self._row(Fit(data, bags, DEFAULT, config, repeat))
+            found += [_area(bags, fold, own) for fold, own in zip(outer_folds(bags, repeat), scores, strict=True)]
+        return np.array(found)
+
+    def nested(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, NDArray[np.float64]]:
+        """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`."""
+        config = config_of(chosen, bags, epochs=self._epochs)
+        areas: dict[str, list[float]] = {method: [] for method in (DEFAULT, TREES, LINEAR, "auto", "best")}
+        for repeat in repeats:
+            rows = {
+                method: self._row(Fit(data, bags, method, config if method == DEFAULT else None, repeat, nested=True))
+                for method in (TREES, LINEAR, DEFAULT)
+            }
+            for number, fold in enumerate(outer_folds(bags, repeat)):
+                own = {method: [np.array(part) for part in row[number]] for method, row in rows.items()}
+                found = search_of(bags, fold, own)
+                for method, parts in own.items():
+                    areas[method].append(_area(bags, fold, parts[-1].mean(axis=0)))
+                logits = [_logits(own[method][-1]) for method in found.taken]
+                areas["auto"].append(_area(bags, fold, found.mixture.scores(logits)))
+                best = max(found.tried, key=lambda row: row.auroc or 0.0).method
+                areas["best"].append(areas[best][-1])
+        return {method: np.array(own) for method, own in areas.items()}
+
+    def _row(self, fit: Fit) -> Any:
+        (row,) = self._store.find(fit.group().names)
+        if row is None:
+            raise KeyError(f"{fit.data}, {fit.method}")
+        return row["scores"]
+
+
+def search_of(bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.float64]]]) -> Found:
+    """What `auto` finds in a fold, where each method gave these scores [M, n] of the inner folds, then of the test."""
+    rows = [
+        {"method": method, "scores": [own.tolist() for own in parts[:-1]], "seconds": 0.0, "note": None}
+        for method, parts in scores.items()
+    ]
+    return mix(bags, trials_of(bags, fold)[:-1], rows)
+
+
+def _logits(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = bounded_logit(torch.from_numpy(scores)).numpy()
+    return found
+
+
+def _area(bags: Bags, fold: Trial, scores: Sequence[float] | NDArray[np.float64]) -> float:
+    return auroc(bags.require_labels()[fold.score], scores)

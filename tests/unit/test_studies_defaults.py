@@ -6,34 +6,79 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from midam.compare.auto.candidates import VECTORS
+from midam.compare.auto.method import Auto
+from midam.data.bags import Bags
 from midam.settings import Settings
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study
 from studies.synthetic import synthetic_sets
+from studies.tabular import defaults_trials
 from studies.tabular.defaults import finalists, study
-from studies.tabular.defaults_trials import CANDIDATES, TREES, fold_tests, settings_of
+from studies.tabular.defaults_trials import (
+    CANDIDATES,
+    DEFAULT,
+    LINEAR,
+    TREES,
+    Fit,
+    config_of,
+    outer_folds,
+    search_of,
+    train_fit,
+    trials_of,
+)
 
 NAMES = list(CANDIDATES)
 
 
-def test_the_judged_set_has_no_say():
-    found = {NAMES[0]: {"x": 0.9, "y": 0.6, "z": 0.6}, NAMES[1]: {"x": 0.5, "y": 0.7, "z": 0.7}}
-    assert finalists(found, without=None, count=2) == NAMES[:2]
-    assert finalists(found, without="x", count=1) == [NAMES[1]]
-    assert finalists(found, without="y", count=1) == [NAMES[0]]
+def test_the_judged_kind_has_no_say_and_kinds_weigh_the_same():
+    kinds = {"one": ["x"], "other": ["y", "z"]}
+    found = {NAMES[0]: {"x": 0.9, "y": 0.6, "z": 0.6}, NAMES[1]: {"x": 0.5, "y": 0.8, "z": 0.8}}
+    assert finalists(found, kinds, without=None, count=2) == NAMES[:2]  # 0.75 and 0.65; over sets it is the same mean
+    assert finalists(found, kinds, without="one", count=1) == [NAMES[1]]
+    assert finalists(found, kinds, without="other", count=1) == [NAMES[0]]
 
 
 def test_other_poolings_are_not_chosen():
     other = next(name for name, values in CANDIDATES.items() if "pooling" in values)
-    assert finalists({NAMES[0]: {"x": 0.5}, other: {"x": 0.9}}, without=None, count=2) == [NAMES[0]]
+    assert finalists({NAMES[0]: {"x": 0.5}, other: {"x": 0.9}}, {"k": ["x"]}, without=None, count=2) == [NAMES[0]]
 
 
-def test_the_folds_part_the_bags():
-    labels = np.arange(40) % 2
-    tests = fold_tests(labels, 3)
-    assert sorted(np.concatenate(tests)) == list(range(40))
-    assert all(set(labels[test]) == {0, 1} for test in tests)
+def test_the_folds_part_the_bags_and_inner_folds_stay_inside():
+    bags = synthetic_sets()["shift"]
+    folds = outer_folds(bags, 3)
+    assert sorted(np.concatenate([fold.score for fold in folds])) == list(range(len(bags)))
+    for fold in folds:
+        *inner, last = trials_of(bags, fold)
+        assert last is fold
+        assert sorted(np.concatenate([trial.score for trial in inner])) == fold.train.tolist()
+        for trial in inner:
+            assert not set(trial.train) & {*trial.score, *fold.score}
+
+
+def test_a_width_has_a_floor_and_a_cap():
+    few, many = Bags.from_list([np.zeros((2, 7))] * 2, [0, 1]), Bags.from_list([np.zeros((2, 200))] * 2, [0, 1])
+    wanted = {"as wide as the input": ((), ()), "width at least 64": ((64,), ()), "width 64 to 128": ((64,), (128,))}
+    for name, widths in wanted.items():
+        assert tuple(config_of(name, bags, epochs=None).model.hidden for bags in (few, many)) == widths
+
+
+def test_auto_in_the_study_is_auto(monkeypatch):
+    """Scores of all folds in lockstep, mixed afterwards, are those of the method inside each training part."""
+    monkeypatch.setattr("midam.compare.baselines._TREES", 10)
+    monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
+    bags = synthetic_sets()["shift"]
+    fold, parts = outer_folds(bags, 0)[0], {}
+    for method in (TREES, LINEAR, DEFAULT):
+        config = config_of(NAMES[1], bags, epochs=None) if method == DEFAULT else None
+        (row,) = train_fit(Fit("shift", bags, method, config, 0, nested=True))
+        parts[method] = [np.array(own) for own in row["scores"][0]]
+    found = search_of(bags, fold, parts)
+    chosen = Auto().choose(bags.subset(fold.train), seed=fold.seed)
+    assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, DEFAULT]
+    weights = [row["weight"] for row in chosen.about["tried"]]
+    np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
 
 
 def test_synthetic_sets_repeat_and_differ_between_the_classes():
@@ -49,44 +94,32 @@ def test_synthetic_sets_repeat_and_differ_between_the_classes():
     assert pair.sizes.min() >= 4
 
 
-def test_the_library_has_the_defaults_that_the_page_says_were_chosen():
+def test_the_library_has_the_default_that_the_page_says_was_chosen():
     text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
-    chosen = re.findall(r"^Chosen with all sets: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
-    usual = Settings().resolve((166,)).flat()
-    # The floor came later, and the study leaves it out.
-    wanted = {name: value for name, value in settings_of(chosen, judged=True).items() if name != "state_floor"}
-    assert {name: usual[name] for name in wanted} == wanted
+    chosen = re.findall(r"^Chosen with all kinds: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
+    for width in (7, 40, 64, 100, 166):
+        bags = Bags.from_list([np.zeros((2, width))] * 2, [0, 1])
+        usual = Settings(members=1, accelerator="cpu").resolve((width,)).flat()
+        assert config_of(chosen, bags, epochs=None).flat() == usual
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least")
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.compare.baselines._TREES", 10)
+    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
+    monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
-    study(options, {"witness": bags["witness"]}, {"shift": bags["shift"]})
+    study(options, {"musk1": bags["witness"]}, {"shift": bags["shift"]})
     text = (tmp_path / "out" / "defaults.md").read_text(encoding="utf-8")
-    assert "| witness | " in text
-    assert "ExtraTrees" in text
+    assert "| musk1 | " in text
+    assert "| mean of the real sets | " in text
     assert (options.out / "trials" / f"{find_study('defaults').store}.jsonl.gz").is_file()
-    assert re.search(r"^Averaged weights minus 'linear[^']*', paired by fold", text, re.MULTILINE)
-    assert re.search(
-        r"^\| auto, clip 3, B = 8, averaged \| [+-]0\.\d+ \| [+-]0\.\d+ \| [+-]0\.\d+ \[", text, re.MULTILINE
-    )
     with Store(options.cache, "defaults") as store:
         rows = store.select({"study": "defaults"})
-    assert sum(row["settings"] == TREES for row in rows) == 1
-    study(options, {"witness": bags["witness"]}, {"shift": bags["shift"]})
+    assert sum(row["method"] == TREES for row in rows) == 2
+    study(options, {"musk1": bags["witness"]}, {"shift": bags["shift"]})
     with Store(options.cache, "defaults") as store:
         assert store.select({"study": "defaults"}) == rows
     keys = {tuple(value for name, value in row.items() if name != "scores") for row in rows}
     assert len(keys) == len(rows)
-
-
-def test_the_default_is_a_candidate():
-    defaults = Settings().resolve((1,))
-    changed = {
-        "scaling": defaults.model.scaling,
-        "clip": defaults.model.clip,
-        "num_instances": defaults.training.num_instances,
-    }
-    assert changed in CANDIDATES.values()
