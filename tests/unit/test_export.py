@@ -318,6 +318,26 @@ def test_the_card_says_what_a_user_must_know_and_no_secret(exported):
             )
 
 
+def test_the_card_of_a_chosen_model_says_what_it_is_the_mean_of(tmp_path):
+    run = made(members=3)
+    shares = {"bag-statistics-extratrees": 0.75, "midam": 0.25, "bag-statistics-logistic": 0.0}
+    rows = [{"method": name, "weight": weight, "auroc": 0.8, "note": None} for name, weight in shares.items()]
+    chosen = {"tried": rows, "auroc": 0.85, "folds": 5, "note": "Chosen by inner folds."}
+    summary = {**SUMMARY, "members": 3, "auto": chosen}
+    write_export(replace(run, method="auto"), summary, tmp_path, formats=["safetensors"])
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "The score is a weighted mean of 2 methods (3 scorers)." in text
+    assert "weights of `bag-statistics-extratrees` 0.75, `midam` 0.25\n" in text
+    assert "- Chosen by inner folds.\n" in text
+    assert "Dixian Zhu" in text, "midam is a part of it"
+    assert "Attention may rest on the absence of something" in text
+    rows[0]["weight"], rows[1]["weight"] = 1.0, 0.0
+    write_export(replace(run, method="auto"), {**summary, "members": 1}, tmp_path, formats=["safetensors"])
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "The score is" not in text
+    assert "Dixian Zhu" not in text
+
+
 def test_runs_that_fill_missing_values_differently_have_different_digests():
     digests = []
     for values in (None, [0.0] * 4, [0.5] * 4):

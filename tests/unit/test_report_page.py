@@ -286,6 +286,56 @@ def study(labels, scores, **changes):
     return replace(made, **changes)
 
 
+TRIED = [
+    {"method": "trees", "auroc": 0.8125, "seconds": 12.5, "weight": 0.75, "note": None},
+    {"method": "midam", "auroc": 0.6, "seconds": 30.0, "weight": 0.25, "note": None},
+    {"method": "logistic", "auroc": 0.5, "seconds": 1.5, "weight": 0.0, "note": None},
+    {"method": "slow", "auroc": None, "seconds": 0.0, "weight": 0.0, "note": "not tried: <no time>"},
+]
+CHOSEN = {"tried": TRIED, "auroc": 0.83, "folds": 5, "note": "Chosen by the inner folds."}
+
+
+def test_a_chosen_model_says_what_was_tried(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(study_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], chosen=CHOSEN)), encoding="utf-8")
+    page, said = Reader(path), "AUROC of what was tried, on the inner folds."
+    assert "training" not in page.ids, "there are no epochs"
+    assert "tried" in page.ids
+    text = " ".join(page.text)
+    assert all(words in text for words in ("Chosen by the inner folds.", "not tried: <no time>", "taken", "left out"))
+    found = {key.removeprefix("auto."): value for key, value in page.numbers.items() if key.startswith("auto.")}
+    expected = {f"tried.{n}.{key}": row[key] for n, row in enumerate(TRIED) for key in ("auroc", "weight")}
+    assert found == {key: value for key, value in {**expected, "auroc": 0.83}.items() if value is not None}
+    (chart,) = (image for image in page.images if image["aria-label"] == said)
+    drawn = path.read_text().partition(said)[2].partition("</svg>")[0]
+    assert chart["role"] == "img"
+    assert [drawn.count(f'class="{kind}') for kind in ("dot", "open")] == [3, 1]
+
+
+def test_methods_that_were_taken_unseen_have_no_chart_and_no_figures():
+    rows = [{**row, "auroc": None, "weight": 0.5, "seconds": 0.0, "note": None} for row in TRIED[:2]]
+    chosen = {"tried": rows, "auroc": None, "folds": 0, "note": "Too few."}
+    section = study_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], chosen=chosen)).partition('id="tried"')[2]
+    section = section.partition("</section>")[0]
+    assert section.count("taken") == 1 + len(rows)
+    assert "Too few." in section
+    assert "<svg" not in section
+    assert "inner folds but one" not in section
+
+
+def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
+    run, _, _ = made
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    summary = json.loads((moved / "summary.json").read_text())
+    (moved / "summary.json").write_text(json.dumps({**summary, "auto": CHOSEN}))
+    (moved / "config.yaml").write_text(f"budget: 90.0\n{(moved / 'config.yaml').read_text()}")
+    page = Reader(write_run_report(moved))
+    assert page.numbers["auto.auroc"] == CHOSEN["auroc"]
+    assert " --budget 90s" in "".join(page.text)
+    assert "--budget" not in "".join(Reader(run / "report.html").text)
+
+
 def items(page):
     """Where each item of TRIPOD+AI is answered, by its number; an empty text where it is left to others."""
     text = study_page(page).partition('id="tripod"')[2]

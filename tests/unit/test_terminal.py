@@ -53,6 +53,20 @@ def test_averaged_scorers_are_counted():
     assert "scores are the mean of 3 scorers trained from different seeds\n" in shown(console)
 
 
+def test_a_mixture_is_told_from_scorers_of_several_seeds():
+    console, weights = plain(), {"trees": 0.75, "midam": 0.25, "logistic": 0.0}
+    rows = [{"method": name, "auroc": 0.8, "weight": w, "seconds": 1, "note": None} for name, w in weights.items()]
+    found = {"tried": rows, "auroc": 0.85, "folds": 5, "note": "Chosen."}
+    terminal.print_summary(console, summary(members=4, auto=found), run="r")
+    assert "scores are a weighted mean of 2 methods (4 scorers)\n" in shown(console)
+    assert "seeds" not in shown(console)
+    for row, weight in zip(rows, (1.0, 0.0, 0.0)):
+        row["weight"] = weight
+    console = plain()
+    terminal.print_summary(console, summary(auto=found), run="r")
+    assert "scores are" not in shown(console), "one scorer of one method is no mean"
+
+
 def test_without_test_bags_the_validation_bags_lead():
     console = plain()
     content = summary(val=part(auroc=0.6), by_weights={"last": {"epoch": 5, "test_auroc": None}})

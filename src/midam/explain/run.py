@@ -22,6 +22,7 @@ from midam.explain.page import facts_text, page_text
 from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation, map_of
 from midam.files import sweep, write_bytes, write_json, write_text
+from midam.nn.ensemble import weights_of
 from midam.runs.apply import LoadedRun, predict_run
 from midam.runs.data import noting
 from midam.runs.folder import csv_text, free_folder
@@ -251,6 +252,7 @@ def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | 
         "instances": len(found),
         "pooling": found.pooling,
         "members": len(run.model.members),
+        "weighted": weights_of(run.model) is not None,
         "faithfulness": None if found.faithfulness is None else found.faithfulness.as_dict(),
         "top": [_row(found, rank, int(i)) for rank, i in enumerate(found.order[:top], start=1)],
     }

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 
 from midam.evaluate.metrics import FEW_BAGS
+from midam.nn.ensemble import scorers_of
 from midam.report.html.study import NAMES
+from midam.report.words import mean_words
 from midam.runs.apply import LoadedRun
 from midam.runs.results import SPLITS
 from midam.settings import yaml_text
+from midam.train.method_names import DEFAULT
 
 _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "
@@ -29,14 +32,13 @@ def card_text(
     parts = [
         f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
         f"# {name}",
-        _purpose(run, config),
+        _purpose(run, config, summary),
         *_usage(config, formats),
         *_results(run, summary),
         *_data(run, config, summary),
         *_training(run, summary),
         *_limits(run, summary),
-        f"## Method\n\n{_REFERENCE if run.method is None else f'A baseline of midam, `{_plain(run.method)}`.'}"
-        + (f" Trained with midam {summary['version']}." if summary else ""),
+        f"## Method\n\n{_source(run, summary)}" + (f" Trained with midam {summary['version']}." if summary else ""),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -69,12 +71,12 @@ def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return found[0] if found else None
 
 
-def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
+def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
     data = _plain(config["data"]["name"])
-    members = len(run.model.members)
     pooled = f"The instances are pooled by {run.settings.method.pooling}."
     pooled = pooled if run.method is None else f"The method is `{_plain(run.method)}`."
-    several = f"The score is the mean of {members} scorers. " if members > 1 else ""
+    several = _several(run, summary)
+    several = "" if several is None else f"The score is {several}. "
     calibrated = (
         "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
         if run.calibrator is not None
@@ -94,6 +96,30 @@ def _purpose(run: LoadedRun, config: dict[str, Any]) -> str:
         "- Statements about one instance: only bags had labels. Where the model looked is not where the cause is.\n"
         "- The score taken for a probability."
     )
+
+
+def _several(run: LoadedRun, summary: dict[str, Any]) -> str | None:
+    """What the score is the mean of; None where it is that of one scorer."""
+    if summary:
+        return mean_words(summary)
+    return mean_words({"members": len(run.model.members)})
+
+
+def _taken(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `auto` took, of what it tried; nothing of another run."""
+    return [row for row in summary.get("auto", {}).get("tried", ()) if row["weight"] > 0]
+
+
+def _source(run: LoadedRun, summary: dict[str, Any]) -> str:
+    """Where the method comes from."""
+    if run.method is None:
+        return _REFERENCE
+    taken = [row["method"] for row in _taken(summary)]
+    if not taken:
+        return f"A baseline of midam, `{_plain(run.method)}`."
+    named = ", ".join(f"`{_plain(name)}`" for name in taken)
+    own = f" `{DEFAULT}` is the method of {_REFERENCE}" if DEFAULT in taken else ""
+    return f"Chosen by `{_plain(run.method)}` of midam: {named}.{own}"
 
 
 def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
@@ -184,6 +210,10 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     )
     if run.method is not None:
         lines = [f"- method: {_plain(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
+        if "auto" in summary:
+            shares = [f"`{_plain(row['method'])}` {row['weight']:.2f}" for row in _taken(summary)]
+            lines[0] = f"- method: {_plain(run.method)}; weights of {', '.join(shares)}"
+            lines.insert(1, f"- {_plain(summary['auto']['note'])}")
         return ["## Training", "\n".join(lines)]
     chosen = summary.get("selected", {})
     weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
@@ -225,7 +255,7 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if run.data.get("imputed"):
         lines.append("Missing values are filled in: the score of a bag in which many are missing says little.")
     lines.append("All bags come from one source: another scanner, laboratory or site was not tested.")
-    if run.method is None and run.settings.method.pooling.endswith("attention"):
+    if any(scorer.pooling.name.endswith("attention") for scorer in scorers_of(run.model)):
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")
     lines.append("Differences between subgroups (age, sex, site) were not looked at by this export.")
     return ["## Limitations", "\n".join(f"- {line}" for line in lines)]

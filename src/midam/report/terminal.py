@@ -24,6 +24,7 @@ from rich.table import Column, Table
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.beside import advice, caution, result_words
 from midam.report.describe import BagDescription, size_edges
+from midam.report.words import mean_words
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
@@ -181,8 +182,9 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
             f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has "
             f"not learned yet, and its other figures say little; {way_out}"
         )
-    if summary["members"] > 1:
-        console.print(f"scores are the mean of {summary['members']} scorers trained from different seeds")
+    several = mean_words(summary)
+    if several is not None:
+        console.print(f"scores are {several}")
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
     _print_tried(console, summary)
     _print_baseline(console, summary)

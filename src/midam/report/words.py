@@ -1,5 +1,8 @@
 """Names and numbers as figures and pages show them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def shortened(name: str, limit: int) -> str:
     """Name of at most `limit` characters, without its middle: names often differ at the end. Nothing below 4.
@@ -23,3 +26,21 @@ def signed(value: float, form: str = ".3g") -> str:
     (True, '+0.25')
     """
     return f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
+
+
+def mean_words(summary: Mapping[str, Any]) -> str | None:
+    """What the score of a run is the mean of, by its summary.json; None where it is that of one scorer.
+
+    Examples
+    --------
+    >>> mean_words({"members": 3})
+    'the mean of 3 scorers trained from different seeds'
+    >>> rows = [{"method": "a", "weight": 0.7}, {"method": "b", "weight": 0.3}, {"method": "c", "weight": 0.0}]
+    >>> mean_words({"members": 4, "auto": {"tried": rows}})
+    'a weighted mean of 2 methods (4 scorers)'
+    """
+    members = summary["members"]
+    taken = sum(row["weight"] > 0 for row in summary.get("auto", {}).get("tried", ()))
+    if taken > 1:
+        return f"a weighted mean of {taken} methods ({members} scorers)"
+    return f"the mean of {members} scorers trained from different seeds" if members > 1 else None

@@ -23,7 +23,7 @@ from midam.report.html.page import study_page
 from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
-from midam.runs.folder import RunFolder, read_json, read_run_config
+from midam.runs.folder import RunFolder, read_budget, read_json, read_run_config
 from midam.runs.method import method_title, taken_settings
 from midam.runs.results import NO_DECISION
 from midam.runs.subgroup_table import SubgroupTable
@@ -169,6 +169,7 @@ def _study(
         history=[{str(key): value for key, value in row.items()} for row in history],
         best_epoch=about.get("by_weights", {}).get("best", {}).get("epoch"),
         selected=about.get("selected", {}),
+        chosen=about.get("auto"),
         changed=changed,
         settings=list(shown.items()),
         facts=[
@@ -271,7 +272,8 @@ def _facts(
     method: str | None,
 ) -> list[tuple[str, str]]:
     """Command, seed, hashes and versions."""
-    named = "" if method is None else f" --method {shlex.quote(method)}"
+    named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
+    named += "" if budget is None else f" --budget {budget:g}s"
     found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
     known = summary.get("data", {})
     found.append(("seed", str(settings.run.seed)))

@@ -16,7 +16,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
 from midam.files import write_json, write_text
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.figures import plot_curves, plot_roc
 from midam.runs.beside import COMPARED, Beside, train_beside, write_scores
 from midam.runs.data import SplitBags
@@ -89,7 +89,7 @@ def write_results(
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     if isinstance(trainer, Fitted):
-        summary |= {"method": {"name": trainer.method}, "members": 1}
+        summary |= {"method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         weights = {"last": trainer.epoch, "best": trainer.best_epoch}

@@ -27,6 +27,7 @@ from midam.report.html.markup import (
 )
 from midam.report.html.study import NAMES, Study
 from midam.report.html.subgroups import beside_own_test, subgroups
+from midam.report.html.tried import tried
 from midam.report.html.tripod import checklist
 
 # Bags of a class, below which calibration says little (Collins et al. 2016, Statistics in Medicine 35:214).
@@ -44,7 +45,8 @@ def study_page(study: Study) -> str:
         sections += [usefulness(study, bands), operating_points(study), subgroups(study), abstention(study)]
     else:
         sections = [_summary(study, None), data_flow(study)]
-    sections += [errors(study), training(study), provenance(study)]
+    made = training(study) if study.chosen is None else tried(study.chosen)
+    sections += [errors(study), made, provenance(study)]
     sections.append(checklist(study, {section.name for section in sections}))
     kind = "External evaluation" if study.external else "Report of a run"
     title = (

@@ -116,6 +116,8 @@ class Study:
         Where explanations of tested bags are, and how to make them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
         Rows of metrics.csv; the epoch with the best validation bags; whose weights are reported.
+    chosen : mapping, optional
+        What `auto` tried, and why it took what it took: its entry in summary.json.
     changed, settings : sequence
         Settings that differ from their defaults (name, value, default), and all of them (name, value).
     facts : sequence of (str, str)
@@ -144,6 +146,7 @@ class Study:
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     baseline: Baseline | None = None
     explained: Explained | None = None
+    chosen: Mapping[str, Any] | None = None
 
     @property
     def threshold(self) -> float | None:
