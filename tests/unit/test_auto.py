@@ -16,6 +16,7 @@ from midam.compare.auto.candidates import PIXELS, VECTORS, Candidate, make_candi
 from midam.compare.auto.method import Auto
 from midam.compare.auto.search import DIVERGED, OVER, search
 from midam.compare.auto.stack import fit_line, fit_mixture
+from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError, UntrustedError
@@ -250,6 +251,16 @@ def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
     model = Auto().choose(bags.subset(folds[0].train), seed=0).model
     own = found.trials.query("method == 'auto' and fold == 0")["auroc"].iloc[0]
     assert auroc(bags.labels[folds[0].test], predict(model, bags.subset(folds[0].test))) == own
+
+
+def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
+    bags = make_bags(42)
+    found = run_comparison(bags, ["auto", VECTORS[0]], repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
+    summary = deploy_method(bags, found, tmp_path / "run", method="auto")
+    wanted = Auto().choose(bags, seed=0)
+    assert [row["weight"] for row in summary["auto"]["tried"]] == [row["weight"] for row in wanted.about["tried"]]
+    assert summary["deployed"]["method"] == "auto"
+    assert predict(load_run(tmp_path / "run").model, bags).tolist() == predict(wanted.model, bags).tolist()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from midam.compare.auto.method import Auto
 from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import ComparedMethod, find_method
 from midam.compare.plan import settings_of
@@ -167,6 +168,9 @@ def _train(
     epochs: int,
     on_epoch: Callable[[dict[str, Any]], None] | None,
 ) -> Trainer | Fitted:
+    if isinstance(method.baseline, Auto):
+        chosen = method.baseline.choose(bags, seed=config.run.seed)
+        return Fitted(method.name, config, chosen.model, chosen.parts, {"auto": chosen.about})
     if isinstance(method.baseline, ModelBaseline):
         model = BagEnsemble([method.baseline.fit(bags, seed=config.run.seed)])
         return Fitted(method.name, config, model)

@@ -54,12 +54,11 @@ def fit_at_once(
     if on_start is not None:
         on_start()
     train, seed = parts.part("train"), config.run.seed
-    about: dict[str, Any] = {}
     with cpu_threads(config.run.threads):
         if baseline.chooses:
             how: dict[str, Any] = {"budget": budget, "journal": folder.candidates, "on_candidate": on_candidate}
             chosen = baseline.choose(train, seed=seed, **how)
-            fitted, about = Fitted(method, config, chosen.model, chosen.parts), {"auto": chosen.about}
+            fitted = Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about})
         else:
             fitted = Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
     trained = time.monotonic()
@@ -72,7 +71,7 @@ def fit_at_once(
         return {name: round(value, 3) for name, value in {**found, "total": now - started}.items()}
 
     what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
-    what |= {"on_stage": on_stage, "about": about}
+    what["on_stage"] = on_stage
     summary = write_results(folder, trainer=fitted, scores={"last": scores}, selected="last", **what)
     write_run_report(folder.root)
     return summary

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +43,7 @@ class Fitted:
     config: ResolvedSettings
     reported: BagEnsemble
     parts: list[dict[str, Any]] | None = None  # of a model that was chosen, as its file has them
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the summary tells of the choice
 
 
 def write_results(
@@ -89,7 +90,7 @@ def write_results(
     summary = summarize_parts(bags, splits, chosen, names=SPLITS, **told)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     if isinstance(trainer, Fitted):
-        summary |= {"method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
+        summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         weights = {"last": trainer.epoch, "best": trainer.best_epoch}

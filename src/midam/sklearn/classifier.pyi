@@ -48,7 +48,7 @@ class MIDAMClassifier(BagClassifier):
         encoder_args: dict[str, Any] | None = None,
         encoder_weights: str | None = None,
         freeze: Sequence[str] = (),
-        hidden: Sequence[int] = (),
+        hidden: Sequence[int] | None = None,
         dropout: float = 0.0,
         norm: Literal["group", "batch"] = "group",
         standardize: bool = True,
