@@ -11,7 +11,7 @@ from midam.settings.room import Named, Room
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
-_LEAST_WIDTH = 64  # of the mlp: of few numbers an instance, a layer as wide as the input learns too little
+_LEAST_WIDTH = 128  # of the mlp: of few numbers an instance, a layer as wide as the input learns too little
 
 Clip = Annotated[float, Field(gt=0)]
 
@@ -31,7 +31,7 @@ class ModelSettings(Room):
     freeze
         Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
     hidden
-        Widths of the mlp's layers; default: one layer as wide as the input, but of 64 at least. "[]" is one as wide as
+        Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least. "[]" is one as wide as
         the input, whatever it is.
     dropout
         After each layer of the mlp, in [0, 1).
