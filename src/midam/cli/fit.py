@@ -37,7 +37,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     text = "time that the method auto may take, such as 90s, 10m or 1h"
     budget = values.pop("budget", None)
     usual = None if budget is None else str(budget)
-    fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text)
+    fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     fit.add_text(
