@@ -94,6 +94,8 @@ def _kinds_mean(of: Mapping[str, float], kinds: Mapping[str, Sequence[str]]) -> 
 
 
 def _interval(difference: NDArray[np.float64]) -> str:
+    if not difference.any():
+        return "+0.000 (equal in each fold)"
     gap = corrected_interval(difference, ratio=1 / (len(difference) - 1))
     return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
 
