@@ -188,6 +188,36 @@ def test_a_candidate_that_diverges_is_left_out():
     assert found.taken == [VECTORS[0]]
 
 
+def test_what_does_not_take_the_bags_is_left_out_with_its_reason():
+    rng, labels = np.random.default_rng(0), np.arange(20) % 2
+    thin = Bags.from_list([rng.normal(size=(2, 1, 2, 8, 8)) + label for label in labels], labels)
+    found = search(usual_candidates((1, 2, 8, 8))[:2], thin, seed=0)
+    assert found.tried[0].method == "patch-statistics-extratrees"
+    assert found.tried[0].note.startswith("left out: Expected")
+    assert found.taken == ["rgb-logistic"]
+    with pytest.raises(ConfigError, match="Expected a method that takes these bags, got none"):
+        search(usual_candidates((1, 2, 8, 8))[:1], thin, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:Expected at least 8 positive")
+def test_images_have_a_model_of_several_kinds(monkeypatch):
+    made = make_candidate
+
+    def short(name, instance_shape):
+        found = made(name, instance_shape)
+        config = None if found.config is None else found.config.replace(epochs=1, num_instances=2)
+        return Candidate(name, config=config, baseline=found.baseline)
+
+    monkeypatch.setattr("midam.compare.auto.candidates.make_candidate", short)
+    rng, labels = np.random.default_rng(0), np.arange(20) % 2
+    bags = Bags.from_list([rng.random((3, 3, 8, 8)) + 0.05 * label for label in labels], labels)
+    chosen = Auto().choose(bags, seed=0)
+    assert [row["method"] for row in chosen.about["tried"]] == list(PIXELS)
+    again = Auto().model((3, 8, 8), chosen.model.state_dict(), chosen.parts)
+    again.load_state_dict(chosen.model.state_dict())
+    assert predict(again, bags).tolist() == predict(chosen.model, bags).tolist()
+
+
 @pytest.mark.filterwarnings("ignore:Expected at least 8 positive")
 def test_too_few_bags_for_inner_folds_are_trained_unseen():
     bags = make_bags(3)

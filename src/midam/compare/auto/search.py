@@ -14,6 +14,7 @@ from midam.compare.auto.stack import Mixture, even_mixture, fit_mixture
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
+from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.train.lockstep import Trial
@@ -123,9 +124,13 @@ def search(
 def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
     """Scores of the held-out bags of each fold, and the seconds that they took, and the model on all bags will take."""
     started = time.perf_counter()
-    if left is not None and candidate.seconds(bags, trials) > left:
-        return {"note": OVER, "scores": None, "seconds": 0.0, "spent": time.perf_counter() - started}
-    scores = candidate.held_out(bags, trials)
+    nothing: Row = {"scores": None, "seconds": 0.0}
+    try:
+        if left is not None and candidate.seconds(bags, trials) > left:
+            return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
+        scores = candidate.held_out(bags, trials)
+    except ConfigError as error:  # what it does not take, such as volumes too thin for it
+        return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
     row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
     if not all(np.isfinite(own).all() for own in scores):
@@ -139,6 +144,9 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
     A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
+    if not whole:
+        why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
+        raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another one with `method`.")
     held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole])
     mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
     crossed = []
