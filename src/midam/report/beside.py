@@ -60,5 +60,5 @@ def advice(found: Mapping[str, Any], data: str) -> str | None:
     return (
         f"the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on many "
         f"splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
-        f"itself, `midam fit {source} --method {name}`"
+        f"itself, `midam fit {source} --method {name}`, or a mean of both, `--method auto`"
     )
