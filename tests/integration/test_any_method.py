@@ -57,7 +57,7 @@ def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
         (["--method", "dam-att", "--estimator", "vrsp"], "got 'vrsp'; it says --pooling attention, --estimator exact"),
         (["--method", "mi-kernel-svm"], "it compares all instances of a bag with each other"),
         (["--method", "libauc-midam-att"], "it is a network of LibAUC"),
-        (["--method", "torchmil-abmil"], f"choose one of {TREES}, bag-statistics-logistic"),
+        (["--method", "torchmil-abmil"], f"choose one of auto, {TREES}, bag-statistics-logistic"),
         (["--method", "bag-statistics-tree"], "did you mean"),
         (["--method", "tests.nowhere.Thing"], "Expected a class path that can be imported as baseline"),
         (["--method", TREES, "--resume", "run"], "Expected no settings with --resume, got --method"),

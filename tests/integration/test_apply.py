@@ -38,7 +38,7 @@ def test_classes_of_a_run_that_ranks_nothing_are_said_to_mean_nothing(tmp_path, 
     frame = pd.read_csv(data)
     frame["label"] = np.where(frame["split"] == "val", 1 - frame["label"], frame["label"])  # ranked the wrong way
     frame.to_csv(data, index=False)
-    words = ["--split", "split", "--epochs", "6", "--lr", "0.01", "--members", "1", "--out", str(run)]
+    words = ["--split", "split", "--epochs", "6", "--lr", "0.01", "--members", "1", "--hidden", "[]", "--out", str(run)]
     said = "class and probability of a bag mean nothing"
     assert main(["fit", str(data), *words]) == 0
     assert capsys.readouterr().out.count(said) == 1

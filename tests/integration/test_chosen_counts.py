@@ -36,7 +36,7 @@ def ragged(tmp_path_factory):
 
 
 def fit(data: Path, run: Path, *words: str) -> list[str]:
-    return ["fit", str(data), "--epochs", str(EPOCHS), "--members", "1", *words, "--out", str(run)]
+    return ["fit", str(data), "--epochs", str(EPOCHS), "--members", "1", "--hidden", "[]", *words, "--out", str(run)]
 
 
 def counts(run: Path) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 
 QUICK = Settings(epochs=2)
-OTHERS = ("rgb", "voxel", "libauc", "torchmil")  # of images, and of other libraries
+OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries
 
 
 def witness_bags(count=60, groups=None, seed=3, shift=2.5):

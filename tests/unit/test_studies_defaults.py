@@ -71,7 +71,7 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     bags = synthetic_sets()["shift"]
     fold, parts = outer_folds(bags, 0)[0], {}
     for method in (TREES, LINEAR, DEFAULT):
-        config = config_of(NAMES[1], bags, epochs=None) if method == DEFAULT else None
+        config = config_of("width at least 128", bags, epochs=None) if method == DEFAULT else None
         (row,) = train_fit(Fit("shift", bags, method, config, 0, nested=True))
         parts[method] = [np.array(own) for own in row["scores"][0]]
     found = search_of(bags, fold, parts)

@@ -232,6 +232,7 @@ def make_bags(number=24, *, largest=40):
 
 def config(draw, **settings):
     own = {"epochs": 6, "num_positive": 4, "num_negative": 4, "num_instances": 4, "members": 1, "draw": draw}
+    own["hidden"] = []
     return Settings(**own | settings)
 
 
