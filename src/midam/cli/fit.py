@@ -119,7 +119,7 @@ def _calls(bar: "FitProgress") -> dict[str, Any]:
     return {"on_epoch": lambda row, _: bar.update(row), **own}
 
 
-def _seconds(text: str | float | None, *, method: str | None) -> float | None:
+def _seconds(text: str | None, *, method: str | None) -> float | None:
     """Seconds of a time such as 90s, 10m or 1.5h, or a number of seconds; only `auto` is limited by it."""
     if text is None:
         return None
@@ -127,7 +127,7 @@ def _seconds(text: str | float | None, *, method: str | None) -> float | None:
         raise ConfigError(
             f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them."
         )
-    found = _TIME.fullmatch(str(text).strip())
+    found = _TIME.fullmatch(text.strip())
     seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
     if not seconds > 0:
         raise ConfigError(f"Expected --budget as a time above 0, such as 90s, 10m or 1h, got {text!r}; choose another.")

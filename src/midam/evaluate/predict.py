@@ -28,8 +28,8 @@ class InstanceScores:
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
     logit whose softmax is that weight (with max pooling: the mean of their logits), each by the weights of the members
-    in the ensemble. These averages do not pool to the
-    score of the bag; each member's own arrays pool to that member's, and the bag's is the mean of these.
+    in the ensemble. These averages do not pool to the score of the bag; each member's own arrays pool to that member's,
+    and the bag's is the mean of these.
 
     Attributes
     ----------

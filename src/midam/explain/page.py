@@ -65,7 +65,7 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
 
 def facts_text(entry: Mapping[str, Any]) -> str:
     """What is known of a bag beside its score, in a line."""
-    kind = "weighted mean" if entry["weighted"] else "mean"
+    kind = "weighted mean" if entry.get("weighted") else "mean"
     several = f", {kind} of {entry['members']} scorers" if entry["members"] > 1 else ""
     texts = {
         "probability": "probability {probability:.3f}",
