@@ -200,6 +200,18 @@ OBJECTIVES = Registry(
     },
     base="midam.train.objectives.Objective",
 )
+TARGETS = Registry(
+    "target",
+    {
+        "binary": "midam.targets.binary.Binary",
+        "multiclass": "midam.targets.classes.Multiclass",
+        "multilabel": "midam.targets.classes.Multilabel",
+        "ordinal": "midam.targets.ordered.Ordinal",
+        "continuous": "midam.targets.ordered.Continuous",
+        "survival": "midam.targets.ordered.Survival",
+    },
+    base="midam.targets.base.Target",
+)
 DRAWS = Registry(
     "draw",
     {

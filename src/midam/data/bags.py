@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data import validate
 from midam.data.digests import fingerprint
 from midam.data.on_disk import Rows, row_positions
+from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
 
@@ -37,6 +38,8 @@ class Bags:
         0 (negative) or 1 (positive), kept as int64; or texts of `classes`. None where the labels are unknown.
     classes : pair, optional
         What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
+    outcome : Outcome, optional
+        What the bags are ranked by where it is more than 0 or 1; then there are no `labels`.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
@@ -78,6 +81,7 @@ class Bags:
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
+    outcome: Outcome | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
@@ -98,6 +102,7 @@ class Bags:
         ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
+        outcome: Outcome | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
@@ -120,6 +125,7 @@ class Bags:
             ids=ids,
             labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
             classes=names,
+            outcome=outcome,
             groups=None if groups is None else validate.group_array(groups, ids, source),
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
@@ -142,6 +148,7 @@ class Bags:
         *,
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
+        outcome: Outcome | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: ArrayLike | None = None,
@@ -169,7 +176,8 @@ class Bags:
                 f"(in {source}); give both the same length."
             )
         names = None if ids is None else validate.str_array(ids, source)
-        expected = 0 if y is None else len(np.atleast_1d(np.asarray(y)))
+        given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
+        expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
         given = {"coords": coords, "witnesses": witnesses}
         parts = {name: np.asanyarray(part) for name, part in given.items() if part is not None}
@@ -179,7 +187,7 @@ class Bags:
             # The constructor refuses those of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
-        others["feature_names"] = feature_names
+        others |= {"feature_names": feature_names, "outcome": outcome}
         return cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
 
     @classmethod
@@ -190,6 +198,7 @@ class Bags:
         *,
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
+        outcome: Outcome | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: Sequence[ArrayLike] | None = None,
@@ -216,6 +225,7 @@ class Bags:
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
+        others["outcome"] = outcome
         return cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
 
     @classmethod
@@ -293,8 +303,9 @@ class Bags:
         return self.instances[start : start + int(self.sizes[index])]
 
     def __repr__(self) -> str:
-        positives = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
-        return f"Bags({len(self)} bags, {positives}, {self.num_instances} instances {self.instance_shape})"
+        labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
+        labeled = labeled if self.outcome is None else self.outcome.target
+        return f"Bags({len(self)} bags, {labeled}, {self.num_instances} instances {self.instance_shape})"
 
     @property
     def shape(self) -> tuple[int]:
@@ -322,7 +333,8 @@ class Bags:
         index = np.asarray(index)
         chosen = index if index.dtype == np.bool_ else index.astype(np.int64)
         parts = {name: getattr(self, name) for name in _PER_BAG}
-        return self.replace(**{name: None if part is None else part[chosen] for name, part in parts.items()})
+        selected = {name: None if part is None else part[chosen] for name, part in parts.items()}
+        return self.replace(**selected, outcome=None if self.outcome is None else self.outcome.subset(chosen))
 
     def replace(self, **changes: Any) -> Self:
         """These bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
@@ -356,7 +368,12 @@ class Bags:
         return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
 
     def require_labels(self) -> NDArray[np.int64]:
-        """Labels, int64 [N]; bags without labels are refused."""
+        """Labels 0 or 1, int64 [N]; bags without labels, or with another outcome, are refused."""
+        if self.outcome is not None:
+            raise BagDataError(
+                f"Expected labels of two classes, got the target {self.outcome.target!r} (in {self.source}); this is "
+                "not made for it: name a positive value, or use what is."
+            )
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
@@ -373,6 +390,10 @@ class Bags:
                 validate.check_length(getattr(self, name), self.ids, name[:-1], self.source)
         if self.splits is not None:
             validate.check_splits(self.splits, self.ids, self.source)
+        if self.outcome is not None:
+            if self.labels is not None:
+                raise BagDataError(f"Expected labels or an outcome, got both (in {self.source}); leave one out.")
+            self.outcome.check(self.ids, self.source)
         if finite and self.instances.dtype.kind == "f":
             validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source, missing=missing)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
 from midam.data.prefetch import read_ahead
-from midam.data.sampling import BagSampler, EpochPlan, StackedSampler
+from midam.data.sampling import EpochPlan, Sampler, StackedSampler
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
@@ -175,7 +175,7 @@ class SampledBatch:
 
     x: Tensor  # [K * B, ...], drawn instances, bag after bag
     index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
-    labels: Tensor  # [K], 0 or 1
+    labels: Tensor  # [K], 0 or 1, or [K, L] of another target
     sizes: Tensor  # [K], numbers of instances n_i of the whole bags
     mask: Tensor | None = None  # bool [K, B], True for slots that hold an instance; None: all do
     log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
@@ -190,7 +190,7 @@ class WholeBatch:
 
     reader: InstanceReader  # of the set that holds the bags
     index: Tensor  # int64 [K], CPU, positions of the bags in that set
-    labels: Tensor  # [K], 0 or 1, on the reader's device
+    labels: Tensor  # [K] or [K, L], on the reader's device
     class_weights: ClassWeights | None = None  # as in `SampledBatch`
 
     @property
@@ -219,11 +219,11 @@ class WholeBatch:
 
 
 def sampled_batches(
-    reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
+    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor
 ) -> Generator[SampledBatch, None, None]:
     """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    `labels` [N] are on the reader's device.
+    `labels` [N] or [N, L] are on the reader's device.
     """
     plan = sampler.epoch()
     if plan.slots is None or plan.mask is None:
@@ -249,7 +249,7 @@ def sampled_batches(
 
 
 def whole_batches(
-    reader: InstanceReader, sampler: BagSampler | StackedSampler, labels: Tensor
+    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor
 ) -> Generator[WholeBatch, None, None]:
     """One epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
@@ -258,7 +258,9 @@ def whole_batches(
         yield WholeBatch(reader, bags, labels[bags.to(reader.device)], weights)
 
 
-def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights:
-    """Class weights of each batch of an epoch; all batches have the same layout."""
+def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
+    """Class weights of each batch of an epoch; all batches have the same layout, but where labels are [N, L]."""
+    if labels.ndim > 1:
+        return None
     of_one = plan.bags[0, : plan.bags.shape[1] // plan.parts]
     return class_weights(labels[of_one.to(labels.device)])._replace(both=None)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
+from midam.data.outcome import Outcome
 from midam.data.validate import row_chunks
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ def fingerprint(bags: "Bags") -> str:
         "shape": [bags.num_instances, *bags.instance_shape],
         "bags": bag_digests(bags),
     }
+    if bags.outcome is not None:
+        head["outcome"] = described(bags.outcome)
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+
+
+def described(outcome: Outcome) -> list[Any]:
+    """Target, names and values of an outcome, for JSON: NaN is the only value that it writes as no number."""
+    return [outcome.target, list(outcome.names), outcome.values.tolist()]
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":

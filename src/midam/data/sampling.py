@@ -16,7 +16,7 @@ from midam.data.draws import Draw, Drawn, Uniform
 from midam.data.witness_log import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
-_PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS = 0, 1, 2
+_PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,112 @@ class EpochPlan:
         return len(self.bags)
 
 
-class BagSampler:
+class Sampler:
+    """Base of the samplers: draws B instances of each of the bags that a subclass brings to each step.
+
+    Attributes
+    ----------
+    num_positive, num_negative, steps_per_epoch : int
+        S+, S- and T in force; a step has S+ + S- bags.
+    draw : Draw
+        Which instances are drawn.
+    drawn : dict of float
+        What the rule says of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
+    """
+
+    num_positive: int
+    num_negative: int
+
+    def __init__(
+        self,
+        sizes: ArrayLike,
+        *,
+        num_instances: int | None,
+        seed: int = 0,
+        draw: Draw | None = None,
+        witnesses: WitnessLog | None = None,
+    ) -> None:
+        self._sizes = np.asarray(sizes, dtype=np.int64)
+        if num_instances is not None and num_instances < 1:
+            raise ConfigError(f"Expected num_instances of at least 1, got {num_instances}; set a larger one.")
+        if seed < 0:
+            raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
+        self._seed = seed
+        self.draw = draw or Uniform()
+        self.drawn: dict[str, float] = {}
+        self._witnesses = witnesses
+        self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
+        self._epoch = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """T: an epoch draws as many bags as there are."""
+        return -(-len(self._sizes) // (self.num_positive + self.num_negative))
+
+    def epoch(self, *, diagnose: bool = True) -> EpochPlan:
+        """Draw the next epoch; `diagnose` says whether `drawn` is worked out, which takes its time."""
+        bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
+        for row in bags:
+            self._fill(row)
+        slots = mask = log_ratio = seen = None
+        if self._width is not None:
+            rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
+            self.draw.begin_epoch(self._epoch)
+            drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
+            self.drawn = self._told(bags, drawn) if diagnose else {}
+            seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
+            slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
+            log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
+        self._epoch += 1
+        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
+
+    def end_epoch(self, plan: EpochPlan) -> None:
+        """Let the draw rule remember what the steps of an epoch have seen."""
+        if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:
+            return
+        width = plan.slots.shape[-1]
+        slots, mask = plan.slots.reshape(-1, width).numpy(), plan.mask.reshape(-1, width).numpy()
+        self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
+        return {
+            "epoch": self._epoch,
+            "num_bags": len(self._sizes),
+            **self._queue_states(),
+            "draw": self.draw.state_dict(),
+            **({} if self._witnesses is None else {"witnesses": self._witnesses.state_dict()}),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
+        if state["num_bags"] != len(self._sizes):
+            raise CheckpointError(
+                f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
+                "resume with the data of the run."
+            )
+        self._load_queues(state)
+        self.draw.load_state_dict(state["draw"])
+        load_log(self._witnesses, state.get("witnesses"))
+        self._epoch = int(state["epoch"])
+
+    def _fill(self, row: NDArray[np.int64]) -> None:
+        """Write the bags of the next step, distinct ones, into a row [S+ + S-]."""
+        raise NotImplementedError
+
+    def _queue_states(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _load_queues(self, state: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+        """What `drawn` says of the draws of an epoch."""
+        found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
+        return {**self.draw.diagnose(bags, drawn), **found}
+
+
+class BagSampler(Sampler):
     """Draw batches of S+ positive and S- negative bags, and B instances of each bag.
 
     An epoch has T = ceil(N / (S+ + S-)) steps. Each class runs through a random permutation, shuffled anew when it is
@@ -89,83 +194,27 @@ class BagSampler:
         witnesses: WitnessLog | None = None,
     ) -> None:
         labels = np.asarray(labels)
-        self._sizes = np.asarray(sizes, dtype=np.int64)
-        if labels.shape != self._sizes.shape or labels.ndim != 1:
+        if labels.shape != np.shape(sizes) or labels.ndim != 1:
             raise BagDataError(
-                f"Expected one label and one size for each bag, got {labels.shape} labels and {self._sizes.shape} "
+                f"Expected one label and one size for each bag, got {labels.shape} labels and {np.shape(sizes)} "
                 "sizes; give both the same length."
             )
-        counts = {"num_positive": num_positive, "num_negative": num_negative, "num_instances": num_instances}
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")
-        if seed < 0:
-            raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
-        self._seed = seed
-        self.draw = draw or Uniform()
-        self.drawn: dict[str, float] = {}
-        self._witnesses = witnesses
-        self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
+        _require_counts(num_positive, num_negative)
+        super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
         self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
         self.num_positive, self.num_negative = self._fit_counts(num_positive, num_negative)
-        self.steps_per_epoch = -(-len(labels) // (self.num_positive + self.num_negative))
-        self._epoch = 0
 
-    def epoch(self, *, diagnose: bool = True) -> EpochPlan:
-        """Draw the next epoch; `diagnose` says whether `drawn` is worked out, which takes its time."""
-        bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
-        for row in bags:
-            row[: self.num_positive] = self._positive.take(self.num_positive)
-            row[self.num_positive :] = self._negative.take(self.num_negative)
-        slots = mask = log_ratio = seen = None
-        if self._width is not None:
-            rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
-            self.draw.begin_epoch(self._epoch)
-            drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self._told(bags, drawn) if diagnose else {}
-            seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
-            slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
-            log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
-        self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
+    def _fill(self, row: NDArray[np.int64]) -> None:
+        row[: self.num_positive] = self._positive.take(self.num_positive)
+        row[self.num_positive :] = self._negative.take(self.num_negative)
 
-    def end_epoch(self, plan: EpochPlan) -> None:
-        """Let the draw rule remember what the steps of an epoch have seen."""
-        if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:
-            return
-        width = plan.slots.shape[-1]
-        slots, mask = plan.slots.reshape(-1, width).numpy(), plan.mask.reshape(-1, width).numpy()
-        self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
+    def _queue_states(self) -> dict[str, Any]:
+        return {"positive": self._positive.state_dict(), "negative": self._negative.state_dict()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
-        return {
-            "epoch": self._epoch,
-            "num_bags": len(self._sizes),
-            "positive": self._positive.state_dict(),
-            "negative": self._negative.state_dict(),
-            "draw": self.draw.state_dict(),
-            **({} if self._witnesses is None else {"witnesses": self._witnesses.state_dict()}),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
-        if state["num_bags"] != len(self._sizes):
-            raise CheckpointError(
-                f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
-                "resume with the data of the run."
-            )
+    def _load_queues(self, state: Mapping[str, Any]) -> None:
         self._positive.load_state_dict(state["positive"])
         self._negative.load_state_dict(state["negative"])
-        self.draw.load_state_dict(state["draw"])
-        load_log(self._witnesses, state.get("witnesses"))
-        self._epoch = int(state["epoch"])
-
-    def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """What `drawn` says of the draws of an epoch."""
-        found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
-        return {**self.draw.diagnose(bags, drawn), **found}
 
     def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
         positives, negatives = len(self._positive), len(self._negative)
@@ -182,6 +231,78 @@ class BagSampler:
                 stacklevel=3,
             )
         return fitted
+
+
+class StrataSampler(Sampler):
+    """Draw batches of S = S+ + S- bags in which strata of bags take turns, and B instances of each bag.
+
+    A stratum with fewer bags than its turns in a step gives all of them, and the others the rest. Each runs through a
+    random permutation of its bags, shuffled anew when it is exhausted.
+
+    Parameters
+    ----------
+    strata : array of int, shape [N]
+        Stratum of each bag: its class, say; equal for all, the bags take turns in one permutation.
+    sizes, num_instances, seed, draw, witnesses
+        As of `BagSampler`.
+    num_positive, num_negative : int, default 8
+        Their sum is S, at most N.
+
+    Examples
+    --------
+    >>> sampler = StrataSampler([0, 0, 0, 0, 1, 2], [9] * 6, num_positive=1, num_negative=2, num_instances=3)
+    >>> strata = np.array([0, 0, 0, 0, 1, 2])[sampler.epoch().bags]
+    >>> np.sort(strata, axis=1).tolist()
+    [[0, 1, 2], [0, 1, 2]]
+    """
+
+    def __init__(
+        self,
+        strata: ArrayLike,
+        sizes: ArrayLike,
+        *,
+        num_positive: int = 8,
+        num_negative: int = 8,
+        num_instances: int | None,
+        seed: int = 0,
+        draw: Draw | None = None,
+        witnesses: WitnessLog | None = None,
+    ) -> None:
+        _require_counts(num_positive, num_negative)
+        super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
+        codes, found = np.unique(np.asarray(strata), return_inverse=True)
+        members = [np.flatnonzero(found == code) for code in range(len(codes))]
+        self._queues = [
+            _ClassQueue(bags, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
+        ]
+        self._turn = 0
+        self.num_positive = min(num_positive, max(len(found) - 1, 1))
+        self.num_negative = min(num_negative, max(len(found) - self.num_positive, 1))
+
+    def _fill(self, row: NDArray[np.int64]) -> None:
+        left = np.array([len(queue) for queue in self._queues])
+        counts = np.zeros_like(left)
+        while counts.sum() < len(row):
+            number = self._turn % len(left)
+            self._turn += 1
+            if left[number]:
+                left[number] -= 1
+                counts[number] += 1
+        taken = [queue.take(count) for queue, count in zip(self._queues, counts.tolist()) if count]
+        row[:] = np.concatenate(taken)
+
+    def _queue_states(self) -> dict[str, Any]:
+        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
+
+    def _load_queues(self, state: Mapping[str, Any]) -> None:
+        if len(state["queues"]) != len(self._queues):
+            raise CheckpointError(
+                f"Expected a sampler state of {len(self._queues)} strata, got {len(state['queues'])}; resume with the "
+                "data of the run."
+            )
+        for queue, own in zip(self._queues, state["queues"]):
+            queue.load_state_dict(own)
+        self._turn = int(state["turn"])
 
 
 class StackedSampler:
@@ -248,6 +369,12 @@ class _ClassQueue:
                 "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
             )
         self._queue, self._shuffles = queue, int(state["shuffles"])
+
+
+def _require_counts(num_positive: int, num_negative: int) -> None:
+    for name, value in {"num_positive": num_positive, "num_negative": num_negative}.items():
+        if value < 1:
+            raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")
 
 
 def _generator(seed: int, counter: int, purpose: int) -> np.random.Generator:

@@ -38,9 +38,7 @@ def split_bags(
     >>> [int((splits == name).sum()) for name in ("train", "val", "test")]
     [12, 4, 4]
     """
-    shares = np.asarray(fractions, dtype=np.float64)
-    if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ConfigError(f"Expected three fractions that sum to 1, got {tuple(fractions)}; set train, val and test.")
+    shares = _shares(fractions)
     used = np.flatnonzero(shares)
     parts = _assign(labels, groups, shares[used], seed=seed, what="split")
     return np.array(SPLITS)[used[parts]]
@@ -77,6 +75,37 @@ def stratified_folds(
     return numbers
 
 
+def split_strata(
+    strata: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
+) -> NDArray[np.str_]:
+    """Split bags by strata (int [N]) of any number as `split_bags` does by label; a small one may miss a split.
+
+    Examples
+    --------
+    >>> splits = split_strata([0] * 5 + [1] * 5 + [2] * 10, seed=1)
+    >>> [int((splits == name).sum()) for name in ("train", "val", "test")]
+    [12, 4, 4]
+    """
+    shares = _shares(fractions)
+    used = np.flatnonzero(shares)
+    return np.array(SPLITS)[used[_assign_strata(strata, groups, shares[used], seed=seed, what="split")]]
+
+
+def strata_folds(
+    strata: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0
+) -> NDArray[np.int64]:
+    """Give each bag the number of the fold that tests it, 0 to folds - 1, as `stratified_folds` for any strata [N].
+
+    Examples
+    --------
+    >>> np.bincount(strata_folds([0] * 4 + [1] * 4 + [2] * 4, folds=4))
+    array([3, 3, 3, 3])
+    """
+    if folds < 2:
+        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
+    return _assign_strata(strata, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
+
+
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
     """Refuse splits that share a group, unless `allow_leakage`, with a `LeakageError` that names some of the groups.
 
@@ -98,10 +127,10 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
         )
 
 
-def class_counts(labels: NDArray[np.int64], groups: ArrayLike) -> NDArray[np.int64]:
-    """Negative and positive bags of each group, [G, 2]."""
+def class_counts(labels: NDArray[np.int64], groups: ArrayLike, *, classes: int = 2) -> NDArray[np.int64]:
+    """Bags of each class in each group, [G, classes]."""
     codes = np.unique(groups, return_inverse=True)[1]
-    return np.stack([np.bincount(codes, weights=labels == value) for value in (0, 1)], axis=1).astype(np.int64)
+    return np.stack([np.bincount(codes, weights=labels == value) for value in range(classes)], axis=1).astype(np.int64)
 
 
 def most_parts(counts: NDArray[np.int64]) -> int:
@@ -110,19 +139,54 @@ def most_parts(counts: NDArray[np.int64]) -> int:
     return int((negative & positive).sum() + min((negative & ~positive).sum(), (positive & ~negative).sum()))
 
 
+def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
+        raise ConfigError(f"Expected three fractions that sum to 1, got {tuple(fractions)}; set train, val and test.")
+    return shares
+
+
+def _assign_strata(
+    strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
+) -> NDArray[np.int64]:
+    """Give each bag the number of a part; groups stay together, strata are spread, and no part is empty."""
+    numbers = np.unique(np.asarray(strata), return_inverse=True)[1]
+    codes = _codes(numbers, groups)
+    counts = class_counts(numbers, codes, classes=int(numbers.max(initial=0)) + 1)
+    if len(counts) < len(shares):
+        unit = "bags" if groups is None else "groups"
+        raise BagDataError(
+            f"Expected at least {len(shares)} {unit} for as many {what}s, got {len(counts)}; ask for fewer {what}s or "
+            "add bags."
+        )
+    order = np.random.default_rng(seed).permutation(len(counts))
+    order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
+    parts = _fill(counts, order, shares, {})
+    if len(np.unique(parts)) < len(shares):
+        parts = _fill(
+            counts, order, shares, dict(zip(order[::-1].tolist(), np.argsort(shares, kind="stable").tolist()))
+        )
+    return parts[codes]
+
+
+def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.int64]:
+    """Number of the group of each bag; without groups each is its own."""
+    if groups is None:
+        return np.arange(len(labels))
+    if np.shape(groups) != labels.shape:
+        raise BagDataError(
+            f"Expected one group for each of the {len(labels)} bags, got shape {np.shape(groups)}; "
+            "give as many groups as bags."
+        )
+    return np.unique(str_array(groups), return_inverse=True)[1]
+
+
 def _assign(
     labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
 ) -> NDArray[np.int64]:
     """Give each bag the number of a part; groups stay together and each part gets both classes."""
     labels = np.asarray(labels)
-    codes = np.arange(len(labels))
-    if groups is not None:
-        if np.shape(groups) != labels.shape:
-            raise BagDataError(
-                f"Expected one group for each of the {len(labels)} bags, got shape {np.shape(groups)}; "
-                "give as many groups as bags."
-            )
-        codes = np.unique(str_array(groups), return_inverse=True)[1]
+    codes = _codes(labels, groups)
     counts = _require(labels, codes, len(shares), what=what, unit="bags" if groups is None else "groups")
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
@@ -151,7 +215,7 @@ def _fill(
 ) -> NDArray[np.int64]:
     """Send each group where the squared distance to the wanted shares of both classes falls most."""
     parts = np.full(len(counts), -1)
-    held = np.zeros((len(shares), 2))
+    held = np.zeros((len(shares), counts.shape[1]))
     weights = counts / counts.sum(axis=0)
     for group, part in fixed.items():
         parts[group] = part

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from midam.registry import READERS
+from midam.registry import READERS, TARGETS
+from midam.settings.model import AUTO
 from midam.settings.room import Named, Room
 
 
@@ -16,7 +17,13 @@ class DataSettings(Room):
     bag_column
         Column of a table that names the bag; of a label table, the file: by default the column that does.
     label_column
-        Column of a table, or attribute of HDF5 and Zarr files, that holds the bag's label: 0 and 1, or two words.
+        Column of a table, or attribute of HDF5 and Zarr files, that holds the bag's label: 0 and 1, or two words;
+        several with commas, of several labels, or of time and event.
+    target
+        What the labels are: "binary", "multiclass", "multilabel" (several columns of 0 and 1), "ordinal" (grades),
+        "continuous" (numbers) or "survival" (time and event); "auto" finds it where it is plain, and refuses others.
+    grades
+        The grades of an ordinal target, the lowest first; default: numbers, in their order.
     groups
         Column of the group (patient), by which splits are disjoint; default: the column group, patient or case of a
         label table.
@@ -52,6 +59,8 @@ class DataSettings(Room):
 
     bag_column: str = "bag"
     label_column: str = "label"
+    target: Annotated[str, Named(TARGETS, also=(AUTO,))] = AUTO
+    grades: tuple[str, ...] = ()
     groups: str | None = None
     split: str | None = None
     coords: tuple[str, ...] = ()

@@ -35,13 +35,15 @@ def read_bags(
     labels: str | Path | None = None,
     slides: str | Path | None = None,
     positive: str | None = None,
+    target: str = "auto",
+    grades: Sequence[str] = (),
     bag_by: BagBy = "slide",
     split_file: str | Path | None = None,
     fold: int | None = None,
     missing: MissingName = "error",
     sheet: str | None = None,
     impute: bool = False,
-    classes: tuple[ClassName, ClassName] | None = None,
+    classes: tuple[ClassName, ...] | None = None,
     features: Sequence[str] | None = None,
     bad_labels: BadLabels = "error",
     images: ImageOptions = DEFAULTS,
@@ -73,6 +75,11 @@ def read_bags(
         Value of the label column (of ``y`` in an npz, of the folders where these are the classes) that is label 1, all
         others are 0. Default: the labels are 0 and 1, or two words of which one is plainly the positive one, such as no
         and yes (`midam.data.sources.label_values`).
+    target : str, default "auto"
+        What the labels are: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
+        found where it is plain (`midam.data.sources.outcome_values`), and said in a note.
+    grades : sequence of str
+        Grades of an ordinal target, the lowest first; by default the numbers in their order.
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
     split_file, fold : str or Path, int, optional
@@ -84,8 +91,9 @@ def read_bags(
         Sheet of an Excel table; default: the first.
     impute : bool, default False
         Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused.
-    classes : pair of str, optional
-        What the labels 0 and 1 are called, where that is known, as of a run.
+    classes : sequence of str, optional
+        What the labels 0 and 1 are called, or the classes, grades or labels of another target, where that is known, as
+        of a run.
     features : sequence of str, optional
         Columns of a table of instances that are its features, in this order; others are left out, with a note.
     bad_labels : {"error", "ignore"}
@@ -123,6 +131,7 @@ def read_bags(
             "`Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
         )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
+    asked["grades"] = tuple(grades)
     asked["features"] = None if features is None else tuple(features)
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)

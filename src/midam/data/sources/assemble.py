@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
+from midam.data.outcome import Outcome
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.reader import OnFile
@@ -22,6 +24,7 @@ def assemble(
     *,
     labels: NDArray[np.int64] | None = None,
     classes: tuple[ClassName, ClassName] | None = None,
+    outcome: Outcome | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,
     options: ImageOptions = DEFAULTS,
@@ -42,7 +45,10 @@ def assemble(
         if values is None:
             return None
         own: NDArray[Any] = values[order][opens]
-        for at in np.flatnonzero(values[order] != own[rank[order]])[:1].tolist():
+        differs = values[order] != own[rank[order]]
+        if values.ndim == 2:  # what is not known is the same in both
+            differs = (differs & ~(np.isnan(values[order]) & np.isnan(own[rank[order]]))).any(axis=1)
+        for at in np.flatnonzero(differs)[:1].tolist():
             raise BagDataError(
                 f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
                 f"{names[order][at]}, {paths[at].name}); correct the table."
@@ -50,6 +56,7 @@ def assemble(
         return own
 
     own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
+    own_values = of_bag("label", None if outcome is None else outcome.values)
     files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
     ends = np.append(opens[1:], len(paths))
     ranges = list(zip(opens.tolist(), ends.tolist()))
@@ -61,6 +68,7 @@ def assemble(
         ids=names[order][opens],
         labels=own_labels,
         classes=classes,
+        outcome=None if outcome is None or own_values is None else replace(outcome, values=own_values),
         groups=own_groups,
         splits=own_splits,
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),

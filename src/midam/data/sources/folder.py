@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
+from midam.data.outcome import CODED
 from midam.data.sources.assemble import assemble
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
+from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.probe import open_file
 from midam.data.sources.reader import (
     COLUMNS,
@@ -76,7 +78,7 @@ class FolderReader(BagReader):
             bags, groups = said.patients, None if same and request.group_column is None else groups
         known: dict[str, Any] = {"groups": groups, "splits": said.splits}
         if said.labels is not None:
-            known |= {"labels": said.labels.labels, "classes": said.labels.classes}
+            known |= said.labels.known()
         return _assembled(request, paths, bags, by_name=True, **known)
 
 
@@ -90,7 +92,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     if leave:
         warn_of_left_alone(request.path, paths)
     if coded is not None:
-        return _assembled(request, paths, names, labels=coded.labels, classes=coded.classes)
+        return _assembled(request, paths, names, **coded.known())
     bags = _assembled(request, paths, names)
     if not tells or bags.attributes is None:
         return bags
@@ -122,9 +124,10 @@ def _says_label(request: Request, path: Path) -> bool:
         said = _single(opened.attributes)
     finally:
         opened.close()
+    columns = label_columns(said, request)
     if said and request.label_column != "label":
-        require_columns(said, [("label_column", request.label_column)], str(path))
-    return request.label_column in said
+        require_columns(said, [("label_column", name) for name in columns], str(path))
+    return set(columns) <= set(said)
 
 
 def _single(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -142,6 +145,8 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
         return None
     one = request.positive is not None and request.positive.casefold() in known
     named = request.classes is not None and known <= {str(name).casefold() for name in request.classes}
+    if request.target in CODED and len(known) > 1:
+        return labels_or_none(request, lambda: code_columns({"folder": folders}, request, where=str(request.path)))
     if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
         return None
     return labels_or_none(

@@ -11,6 +11,7 @@ from midam.data.bags import Bags
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
+from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, is_row_like, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
@@ -34,7 +35,17 @@ class TableReader(BagReader):
 
     what = "a table of instances"
     suffixes = (*TEXTS, EXCEL, _PARQUET)
-    parameters = (*COLUMNS, "coord_columns", "ignore_columns", "positive", "sheet", "impute", *SPLITS)
+    parameters = (
+        *COLUMNS,
+        "coord_columns",
+        "ignore_columns",
+        "positive",
+        "target",
+        "grades",
+        "sheet",
+        "impute",
+        *SPLITS,
+    )
 
     def read(self, request: Request) -> Bags:
         """Read the table; without `require_labels` every column but the bag's may be absent."""
@@ -74,21 +85,23 @@ def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
 
 def _bags(table: "_Table", request: Request) -> Bags:
     """Bags of a table; without `require_labels` every column but the bag's may be absent."""
-    bag, label, group, split = (getattr(request, name) for name in COLUMNS)
+    bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels:
         here = set(table.frame.columns)
         group, split = (name if name in here else None for name in (group, split))
         coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
-    label = label if has_labels(table.frame, request) else None
-    named = [*zip(COLUMNS, (bag, label, group, split)), *(("coord_columns", name) for name in coords)]
+    of_labels = label_columns(table.frame.columns, request)
+    label = of_labels if has_labels(table.frame, request) else ()
+    named = [("bag_column", bag), *(("label_column", name) for name in label)]
+    named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.find_bags(bag)
-    labels = None if label is None else table.optional(request, lambda faults: table.labels(label, request, faults))
+    labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
-    special = {bag, group, split, request.label_column, *coords, *ignored}
+    special = {bag, group, split, *of_labels, *coords, *ignored}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute)
     places = table.numbers(coords) if coords else None
@@ -101,6 +114,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
         None if labels is None else labels.labels,
         ids=table.ids,
         classes=None if labels is None else labels.classes,
+        outcome=None if labels is None else labels.outcome,
         groups=groups,
         splits=splits,
         coords=places,
@@ -149,8 +163,20 @@ class _Table:
 
         return labels_or_none(request, whole)
 
-    def labels(self, column: str, request: Request, faults: Faults) -> Coded | None:
-        """Label of each bag; None where some are missing or in doubt, which `faults` then says."""
+    def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
+        """Label of each bag, of one column or several; None where some are missing or in doubt, as `faults` says."""
+        words = self.frame[columns[0]].dropna().astype(str).str.strip().unique().tolist()
+        if len(columns) == 1 and is_binary(words, request):
+            return self._labels(columns[0], request, faults)
+        said = {column: self.constant(column, faults).tolist() for column in columns}
+        try:
+            return code_columns(said, request, where=self.where)
+        except BagDataError as error:
+            faults.add_error(error)
+            return None
+
+    def _labels(self, column: str, request: Request, faults: Faults) -> Coded | None:
+        """Labels 0 and 1 of one column."""
         import pandas as pd  # noqa: PLC0415
 
         values = self.frame[column]
@@ -162,11 +188,11 @@ class _Table:
         if len(counts) > 2:  # the rarest value may be a slip
             where = self._place(int(np.argmax(of_row == len(counts) - 1 - counts[::-1].argmin())), column)[3:]
         try:
-            codes, classes = code_labels(words, request, of=f"column {column}", where=where)
+            codes, classes, _ = code_labels(words, request, of=f"column {column}", where=where)
         except BagDataError as error:
             faults.add_error(error)
             return None
-        found = self.constant(column, faults, pd.Series(codes[of_row], index=values.index))
+        found = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
         return Coded(found.astype(np.int64), classes)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:

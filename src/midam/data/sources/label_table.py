@@ -15,7 +15,8 @@ from midam.data.bags import Bags
 from midam.data.sources import table_columns as tables
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none
+from midam.data.sources.label_values import Coded, labels_or_none
+from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
 from midam.errors import BagDataError, Note, given
@@ -41,9 +42,10 @@ class Labeled:
         """The bags that the table names, of these, one a file, with what it says of them."""
         known: dict[str, Any] = {"groups": self.groups, "splits": self.splits}
         known = {name: value for name, value in known.items() if value is not None}
+        known |= {"labels": None, "outcome": None}
         if self.labels is not None:
-            known |= {"classes": self.labels.classes or bags.classes}
-        return bags.subset(self.index).replace(labels=None if self.labels is None else self.labels.labels, **known)
+            known |= {**self.labels.known(), "classes": self.labels.classes or bags.classes}
+        return bags.subset(self.index).replace(**known)
 
 
 def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
@@ -60,8 +62,9 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
-    how = {"avoid": request.label_column, "where": where, "source": str(request.source)}
-    return _labeled(frame, files, tables.find_file_column(frame, files, column, **how), request, where)
+    how: dict[str, Any] = {"avoid": label_columns(frame.columns, request), "where": where}
+    named = tables.find_file_column(frame, files, column, **how, source=str(request.source))
+    return _labeled(frame, files, named, request, where)
 
 
 def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mapping[str, object]]) -> Labeled:
@@ -73,8 +76,8 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
 
     texts = [{key: str(value).strip() or None for key, value in own.items()} for own in said]
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
-    label, where = request.label_column, str(request.source)
-    silent = int(frame[label].isna().sum()) if label in frame.columns else 0
+    label, where = label_columns(frame.columns, request), str(request.source)
+    silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0
     if request.bad_labels == "ignore":
         if 0 < silent < len(frame):
             text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
@@ -82,29 +85,30 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
         frame = frame.dropna(axis="columns")
     frame = frame.assign(**{_FILE: list(names)})
     if tables.has_labels(frame, request):
-        tables.require_columns(frame.columns, [("label_column", label)], where)
-        frame = frame.dropna(subset=[label])
+        tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
+        frame = frame.dropna(subset=list(label), how="all")
     return _labeled(frame, NameIndex(names), _FILE, request, where)
 
 
 def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, where: str) -> Labeled:
     """What a table says of files, which its `column` names."""
-    label, group, split = request.label_column, request.group_column, request.split_column
+    label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))
-    if split is None and request.split_file is None and "split" in frame.columns and label != "split":
+    if split is None and request.split_file is None and "split" in frame.columns and "split" not in label:
         split = "split"
     if request.bad_labels == "ignore":
         split = None  # scores need none
     labeled = tables.has_labels(frame, request)
-    named = [("label_column", label if labeled else None), ("group_column", group), ("split_column", split)]
+    label = label if labeled else ()
+    named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
     tables.require_columns(frame.columns, named, where)
     if labeled:
-        empty = frame[label].isna()
+        empty = frame[list(label)].isna().all(axis=1)
         if empty.any():
-            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {label} and are left out (in {where})")
+            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, where, single=(label if labeled else None, group, split))
+    frame = _matched(frame, files, column, request, where, single=(*label, group, split))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
@@ -124,7 +128,7 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
         return None if name is None else frame[name].to_numpy(dtype=np.str_)
 
     def labels() -> Coded:
-        return code_labels(frame[label], request, of=f"column {label}", where=where)
+        return code_columns({name: frame[name].tolist() for name in label}, request, where=where)
 
     splits = values(split)
     return Labeled(
@@ -145,7 +149,8 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    _refuse_conflicts(patients, str(keys[0]), request.label_column, str(request.labels))
+    for column in label_columns(patients.columns, request):
+        _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]

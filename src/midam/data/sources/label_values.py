@@ -14,11 +14,12 @@ Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.outcome import Outcome
 from midam.data.sources.reader import Request
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given
@@ -33,14 +34,21 @@ POSITIVE = (
     *("diseased", "disease", "sick", "case", "present", "mutant", "mutated", "mut", "affected", "metastasis"),
 )
 _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
+PLAIN_WORDS = frozenset(_PLAIN)
 _SHOWN = 8
+_OTHERS = " Or say what they are with `target`: multiclass, ordinal or continuous."
 
 
 class Coded(NamedTuple):
-    """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1."""
+    """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1; or another outcome."""
 
-    labels: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
+    outcome: Outcome | None = None
+
+    def known(self) -> dict[str, Any]:
+        """The labels, as parameters of `Bags`."""
+        return self._asdict()
 
 
 def code_labels(values: Iterable[object], request: Request, *, of: str, where: str) -> Coded:
@@ -88,11 +96,12 @@ def _rule(
     shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {of}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
-    classes = None if request.classes is None else (word_of(request.classes[0]), word_of(request.classes[1]))
+    pair = None if request.classes is None or len(request.classes) != 2 else (request.classes[0], request.classes[1])
+    classes = None if pair is None else (word_of(pair[0]), word_of(pair[1]))
     if positive is None and classes is not None:
         own = {name.casefold(): code for code, name in enumerate(classes)}
         if set(known) <= own.keys():
-            return own, request.classes
+            return own, pair
         if classes[0] == _rest(classes[1]) and classes[1].casefold() in known:
             positive = classes[1]
     if positive is not None:
@@ -107,23 +116,24 @@ def _rule(
     if set(known) <= {"0", "1"}:
         return {"0": 0, "1": 1}, None
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
-    pair = {code: names[key] for key, code in codes.items()}
-    if len(codes) < len(known) or len(pair) < len(known):
+    found = {code: names[key] for key, code in codes.items()}
+    if len(codes) < len(known) or len(found) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
         such = given(positive=names[known[-1]])
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
+            f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
         )
-    if len(pair) == 1:
+    if len(found) == 1:
         return codes, None
     if set(known) != {"false", "true"}:
         warnings.warn(
-            f"{pair[1]} is positive (1) and {pair[0]} negative (0) in {of} (in {where}); {given(positive=pair[0])} "
+            f"{found[1]} is positive (1) and {found[0]} negative (0) in {of} (in {where}); {given(positive=found[0])} "
             "turns it round",
             Note,
             stacklevel=6,
         )
-    return codes, (pair[0], pair[1])
+    return codes, (found[0], found[1])
 
 
 def _rest(name: ClassName) -> str:

@@ -1,7 +1,7 @@
 """A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none
+from midam.data.sources.label_values import Coded, labels_or_none
+from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
 from midam.errors import BagDataError, DataNotFoundError, given
@@ -25,7 +26,7 @@ class ManifestReader(BagReader):
 
     what = "a manifest"
     suffixes = NAMES
-    parameters = (*COLUMNS, "positive", "sheet", *SPLITS, "images")
+    parameters = (*COLUMNS, "positive", "target", "grades", "sheet", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
         """Whether a table has a column path."""
@@ -38,17 +39,23 @@ class ManifestReader(BagReader):
         """Read the manifest, and look into each file."""
         path, where, bag = request.path, str(request.path), request.bag_column
         frame = read_names(path, sheet=sheet_of(request, path))
-        label = request.label_column if tables.has_labels(frame, request) else None
+        label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
         split = request.split_column or ("split" if "split" in frame.columns else None)
         ignoring = request.bad_labels == "ignore"
         group = request.group_column
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
-            group = None if patient in (bag, request.label_column, split) else patient
-        wanted = {"bag_column": bag, "": "path", "label_column": label, "group_column": group, "split_column": split}
-        tables.require_columns(frame.columns, wanted.items(), where)
+            group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
+        wanted: list[tuple[str, str | None]] = [
+            ("bag_column", bag),
+            ("", "path"),
+            *(("label_column", name) for name in label),
+        ]
+        wanted += [("group_column", group), ("split_column", split)]
+        tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
-        _refuse_gaps(frame, (bag, "path", None if ignoring else label, group, split), where)
+        full = () if ignoring or len(label) > 1 else label
+        _refuse_gaps(frame, (bag, "path", *full, group, split), where)
         found = np.array([(path.parent / name).exists() for name in frame["path"]])
         if not found.all():
             names = frame["path"][~found].tolist()
@@ -61,13 +68,12 @@ class ManifestReader(BagReader):
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             frame = frame[found]
         paths = [path.parent / name for name in frame["path"]]
-        coded = None if label is None else labels_or_none(request, lambda: _labels(frame, request, where))
+        coded = labels_or_none(request, lambda: _labels(frame, label, request, where)) if label else None
         check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
-            labels=None if coded is None else coded.labels,
-            classes=None if coded is None else coded.classes,
+            **({} if coded is None else coded.known()),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
             options=request.images,
@@ -77,14 +83,17 @@ class ManifestReader(BagReader):
         )
 
 
-def _labels(frame: "pd.DataFrame", request: Request, where: str) -> Coded:
+def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, where: str) -> Coded:
     """Labels of the rows, which are one for each bag."""
-    label, bag = request.label_column, request.bag_column
-    _refuse_gaps(frame, (label,), where)
-    found = code_labels(frame[label], request, of=f"column {label}", where=where)
+    bag = request.bag_column
+    if len(columns) == 1:
+        _refuse_gaps(frame, columns, where)
+    found = code_columns({name: frame[name].tolist() for name in columns}, request, where=where)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
-    for row in np.flatnonzero(found.labels != found.labels[first[codes]])[:1].tolist():
-        values = f"{frame[label].iloc[first[codes[row]]]} and {frame[label].iloc[row]}"
+    said = frame[list(columns)].astype(str).to_numpy()
+    rows = found.labels[:, None] if found.labels is not None else said
+    for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
+        values = " and ".join(", ".join(said[at]) for at in (first[codes[row]], row))
         raise BagDataError(
             f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag "
             f"{bags[codes[row]]}); correct the table."

@@ -1,6 +1,7 @@
 """Bags in a NumPy archive: ``X`` [instances, ...], ``bag`` [instances], ``y`` [bags]; never unpickled."""
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.outcome import Outcome
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import refuse_empty
-from midam.data.sources.label_values import code_labels, labels_or_none
+from midam.data.sources.label_values import Coded, code_labels, labels_or_none
+from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
 from midam.data.sources.reader import SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import str_array
@@ -18,7 +21,7 @@ from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 
-_KEYS = ("X", "bag", "y", "ids", "group", "split", "coords", "witness")
+_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness")
 _OF_INSTANCES = ("X", "bag", "coords", "witness")
 _SAME = {
     **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
@@ -31,7 +34,7 @@ class ArchiveReader(BagReader):
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
-    parameters = ("positive", "impute", *SPLITS)
+    parameters = ("positive", "target", "grades", "impute", *SPLITS)
 
     def read(self, request: Request) -> Bags:
         """Read the file."""
@@ -44,7 +47,8 @@ def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | N
     Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
     others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N],
     ``coords`` [M, C] and ``witness`` [M], 1 of instances known to make their bag positive. Two words such as no and yes
-    need no `positive`, see `midam.data.sources.label_values`.
+    need no `positive`, see `midam.data.sources.label_values`. Other targets: ``y`` [N] of classes, grades or numbers;
+    ``y`` [N, L] of several labels, 0, 1 or NaN, perhaps with their ``names`` [L]; or ``time`` and ``event`` [N].
 
     Examples
     --------
@@ -64,7 +68,9 @@ def _read(request: Request) -> Bags:
     refuse_empty(path)
     arrays, others = read_archive(path, _KEYS)
     refuse_near(others, arrays, _KEYS, path, **_SAME)
-    required = ("X", "bag", "y") if request.require_labels else ("X", "bag")
+    survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
+    labeled = SURVIVAL if survival else ("y",)
+    required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
     for key in required:
         if key not in arrays:
             raise BagDataError(
@@ -73,14 +79,14 @@ def _read(request: Request) -> Bags:
             )
     _check_lengths(arrays, path)
     labels = None
-    if "y" in arrays:
-        values = (str_array(arrays["y"]) if arrays["y"].dtype.kind == "S" else arrays["y"]).tolist()
-        labels = labels_or_none(request, lambda: code_labels(values, request, of="key y", where=str(path)))
+    if set(labeled) <= arrays.keys():
+        labels = labels_or_none(request, lambda: _labels(arrays, request, labeled))
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
         None if labels is None else labels.labels,
         classes=None if labels is None else labels.classes,
+        outcome=None if labels is None else labels.outcome,
         ids=arrays.get("ids"),
         groups=arrays.get("group"),
         splits=arrays.get("split"),
@@ -89,6 +95,23 @@ def _read(request: Request) -> Bags:
         source=str(path),
         missing=request.impute,
     )
+
+
+def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> Coded:
+    """Labels of the keys y, or time and event."""
+    y, where = arrays[keys[0]], str(request.path)
+    if len(keys) == 1 and y.ndim == 2:
+        names = [str(name) for name in arrays.get("names", np.arange(y.shape[1])).tolist()]
+        if len(names) != y.shape[1]:
+            raise BagDataError(
+                f"Expected a name for each of the {y.shape[1]} labels, got {len(names)} (in {where}, key names); name "
+                "them all."
+            )
+        return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request, where=where)
+    columns = {key: (str_array(arrays[key]) if arrays[key].dtype.kind == "S" else arrays[key]).tolist() for key in keys}
+    if len(keys) == 1 and is_binary(columns["y"], request):
+        return code_labels(columns["y"], request, of="key y", where=where)
+    return code_columns(columns, request, where=where)
 
 
 def write_npz(bags: Bags, path: str | Path) -> None:
@@ -100,6 +123,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "X": bags.gather(rows),
         "bag": np.repeat(np.arange(len(bags)), bags.sizes),
         "y": bags.labels if bags.labels is None or bags.classes is None else str_array(bags.classes)[bags.labels],
+        **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
         "ids": bags.ids,
         "group": bags.groups,
         "split": bags.splits,
@@ -113,6 +137,15 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         write_bytes(path, content)
 
 
+def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    """Arrays that an outcome is read from again, with its target said."""
+    if outcome.target == "survival":
+        return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
+    if outcome.target == "multilabel":
+        return {"y": outcome.values, "names": str_array(outcome.names)}
+    return {"y": np.asarray(outcome.columns()["label"])}
+
+
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     """Refuse arrays whose length does not fit, by key."""
     for key, array in arrays.items():
@@ -121,6 +154,8 @@ def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     instances, numbers = len(arrays["X"]), arrays["bag"]
     count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
     for key, array in arrays.items():
+        if key == "names":
+            continue
         unit, length = ("instance", instances) if key in _OF_INSTANCES else ("bag", count)
         # More labels than bag numbers means an empty bag, which the check of the bags names.
         if length is not None and len(array) != length and not (key == "y" and len(array) > length):

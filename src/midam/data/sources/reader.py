@@ -38,13 +38,15 @@ class Request:
     labels: str | Path | None = None
     slides: str | Path | None = None
     positive: str | None = None
+    target: str = "auto"
+    grades: tuple[str, ...] = ()
     bag_by: BagBy = "slide"
     split_file: str | Path | None = None
     fold: int | None = None
     missing: MissingName = "error"
     sheet: str | None = None
     impute: bool = False
-    classes: tuple[ClassName, ClassName] | None = None
+    classes: tuple[ClassName, ...] | None = None
     features: tuple[str, ...] | None = None
     bad_labels: BadLabels = "error"
     images: ImageOptions = DEFAULTS
@@ -61,7 +63,7 @@ class Request:
 
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
-LABELS = ("labels", "slides", "positive", "sheet")
+LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex
+from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.reader import Request
 from midam.errors import BagDataError, ConfigError, nearest
 
@@ -41,8 +42,9 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
 
 def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
     """Whether labels are asked for, or there are some all the same."""
-    column = request.label_column
-    return request.require_labels or (column in frame.columns and not bool(frame[column].isna().all()))
+    columns = label_columns(frame.columns, request)
+    here = all(column in frame.columns for column in columns)
+    return request.require_labels or (here and not all(bool(frame[column].isna().all()) for column in columns))
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
@@ -66,13 +68,13 @@ def _letters(name: str) -> str:
 
 
 def find_file_column(
-    frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: str, where: str, source: str
+    frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str, source: str
 ) -> str:
     """Column that names the files: the one given, one with a usual name, or the only one with the most names."""
     if named is not None:
         require_columns(frame.columns, [("bag_column", named)], where)
         return named
-    counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c != avoid}
+    counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c not in avoid}
     usual = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]
     chosen = usual[0] if usual else max(counts, key=lambda name: counts[name], default="")
     if not counts.get(chosen):

@@ -28,6 +28,7 @@ TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 LONG_TEXTS = ("sources", "attributes")
 WITNESSES = "witnesses"  # of all instances, 8 in a byte
 DIGESTS = ("digests", "coords_digests")
+OUTCOME = "outcome"  # float64, several numbers a bag
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
 
@@ -59,6 +60,14 @@ class TableFacts:
 
 
 @dataclass(frozen=True)
+class OutcomeFacts:
+    """Target and names of the bags' outcome; its values stand in the bag table."""
+
+    target: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Description:
     """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`."""
 
@@ -69,10 +78,13 @@ class Description:
     source: str
     cut: dict[str, Any] | None
     classes: tuple[ClassName, ClassName] | None = None
+    outcome: OutcomeFacts | None = None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        if self.outcome is None:
+            del content["outcome"]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
 
 
@@ -140,8 +152,9 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     with sound("the bag table of a store", path, advice="import the data again"):
         with np.load(io.BytesIO(content), allow_pickle=False) as table:
             found = _decoded({name: table[name] for name in table.files})
-        of_bags = {name: column for name, column in found.items() if name != WITNESSES}
+        of_bags = {name: column for name, column in found.items() if name not in (WITNESSES, OUTCOME)}
         wrong = [name for name, column in of_bags.items() if name not in _COLUMNS or column.shape != (facts.count,)]
+        wrong += [OUTCOME] if OUTCOME in found and found[OUTCOME].shape[:1] != (facts.count,) else []
         missing = [name for name in ("ids", "sizes", "digests") if name not in found]
         if wrong or missing:
             raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")

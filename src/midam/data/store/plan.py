@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests, hash_rows
+from midam.data.digests import bag_digests, described, hash_rows
 from midam.data.on_disk import Rows
 from midam.data.store.format import TEXTS
 from midam.data.witnesses import marks_of
@@ -51,7 +51,7 @@ def _is_bag(row: Any, count: int) -> bool:
 def plan_digest(bags: Bags) -> str:
     """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
     files = _files(bags)
-    plan = {
+    plan: dict[str, Any] = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
         "labels": None if bags.labels is None else bags.labels.tolist(),
@@ -68,6 +68,8 @@ def plan_digest(bags: Bags) -> str:
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
         "files": [_stamp(path) for path in files] if files else [bag_digests(bags), _coords_digest(bags)],
     }
+    if bags.outcome is not None:
+        plan["outcome"] = described(bags.outcome)
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
 
 

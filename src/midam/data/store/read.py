@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
+from midam.data.outcome import Outcome
 from midam.data.sources.formats.open_file import sound
 from midam.data.store.format import (
     DESCRIPTION,
+    OUTCOME,
     WITNESSES,
     RowFacts,
     read_description,
@@ -123,6 +125,11 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
         known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
         packed = table.pop(WITNESSES, None)
         known["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
+        values = table.pop(OUTCOME, None)
+        if (values is None) != (facts.outcome is None):
+            raise ValueError("an outcome without its names, or names without an outcome")
+        if facts.outcome is not None and values is not None:
+            known["outcome"] = Outcome.of(facts.outcome.target, values, names=facts.outcome.names)
         bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
 

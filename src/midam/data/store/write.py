@@ -18,9 +18,11 @@ from midam.data.store.format import (
     COORDS,
     DESCRIPTION,
     INSTANCES,
+    OUTCOME,
     TABLE,
     WITNESSES,
     Description,
+    OutcomeFacts,
     RowFacts,
     TableFacts,
     sync_folder,
@@ -128,7 +130,9 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
     table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
-    description = Description(instances, coords, table, bags.feature_names, bags.source, bags.cut, bags.classes)
+    outcome = None if bags.outcome is None else OutcomeFacts(bags.outcome.target, bags.outcome.names)
+    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome
+    description = Description(instances, coords, table, *known)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
 
@@ -160,6 +164,7 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
         "ids": bags.ids,
         "sizes": bags.sizes.astype("<i8"),
         "labels": None if bags.labels is None else bags.labels.astype(np.int8),
+        OUTCOME: None if bags.outcome is None else bags.outcome.values.astype("<f8"),
         "groups": bags.groups,
         "splits": bags.splits,
         "sources": bags.sources,

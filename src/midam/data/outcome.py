@@ -1,0 +1,150 @@
+"""What bags are ranked by where it is more than 0 or 1: classes, several labels, grades, numbers, survival."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError
+
+CODED = ("multiclass", "ordinal")  # targets whose values are positions in the names
+_MOST_SHOWN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What N bags are ranked by, as numbers.
+
+    | target | values | names |
+    |---|---|---|
+    | multiclass | [N, 1], position of the class in the names | of the classes |
+    | ordinal | [N, 1], position of the grade in the names | of the grades, the lowest first |
+    | multilabel | [N, L], 0 or 1, NaN where it is not known | of the L labels |
+    | continuous | [N, 1], any number | of the number |
+    | survival | [N, 2], time above 0; 1 where the event came then, 0 where none was seen until then | of both |
+
+    Attributes
+    ----------
+    target : str
+        Name of the target, a row of `midam.registry.TARGETS`.
+    values : float64 array [N, L]
+        See the table.
+    names : tuple of str
+        See the table.
+
+    Examples
+    --------
+    >>> grades = Outcome.of("ordinal", [0, 2, 1], names=("low", "mid", "high"))
+    >>> len(grades), grades.columns()
+    (3, {'label': ['low', 'high', 'mid']})
+    """
+
+    target: str
+    values: NDArray[np.float64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, target: str, values: ArrayLike, *, names: Sequence[str]) -> Self:
+        """Make an outcome of values [N] or [N, L]; they are checked where bags are made of them."""
+        array = np.asarray(values, dtype=np.float64)
+        return cls(target, array[:, None] if array.ndim == 1 else array, tuple(str(name) for name in names))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def subset(self, index: Any) -> Self:
+        """Outcome of the bags at these positions [n], or of a mask [N]."""
+        return type(self)(self.target, self.values[index], self.names)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """What a table says of the bags, by column: names of classes and grades, numbers, None where nothing is known.
+
+        The column is "label", or one a label ("label_NAME"); of survival they are "time" and "event".
+        """
+        if self.target in CODED:
+            return {"label": [self.names[code] for code in self.values[:, 0].astype(np.int64)]}
+        if self.target == "survival":
+            return {"time": self.values[:, 0].tolist(), "event": self.values[:, 1].astype(np.int64).tolist()}
+        if self.target == "multilabel":
+            known = [[None if np.isnan(value) else int(value) for value in column] for column in self.values.T]
+            return {f"label_{name}": column for name, column in zip(self.names, known)}
+        return {"label": self.values[:, 0].tolist()}
+
+    def check(self, ids: NDArray[np.str_], source: str) -> None:
+        """Refuse values that are none of the target, with a `BagDataError` that names the first bag at fault."""
+        if self.values.ndim != 2 or len(self.values) != len(ids):
+            raise BagDataError(
+                f"Expected one outcome for each of the {len(ids)} bags, got shape {self.values.shape} (in {source}); "
+                "give as many as bags."
+            )
+        if len(set(self.names)) < len(self.names):
+            raise BagDataError(f"Expected unique names, got {', '.join(self.names)} (in {source}); rename them.")
+        check = _CHECKS.get(self.target)
+        if check is not None:
+            check(self, ids, source)
+
+    def fault(self, wrong: Any, wanted: str, ids: NDArray[np.str_], source: str, *, advice: str) -> None:
+        """Refuse the rows that are `wrong` [N], with a `BagDataError` that names the first bag and counts them."""
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            got = ", ".join(f"{value:g}" for value in self.values[rows[0]][:_MOST_SHOWN])
+            more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
+            raise BagDataError(f"Expected {wanted}, got {got} (in {source}, bag {ids[rows[0]]}{more}); {advice}.")
+
+
+def _width(outcome: Outcome, width: int, source: str) -> None:
+    if outcome.values.shape[1] != width:
+        raise BagDataError(
+            f"Expected {width} column{'s' if width > 1 else ''} of values for the target {outcome.target!r}, got "
+            f"{outcome.values.shape[1]} (in {source}); give as many."
+        )
+
+
+def _check_coded(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+    _width(outcome, 1, source)
+    codes, count = outcome.values[:, 0], len(outcome.names)
+    wrong = ~((codes >= 0) & (codes < count) & (codes == np.floor(codes)))
+    outcome.fault(wrong, f"positions of {count} names", ids, source, advice="number them from 0")
+
+
+def _check_labels(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+    _width(outcome, len(outcome.names), source)
+    values = outcome.values
+    wrong = ~((values == 0) | (values == 1) | np.isnan(values)).all(axis=1)
+    outcome.fault(wrong, "labels 0 or 1, or none", ids, source, advice="recode the labels")
+    outcome.fault(
+        np.isnan(values).all(axis=1), "at least one known label of each bag", ids, source, advice="leave such bags out"
+    )
+
+
+def _check_numbers(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+    _width(outcome, 1, source)
+    wrong = ~np.isfinite(outcome.values).all(axis=1)
+    outcome.fault(wrong, "a finite number for each bag", ids, source, advice="correct it, or leave such bags out")
+
+
+def _check_survival(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+    _width(outcome, 2, source)
+    time, event = outcome.values.T
+    wrong = ~((time > 0) & np.isfinite(time))
+    outcome.fault(
+        wrong, "times above 0 and an event of 0 or 1", ids, source, advice="correct the time, or leave such bags out"
+    )
+    outcome.fault(
+        (event != 0) & (event != 1),
+        "a time and an event of 0 (not seen to happen) or 1 (happened)",
+        ids,
+        source,
+        advice="recode the event: a competing one, such as a transplant, counts as 0",
+    )
+
+
+_CHECKS: dict[str, Callable[[Outcome, NDArray[np.str_], str], None]] = {
+    "multiclass": _check_coded,
+    "ordinal": _check_coded,
+    "multilabel": _check_labels,
+    "continuous": _check_numbers,
+    "survival": _check_survival,
+}

@@ -1,0 +1,232 @@
+"""What tables write of their bags, as labels 0 and 1 or as an `Outcome`: which columns say it, and what they mean.
+
+Where the request names no target, it is found where that is plain, and said in a note:
+
+1. one column with `positive`, or of at most two values: binary, by the rule of `midam.data.sources.label_values`;
+2. one column of more than two words, none of which is one of a plain pair such as no and yes: multiclass;
+3. the columns ``time`` and ``event``, where there is no column of labels: survival;
+4. several named columns of 0 and 1, empty where it is not known: multilabel.
+
+All else is refused until the request says what it is: numbers may be classes, grades or a quantity.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.outcome import CODED, Outcome
+from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, word_of
+from midam.data.sources.reader import Request
+from midam.errors import BagDataError, ConfigError, Note, given, nearest
+
+TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survival")
+SURVIVAL = ("time", "event")
+_LABEL, _OF_SEVERAL = "label", "label_"
+_SHOWN = 8
+_FEW = 20  # so many classes are never taken for ids
+
+
+def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
+    """Columns of the labels among those that are `present`: one, those of several labels, or time and event.
+
+    A request names several with commas. By default they are ``label``; ``time`` and ``event`` of survival; and of
+    several labels those that begin with ``label_``.
+    """
+    names, asked = [str(name) for name in present], request.label_column
+    if asked in names:
+        return (asked,)
+    if asked != _LABEL:
+        return tuple(part.strip() for part in asked.split(","))
+    if request.target in ("auto", "survival") and set(SURVIVAL) <= set(names):
+        return SURVIVAL
+    if request.target == "survival":
+        return SURVIVAL
+    several = tuple(name for name in names if name.startswith(_OF_SEVERAL))
+    if request.target == "multilabel" and several:
+        return several
+    return (asked,)
+
+
+def is_binary(values: Iterable[object], request: Request) -> bool:
+    """Whether one column of these values holds labels 0 and 1 or such words, or is left to that rule to refuse."""
+    if request.target != "auto":
+        return request.target == "binary"
+    words = {word_of(value).casefold() for value in values}
+    in_words = not any(_number(word) is not None for word in words) and not words & PLAIN_WORDS
+    return request.positive is not None or request.classes is not None or len(words) <= 2 or not in_words
+
+
+def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, where: str) -> Coded:
+    """Labels or outcome of n bags, of which each column [n] says something; None or NaN where a value is missing."""
+    names = tuple(columns)
+    if request.target not in ("auto", *TARGETS):
+        raise ConfigError(f"Expected a known target, got {request.target!r}; {nearest(request.target, TARGETS)}")
+    if len(names) == 1:
+        (values,) = columns.values()
+        if is_binary(values, request):
+            return code_labels(values, request, of=f"column {names[0]}", where=where)
+    target = _target(columns, request, where)
+    if target == "multilabel":
+        outcome = _several(columns, request, where)
+    elif target == "survival":
+        outcome = _survival(columns, request, where)
+    else:
+        outcome = _single(target, columns, request, where)
+    if request.target == "auto" and target != "multiclass":
+        text = f"{' and '.join(names) if len(names) < 3 else f'{len(names)} columns'} (in {where})"
+        warnings.warn(f"labels of the columns {text}: the target is {target}", Note, stacklevel=5)
+    return Coded(None, None, outcome)
+
+
+def missing(value: object) -> bool:
+    """Whether a value of a table stands for none."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+
+
+def _target(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> str:
+    names, target = tuple(columns), request.target
+    if target == "auto":
+        target = "multiclass" if len(names) == 1 else "multilabel"
+        if len(names) == 2 and tuple(name.casefold() for name in names) == SURVIVAL:
+            target = "survival"
+    wanted = {"survival": 2, "multilabel": None}.get(target, 1)
+    if wanted is not None and len(names) != wanted:
+        how = "such as label_column='time,event'" if wanted == 2 else "such as label_column='label'"
+        raise ConfigError(
+            f"Expected {wanted} label column{'s' * (wanted > 1)} for the target {target!r}, got {', '.join(names)} (in "
+            f"{where}); name {'time and event' if wanted == 2 else 'one'}, {how}."
+        )
+    return target
+
+
+def _single(target: str, columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+    ((column, values),) = columns.items()
+    if target == "continuous":
+        return Outcome.of(target, _numbers(values, column, where), names=[column])
+    words = [word_of(value) for value in values]
+    _refuse_gaps(words, column, where)
+    known = request.classes if request.classes is not None else request.grades or None
+    names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
+    if known is None and target == "ordinal":
+        names = _ascending(names, column, where)
+    codes = {name.casefold(): code for code, name in enumerate(names)}
+    lost = next((word for word in words if word.casefold() not in codes), None)
+    if lost is not None:
+        what = f"one of the {'grades' if target == 'ordinal' else 'classes'} {', '.join(names)}"
+        raise BagDataError(
+            f"Expected {what} in column {column}, got {lost} (in {where}); correct it, or leave such bags out."
+        )
+    return Outcome.of(target, [codes[word.casefold()] for word in words], names=names)
+
+
+def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
+    """Names of the classes of a column; one that names the bags is refused."""
+    first: dict[str, str] = {}
+    for word in words:
+        first.setdefault(word.casefold(), word)
+    names = sorted(first.values(), key=lambda name: (_number(name) is None, _number(name) or 0.0, name.casefold()))
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
+        raise BagDataError(
+            f"Expected classes in column {column}, got {len(names)} different values for {len(words)} bags: {shown} "
+            f"(in {where}); this names the bags: name the column of the label with `label_column`."
+        )
+    if len(names) < 2:
+        raise BagDataError(
+            f"Expected several classes in column {column}, got {shown} alone (in {where}); add bags of another."
+        )
+    if request.target == "auto":
+        text = f"{len(names)} classes in column {column}: {shown} (in {where}): the target is multiclass"
+        warnings.warn(f"{text}; {given(positive=names[-1])} ranks one against the rest", Note, stacklevel=6)
+    return names
+
+
+def _ascending(names: list[str], column: str, where: str) -> list[str]:
+    if any(_number(name) is None for name in names):
+        shown = ", ".join(names[:_SHOWN])
+        raise BagDataError(
+            f"Expected the order of the grades in column {column}, which are words: {shown} (in {where}); say it with "
+            "`grades`, the lowest first."
+        )
+    return names
+
+
+def _several(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+    names = [name.removeprefix(_OF_SEVERAL) for name in columns]
+    values = np.full((len(next(iter(columns.values()))), len(names)), np.nan)
+    for place, (column, entries) in enumerate(columns.items()):
+        known = [row for row, value in enumerate(entries) if not missing(value)]
+        words = {word_of(entries[row]) for row in known}
+        if not words <= {"0", "1", "False", "True", "false", "true"}:
+            wrong = sorted(words - {"0", "1"})[0]
+            raise BagDataError(
+                f"Expected 0, 1 or nothing in column {column}, one of {len(names)} labels, got {wrong} (in {where}); "
+                "recode the column, or name another one with `label_column`."
+            )
+        values[known, place] = [word_of(entries[row]).casefold() in ("1", "true") for row in known]
+    if request.classes is not None and list(map(str, request.classes)) != names:
+        raise BagDataError(
+            f"Expected the labels {', '.join(map(str, request.classes))} as in training, got {', '.join(names)} (in "
+            f"{where}); name their columns with `label_column`, in this order."
+        )
+    return Outcome.of("multilabel", values, names=names)
+
+
+def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+    (time, times), (event, events) = columns.items()
+    words = [word_of(value) for value in events]
+    _refuse_gaps(words, event, where)
+    known = sorted({word.casefold() for word in words})
+    happened = None if request.positive is None else word_of(request.positive).casefold()
+    if happened is None:
+        happened = "true" if set(known) <= {"false", "true"} else "1"
+        if not set(known) <= {"0", "1"} and happened == "1":
+            raise BagDataError(
+                f"Expected events 0 and 1 in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); say which "
+                f"value is the event, such as {given(positive=known[-1])}: all others, a transplant before it, say, "
+                "count as not seen to happen."
+            )
+    elif happened not in known:
+        raise BagDataError(
+            f"Expected the event {request.positive!r} in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); "
+            "name one of these as `positive`."
+        )
+    flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
+    return Outcome.of("survival", np.stack([_numbers(times, time, where), flags], axis=1), names=(time, event))
+
+
+def _numbers(values: Sequence[object], column: str, where: str) -> NDArray[np.float64]:
+    found = [_number(str(value).strip()) for value in values]
+    wrong = next((str(value) for value, number in zip(values, found) if number is None), None)
+    if wrong is not None:
+        raise BagDataError(
+            f"Expected numbers in column {column}, got {wrong or 'none'} (in {where}); correct it, or leave such bags "
+            "out."
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def _refuse_gaps(words: Sequence[str], column: str, where: str) -> None:
+    gaps = sum(word in ("", "nan", "None") for word in words)
+    if gaps:
+        raise BagDataError(
+            f"Expected a {column} of each bag, got none for {gaps} of {len(words)} (in {where}); fill it in, or leave "
+            "such bags out."
+        )
+
+
+def _number(word: str) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def known_names(outcome: Outcome) -> tuple[Any, ...] | None:
+    """What a reader must know of an outcome to read more bags of its kind: names of classes, grades or labels."""
+    return outcome.names if outcome.target in (*CODED, "multilabel") else None
