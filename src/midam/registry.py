@@ -197,6 +197,8 @@ OBJECTIVES = Registry(
         "minmax-auc": "midam.train.objectives.MinMaxAUC",
         "pairwise": "midam.train.objectives.PairwiseAUC",
         "bce": "midam.train.objectives.BCE",
+        "cross-entropy": "midam.train.outcome_objectives.CrossEntropy",
+        "cox": "midam.train.outcome_objectives.Cox",
     },
     base="midam.train.objectives.Objective",
 )

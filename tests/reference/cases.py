@@ -20,7 +20,12 @@ WIDTH = 4
 SIZES = (7, 3, 12, 5, 1, 4)
 LABELS = (1, 1, 1, 0, 0, 0)
 POOLINGS = {name: registry.POOLINGS.find(name) for name in registry.POOLINGS.names()}
-OBJECTIVES = {name: registry.OBJECTIVES.find(name) for name in registry.OBJECTIVES.names()}
+# Those of bags of two classes.
+OBJECTIVES = {
+    name: found
+    for name, found in ((name, registry.OBJECTIVES.find(name)) for name in registry.OBJECTIVES.names())
+    if "binary" in found.serves
+}
 SMOOTH = tuple(name for name, head in POOLINGS.items() if head.statistic.trackable)
 ALL = tuple(POOLINGS)
 

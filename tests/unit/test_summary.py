@@ -54,7 +54,7 @@ def test_a_summary_is_that_of_bag_statistics():
         *pooling(torch.from_numpy(x)), torch.zeros(9, dtype=torch.int64), num_bags=1
     )
     wanted = np.concatenate([STATISTICS[name](x) for name in ("mean", "min", "max", "std")])
-    np.testing.assert_allclose(pooling.columns(stat.r)[0].numpy(), wanted, rtol=1e-9)
+    np.testing.assert_allclose(pooling.rows(stat.r)[0].numpy(), wanted, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("summary", "shape"), [(FeatureSummary, (4,)), (ChannelSummary, (2, 9)), (VoxelSummary, (9,))])

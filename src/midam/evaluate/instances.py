@@ -16,7 +16,7 @@ from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.evaluate.stream import output_of
-from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of, weights_of
+from midam.nn.ensemble import BagEnsemble, column_of, member_mean, scorers_of, weights_of
 from midam.nn.scorer import BagScorer
 
 
@@ -33,7 +33,8 @@ class InstancePass:
     """The instances of one bag, streamed once through a model's M scorers in evaluation mode, and how they weigh there.
 
     `batch` holds the bag, of which `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first
-    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer.
+    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. Of a model of several
+    score columns, `column` names the one, as `midam.nn.ensemble.column_of` does; `scorers` are those of it alone.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class InstancePass:
         *,
         chunk_size: int,
         keep: Callable[[Sequence[tuple[Tensor, Tensor]]], None] | None = None,
+        column: int | None = None,
     ) -> None:
+        model = column_of(model, column)
         self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
         self._batch, self._chunk_size, self._keep = batch, chunk_size, keep
         self._totals = [scorer.pooling.statistic.total(1) for scorer in self.scorers]

@@ -54,7 +54,7 @@ def predict(
     reader: InstanceReader | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Scores of whole bags, [N] in [0, 1]; needs O(chunk) memory.
+    """Scores of whole bags, [N] in [0, 1]; of a model of several score columns [N, C]; needs O(chunk) memory.
 
     Parameters
     ----------
@@ -96,13 +96,21 @@ def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
 
 
 def instance_scores(
-    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, chunk_size: int | None = None
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    index: int,
+    *,
+    column: int | None = None,
+    chunk_size: int | None = None,
 ) -> InstanceScores:
-    """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there."""
+    """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there.
+
+    Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`).
+    """
     reader = reader_of(model, bags)
     batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    passed = InstancePass(model, batch, chunk_size=chunk_size)
+    passed = InstancePass(model, batch, column=column, chunk_size=chunk_size)
     with evaluation(model):
         return gathered(passed, passed.chunks())
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
+from midam.nn.branches import fold_chunk
 from midam.nn.pooling.statistic import Total
 from midam.nn.scorer import BagOutput, BagScorer
 
@@ -15,7 +16,10 @@ from midam.nn.scorer import BagOutput, BagScorer
 def stream_instances(
     model: BagScorer, batch: WholeBatch, *, chunk_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Of a batch, chunk by chunk: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V]."""
+    """Of a batch, chunk by chunk: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V].
+
+    Of several branches z [m, G] and v [m, G, V].
+    """
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             z, v = model.instances(x)
@@ -32,21 +36,26 @@ def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagO
 @torch.no_grad()
 def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
     """Score whole bags with several scorers, each chunk read once: of each what `stream_bags` gives, [M]."""
-    totals = [model.pooling.statistic.total(batch.index.shape[0]) for model in models]
+    totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             of = segment.to(x.device)
             for model, total in zip(models, totals):
-                total.add(positions, of, *model.instances(x))
+                total.add(*fold_chunk(positions, of, *model.instances(x)))
     return [output_of(model, total) for model, total in zip(models, totals)]
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:
     """Merge the statistic of whole bags in chunks."""
-    total = model.pooling.statistic.total(batch.index.shape[0])
+    total = total_of(model, batch.index.shape[0])
     for chunk in stream_instances(model, batch, chunk_size=chunk_size):
-        total.add(*chunk)
+        total.add(*fold_chunk(*chunk))
     return total
+
+
+def total_of(model: BagScorer, num_bags: int) -> Total:
+    """Make the total of so many bags: of several branches, of all their rows, which `fold_chunk` gives."""
+    return model.pooling.statistic.total(num_bags * model.pooling.branches)
 
 
 def output_of(model: BagScorer, total: Total) -> BagOutput:

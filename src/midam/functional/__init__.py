@@ -3,8 +3,19 @@
 Nothing here holds state, and nothing here imports anything but torch.
 """
 
-from midam.functional import logmean, maximum, objectives, poolings, summary
+from midam.functional import columns, logmean, maximum, objectives, pairs, poolings, summary, survival
 from midam.functional.logmean import BagStatistic
 from midam.functional.tracking import track
 
-__all__ = ["BagStatistic", "logmean", "maximum", "objectives", "poolings", "summary", "track"]
+__all__ = [
+    "BagStatistic",
+    "columns",
+    "logmean",
+    "maximum",
+    "objectives",
+    "pairs",
+    "poolings",
+    "summary",
+    "survival",
+    "track",
+]

@@ -12,7 +12,8 @@ r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) t
 | noisy-and               | 0              | phi_j              | [s(a(r-b)) - s(-ab)] / [s(a(1-b)) - s(-ab)] |
 
 s is the logistic function; l [K], r [K, V] and n [K] are the statistic of K bags. Scores lie in [0, 1]; each pooling
-that has one also offers the logit of its score, without the detour over the score where that would lose digits.
+that has one also offers the logit of its score, without the detour over the score where that would lose digits. Of C
+score columns, l, or of a mean r and V = C, are [K, C].
 """
 
 import math
@@ -41,7 +42,7 @@ def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E7
 def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
     """Logarithm ``n r`` of the probability that no instance fires, from ``v = log(1 - phi)``; strictly negative."""
     # Where every phi underflows the miss is certain; -tiny keeps log(1 - exp(.)) and its gradient finite.
-    return (n * r.squeeze(-1)).clamp(max=-1e-30)
+    return (n.unsqueeze(-1) * r).squeeze(-1).clamp(max=-1e-30)
 
 
 def noisy_and(r: Tensor, *, a: Tensor, b: Tensor) -> Tensor:

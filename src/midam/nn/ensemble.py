@@ -6,6 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from midam.errors import ConfigError
+from midam.nn.pooling.column import ColumnPooling
 from midam.nn.scorer import BagScorer
 
 _SUM_ERROR = 1e-9
@@ -17,14 +19,14 @@ class BagEnsemble(nn.Module):
     Parameters
     ----------
     members : sequence of BagScorer
-        M scorers.
+        M scorers, of equally many score columns.
     weights : sequence of float, or Tensor [M], optional
         Of the members in the mean, >= 0 and 1 in sum; saved with the members. Default: all weigh the same.
 
     Raises
     ------
     ValueError
-        If there are no members, or the weights are no such numbers.
+        If there are no members, they differ in their columns, or the weights are no such numbers.
 
     Examples
     --------
@@ -41,11 +43,14 @@ class BagEnsemble(nn.Module):
         super().__init__()
         if not members:
             raise ValueError("Expected at least one bag scorer, got none; pass the members.")
+        columns = sorted({member.pooling.columns for member in members})
+        if len(columns) > 1:
+            raise ValueError(f"Expected members of equally many score columns, got {columns}; average those alike.")
         self.members = nn.ModuleList(members)
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 
     def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
-        """Scores of whole bags [K] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
+        """Scores of whole bags [K] or [K, C] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
         return member_mean(self, torch.stack([member(x, sizes).score for member in self.members]), dim=0)
 
 
@@ -57,6 +62,28 @@ def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
 def weights_of(model: BagScorer | BagEnsemble) -> Tensor | None:
     """Weights [M] of the members in their mean, float64 on the CPU; None where all weigh the same."""
     return model.weights.cpu() if isinstance(model, BagEnsemble) and model.weights is not None else None
+
+
+def columns_of(model: BagScorer | BagEnsemble) -> int:
+    """Score columns C of a model."""
+    return scorers_of(model)[0].pooling.columns
+
+
+def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer | BagEnsemble:
+    """One score column of a model, from 0, as a model of one column with the same encoders and weights.
+
+    Of one column it is the model itself, and `column` may be None; a `ConfigError` for a column that there is not.
+    """
+    columns = columns_of(model)
+    if columns == 1 and column in (None, 0):
+        return model
+    if column is None or not 0 <= column < columns:
+        raise ConfigError(f"Expected a score column from 0 to {columns - 1}, got {column}; name one of the model's.")
+    found = [
+        BagScorer(member.encoder, ColumnPooling(member.pooling, column), standardizer=member.standardizer)
+        for member in scorers_of(model)
+    ]
+    return BagEnsemble(found, model.weights) if isinstance(model, BagEnsemble) else found[0]
 
 
 def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tensor:

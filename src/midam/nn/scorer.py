@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from midam.nn.branches import each, fold, own_branch, rows_of, unfold
 from midam.nn.pooling.base import Pooling
 
 
@@ -18,7 +19,8 @@ class BagOutput:
     Attributes
     ----------
     l, r, n : Tensor [K], Tensor [K, V], Tensor [K]
-        Log-mean weight, weighted mean value, count that enters f2. For max pooling l is the maximum.
+        Log-mean weight, weighted mean value, count that enters f2. For max pooling l is the maximum. Of several
+        branches, K * G rows: `midam.nn.branches`.
     pooling : Pooling
         Owner of f2.
     """
@@ -30,13 +32,17 @@ class BagOutput:
 
     @cached_property
     def score(self) -> Tensor:
-        """Bag scores h in [0, 1], [K]."""
-        return self.pooling.score(self.l, self.r, self.n)
+        """Bag scores h in [0, 1], [K]; of several columns [K, C]."""
+        return self.pooling.score(*self._by_bag())
 
     @cached_property
     def logit(self) -> Tensor:
-        """Logits of the scores, [K]."""
-        return self.pooling.logit(self.l, self.r, self.n)
+        """Logits of the scores, [K] or [K, C]."""
+        return self.pooling.logit(*self._by_bag())
+
+    def _by_bag(self) -> tuple[Tensor, Tensor, Tensor]:
+        branches = self.pooling.branches
+        return unfold(self.l, branches), unfold(self.r, branches), unfold(self.n, branches)
 
 
 class BagScorer(nn.Module):
@@ -70,7 +76,7 @@ class BagScorer(nn.Module):
         return getattr(self.encoder, "repeatable", False)
 
     def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of instances x [M, ...]."""
+        """Logits z [M] and values v [M, V] of instances x [M, ...]; of several branches [M, G] and [M, G, V]."""
         if self.standardizer is not None:
             x = self.standardizer(x)
         z, v = self.pooling(self.encoder(x))
@@ -86,15 +92,18 @@ class BagScorer(nn.Module):
         With `carriers`, where one instance carries all of a bag's gradient, it is looked for without a graph and
         encoded once more.
         """
-        num_bags, statistic = sizes.shape[0], self.pooling.statistic
-        carrier = statistic.carrier if carriers else None
+        statistic, branches = self.pooling.statistic, self.pooling.branches
+        rows = sizes.shape[0] * branches
+        # Where the columns of small bags have more carriers than there are instances, these are encoded once.
+        carrier = statistic.carrier if carriers and rows <= len(x) else None
         with torch.set_grad_enabled(torch.is_grad_enabled() and carrier is None):
             z, v = self.instances_of_bags(x, sizes)
-        segment = torch.repeat_interleave(torch.arange(num_bags, device=z.device), sizes, output_size=z.shape[0])
-        n = sizes.to(z.dtype)
+        segment = torch.repeat_interleave(torch.arange(sizes.shape[0], device=z.device), sizes, output_size=z.shape[0])
+        z, v = fold(z, v)
+        segment, n = rows_of(segment, branches), each(sizes, branches).to(z.dtype)
         if carrier is not None:
-            row = carrier(z, segment, num_bags=num_bags).clamp(max=len(z) - 1)
-            z, v = self.instances(x[row])
+            row = carrier(z, segment, num_bags=rows).clamp(max=len(z) - 1)
+            z, v = own_branch(*self.instances(x[row if branches == 1 else row // branches]))
             return BagOutput(z, v, n, self.pooling)
-        stat = statistic.reduce_segments(z, v, segment, num_bags=num_bags)
+        stat = statistic.reduce_segments(z, v, segment, num_bags=rows)
         return BagOutput(stat.l, stat.r, n, self.pooling)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from midam.errors import ConfigError
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagScorer
 
@@ -92,7 +93,7 @@ class _Call(nn.Module):
 class StackedScorer(BagScorer):
     """M scorers as one with M times the bags: instances and bags come scorer after scorer, equally many bags for each.
 
-    They are of one architecture, and their weights are copied.
+    They are of one architecture and one score column, and their weights are copied; a `ConfigError` refuses several.
 
     Examples
     --------
@@ -105,8 +106,14 @@ class StackedScorer(BagScorer):
     """
 
     def __init__(self, scorers: Sequence[BagScorer]) -> None:
+        pooling = scorers[0].pooling
+        if pooling.columns > 1:
+            raise ConfigError(
+                f"Expected scorers of one score column to train at once, got {pooling.name!r} of {pooling.columns}; "
+                "train them one after the other."
+            )
         stack = Stack(scorers)
-        super().__init__(nn.Identity(), _StackedPooling(stack, scorers[0].pooling))
+        super().__init__(nn.Identity(), _StackedPooling(stack, pooling))
         self.stack = stack
         self._repeatable = scorers[0].repeatable
 

@@ -10,7 +10,7 @@ from torch import nn
 from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
-from midam.nn.pooling import Pooling
+from midam.nn.pooling import Pooling, check_columns
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
@@ -32,29 +32,33 @@ class MethodParts:
     objective: Objective
 
 
-def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags: int) -> MethodParts:
+def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags: int, columns: int = 1) -> MethodParts:
     """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
 
-    Fresh weights come from ``config.run.seed``; the global random state is left alone. A `ConfigError` refuses parts
-    that make no sense together, and an encoder that does not fit the instances.
+    The scorer gives a bag `columns` scores. Fresh weights come from ``config.run.seed``; the global random state is
+    left alone. A `ConfigError` refuses parts that make no sense together, and an encoder that does not fit the
+    instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
         objective: Objective = build_part(
-            OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags
+            OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags, columns=columns
         )
-        model = build_model(config, instance_shape=instance_shape)
-    width, chunk_size = model.pooling.value_size, config.run.chunk_size
-    estimator = build_estimator(config, num_bags=num_bags, value_size=width, chunk_size=chunk_size)
+        model = build_model(config, instance_shape=instance_shape, columns=columns)
+    width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size
+    estimator = build_estimator(config, num_bags=num_bags, value_size=width, branches=branches, chunk_size=chunk_size)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
 
 
-def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int) -> Estimator:
-    """Build the estimator, for so many training bags of values of this width."""
-    found: Estimator = build_part(ESTIMATORS, config, num_bags=num_bags, value_size=value_size, chunk_size=chunk_size)
+def build_estimator(
+    config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int, branches: int = 1
+) -> Estimator:
+    """Build the estimator, for so many training bags of so many branches, with values of this width."""
+    sizes = {"num_bags": num_bags, "value_size": value_size, "branches": branches, "chunk_size": chunk_size}
+    found: Estimator = build_part(ESTIMATORS, config, **sizes)
     method = config.method
     if not found.tracks and (method.state_start != "first-visit" or method.state_refresh is not None):
         name = "state_refresh" if method.state_start == "first-visit" else "state_start"
@@ -65,21 +69,32 @@ def build_estimator(config: ResolvedSettings, *, num_bags: int, value_size: int,
     return found
 
 
-def build_model(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> BagScorer:
-    """Build the scorer alone, with weights from torch's current random state; parameters as of `build_encoder`."""
+def build_model(
+    config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True, columns: int = 1
+) -> BagScorer:
+    """Build the scorer of so many columns alone, with weights from torch's current random state.
+
+    The other parameters are those of `build_encoder`.
+    """
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
     squash = OBJECTIVES.find(config.method.objective).squash
-    pooling: Pooling = build_part(POOLINGS, config, in_features=encoder.out_features, squash=squash)
+    pooling: Pooling = build_part(POOLINGS, config, in_features=encoder.out_features, squash=squash, columns=columns)
+    check_columns(pooling, columns)
     clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
     return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=clip, scaling=scaling))
 
 
-def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...]) -> BagEnsemble:
+def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
     count = config.resolve(instance_shape).training.members
     with torch.random.fork_rng(devices=[]):
-        return BagEnsemble([build_model(config, instance_shape=instance_shape, pretrained=False) for _ in range(count)])
+        return BagEnsemble(
+            [
+                build_model(config, instance_shape=instance_shape, pretrained=False, columns=columns)
+                for _ in range(count)
+            ]
+        )
 
 
 def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> nn.Module:

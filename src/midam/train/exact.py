@@ -11,8 +11,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
 from midam.errors import ConfigError
-from midam.evaluate.stream import stream_total
+from midam.evaluate.stream import stream_total, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
+from midam.nn.branches import each, fold, fold_chunk, fold_slots, own_branch, rows_of
 from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment
@@ -41,6 +42,7 @@ class Exact(Estimator):
 
     name = "exact"
     whole = True
+    branched = True
     batch_statistics = _REFUSED
 
     def __init__(self, *, chunk_size: int) -> None:
@@ -62,19 +64,21 @@ class Exact(Estimator):
             passes = _Passes(model, batch, self.chunk_size)
             apply: Any = _TwoPass.apply
             l, r = apply(passes, *passes.parameters)  # noqa: E741
-            return BagOutput(l, r, _counts(batch, l), model.pooling)
+            return BagOutput(l, r, _counts(batch, l, model.pooling.branches), model.pooling)
         _refuse_noise(model, "exact (max pooling)")
         total = stream_total(model, batch, chunk_size=self.chunk_size)
-        z, v = model.instances(batch.reader.rows(total.where))
-        return BagOutput(z, v, _counts(batch, z), model.pooling)
+        z, v = own_branch(*model.instances(batch.reader.rows(total.where)))
+        return BagOutput(z, v, _counts(batch, z, model.pooling.branches), model.pooling)
 
 
 class ExactPoint(Estimator):
     """The exact point with a sampled gradient: (l, r) streamed over the whole bag, B instances back-propagated.
 
     Where the pooling's logits vary, the B instances are drawn with replacement in proportion to exp(z), known from the
-    first pass; else uniformly without replacement. Unbiased for the gradient at fixed (a, b, alpha); the encoder must
-    be deterministic and treat each instance on its own.
+    first pass; else uniformly without replacement. Of several branches they are drawn from the mixture of these
+    weights, and weigh p / (B q): p is the instance's weight in the branch, q the mean of its weights in all, so that
+    none weighs more than G / B. Unbiased for the gradient at fixed (a, b, alpha); the encoder must be deterministic and
+    treat each instance on its own.
 
     Parameters
     ----------
@@ -89,6 +93,7 @@ class ExactPoint(Estimator):
     name = "exact-point"
     whole = True
     needs_trackable = True
+    branched = True
     stackable = False
     batch_statistics = _REFUSED
 
@@ -108,13 +113,14 @@ class ExactPoint(Estimator):
         self.step += 1
         drawn = draw(model, batch, self.num_instances, chunk_size=self.chunk_size, rng=rng)
         z, v = model.instances(batch.reader.rows(drawn.positions.flatten()))
-        shape = drawn.positions.shape
-        mask, proportional = drawn.mask.to(z.device), drawn.proportional.to(z.device)
-        z = z.view(shape).masked_fill(~mask, torch.finfo(z.dtype).min / 4)
+        shape, branches = drawn.positions.shape, model.pooling.branches
+        z, v = fold_slots(z.view(*shape, *z.shape[1:]), v.view(*shape, *v.shape[1:]))
+        mask, proportional = (each(x.to(z.device), branches) for x in (drawn.mask, drawn.proportional))
+        z = z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
         w = point_weights(z, drawn.l, mask.sum(dim=1), mask=mask)
-        w = torch.where(proportional.unsqueeze(1), torch.full_like(w, 1 / shape[1]), w)
-        l_hat, r_hat = linearize(z, v.view(*shape, v.shape[-1]), drawn.l, drawn.r, w)
-        return BagOutput(l_hat, r_hat, _counts(batch, z), model.pooling)
+        w = torch.where(proportional.unsqueeze(1), _drawn_weights(w, branches), w)
+        l_hat, r_hat = linearize(z, v, drawn.l, drawn.r, w)
+        return BagOutput(l_hat, r_hat, _counts(batch, z, branches), model.pooling)
 
     def get_extra_state(self) -> Tensor:
         """Return the number of steps drawn so far."""
@@ -138,12 +144,12 @@ class _Passes:
         self.random_states: list[tuple[Tensor, ...]] = []
 
     def first(self) -> tuple[Tensor, Tensor]:
-        total = self.model.pooling.statistic.total(self.batch.index.shape[0])
+        total = total_of(self.model, self.batch.index.shape[0])
         with closing(self.batch.read(self.chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 if self.noisy:
                     self._note_random_state()
-                total.add(positions, segment.to(x.device), *self.model.instances(x))
+                total.add(*fold_chunk(positions, segment.to(x.device), *self.model.instances(x)))
         # As in `midam.evaluate.stream.stream_instances`: the second pass casts the weights anew, with a graph.
         torch.clear_autocast_cache()
         value = total.value()
@@ -169,9 +175,10 @@ class _Passes:
                     torch.set_rng_state(self.random_states[i][0])
                     if devices:
                         torch.cuda.set_rng_state(self.random_states[i][1], self.device)
-                z, v = self.model.instances(x)
-                of = segment.to(z.device)
-                w = torch.exp(z.detach() - l[of]) / _counts(self.batch, z)[of]
+                z, v = fold(*self.model.instances(x))
+                branches = self.model.pooling.branches
+                of = rows_of(segment.to(z.device), branches)
+                w = torch.exp(z.detach() - l[of]) / _counts(self.batch, z, branches)[of]
                 pulls = cotangents(v.detach(), r[of], w, grad_l[of], grad_r[of])
                 roots = [(out, pull) for out, pull in zip((z, v), pulls) if out.requires_grad]
                 grads = torch.autograd.grad(
@@ -202,8 +209,17 @@ def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
     return total.add_(part)
 
 
-def _counts(batch: WholeBatch, like: Tensor) -> Tensor:
-    return batch.sizes.to(device=like.device, dtype=like.dtype)
+def _counts(batch: WholeBatch, like: Tensor, branches: int) -> Tensor:
+    """Instances of the bag of each row."""
+    return each(batch.sizes.to(device=like.device, dtype=like.dtype), branches)
+
+
+def _drawn_weights(w: Tensor, branches: int) -> Tensor:
+    """Weights [K * G, B] of what was drawn from the mixture, of their `point_weights`; of one branch 1/B each."""
+    if branches == 1:
+        return torch.full_like(w, 1 / w.shape[1])
+    of_bag = w.view(-1, branches, w.shape[1])
+    return (of_bag / (of_bag.mean(dim=1, keepdim=True) * w.shape[1])).view_as(w)
 
 
 def _checked(what: str, value: int) -> int:

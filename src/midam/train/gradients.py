@@ -11,6 +11,7 @@ The last two stand in `midam.train.exact`.
 """
 
 import math
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -20,6 +21,7 @@ from midam.data.batch import SampledBatch
 from midam.errors import ConfigError
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import Rate, rate_of, track
+from midam.nn.branches import each, fold_slots, rows_of
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.objectives import known_finite
 
@@ -35,7 +37,8 @@ class Estimator(nn.Module):
     what the forward pass proposed. Evaluation never touches an estimator.
 
     It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``value_size``,
-    ``chunk_size``, ``num_instances``, ``seed`` and any other setting.
+    ``branches``, ``chunk_size``, ``num_instances``, ``seed`` and any other setting. Of a pooling of several branches
+    each bag is so many rows: `midam.nn.branches`.
 
     Attributes
     ----------
@@ -47,6 +50,8 @@ class Estimator(nn.Module):
         It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
     tracks : bool
         It keeps a state a bag, which `set_state` sets.
+    branched : bool
+        It serves poolings of several branches.
     stackable : bool
         It serves a `midam.nn.stack.StackedScorer`: bags are independent, nothing is cut into chunks.
     rates : tuple of str
@@ -59,6 +64,7 @@ class Estimator(nn.Module):
     whole: ClassVar[bool] = False
     needs_trackable: ClassVar[bool] = False
     tracks: ClassVar[bool] = False
+    branched: ClassVar[bool] = False
     stackable: ClassVar[bool] = True
     rates: ClassVar[tuple[str, ...]] = ()
     batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
@@ -74,6 +80,12 @@ class Estimator(nn.Module):
                 f"Expected a smooth pooling for the estimator {self.name!r}, got {model.pooling.name!r}; use the "
                 "estimator 'minibatch', or 'exact', which back-propagates the maximal instance alone."
             )
+        if model.pooling.branches > 1 and not self.branched:
+            raise ConfigError(
+                f"Expected a pooling whose score columns share their weights for the estimator {self.name!r}, got "
+                f"{model.pooling.name!r} with weights for each of {model.pooling.branches}; use attention 'shared', or "
+                "the estimator 'minibatch', 'vrsp', 'exact' or 'exact-point'."
+            )
 
     def start_epoch(self) -> None:
         """Prepare for the steps of an epoch."""
@@ -82,7 +94,7 @@ class Estimator(nn.Module):
         """Write the proposed state, unless the loss [] is not finite; of M stacked scorers the losses are [M]."""
 
     def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """Set the tracked statistic of bags [K] to l [K], r [K, V]; they count as visited."""
+        """Set the tracked statistic of bags [K] to l [K], r [K, V], or of all their rows; they count as visited."""
         raise NotImplementedError
 
 
@@ -98,6 +110,7 @@ class MiniBatch(Estimator):
     """
 
     name = "minibatch"
+    branched = True
 
     def __init__(self, *, num_instances: int | None = None) -> None:
         super().__init__()
@@ -115,7 +128,8 @@ class MiniBatch(Estimator):
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
-        stat = model.pooling.statistic.sample(*encoded_sample(model, batch), mask=batch.mask)
+        mask = None if batch.mask is None else each(batch.mask, model.pooling.branches)
+        stat = model.pooling.statistic.sample(*encoded_sample(model, batch), mask=mask)
         return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
@@ -123,7 +137,7 @@ class VarianceReduced(Estimator):
     """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
 
     The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the batch's gradient
-    is taken at it. `bag_state` holds a row a bag: visits, l, r.
+    is taken at it. `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
 
     Parameters
     ----------
@@ -131,6 +145,8 @@ class VarianceReduced(Estimator):
         Bags of the training set N.
     value_size : int
         V of the pooling head.
+    branches : int
+        G of the pooling head.
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample.
     state_schedule : {"constant", "warmup"}
@@ -150,6 +166,7 @@ class VarianceReduced(Estimator):
     name = "vrsp"
     needs_trackable = True
     tracks = True
+    branched = True
     rates = ("state_rate",)
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
     bag_state: Tensor
@@ -160,6 +177,7 @@ class VarianceReduced(Estimator):
         num_bags: int,
         value_size: int,
         *,
+        branches: int = 1,
         state_rate: float = 0.9,
         state_schedule: Schedule = "constant",
         state_floor: float = 0.1,
@@ -174,13 +192,14 @@ class VarianceReduced(Estimator):
             )
         if not 0 <= state_floor < 1:
             raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
+        self.branches = branches
         self.state_rate = state_rate
         self.state_schedule = state_schedule
         self.state_floor = state_floor
         self.lag = lag
         self.fresh_first = fresh_first
         self.fresh_whole = fresh_whole
-        self.register_buffer("bag_state", torch.zeros(num_bags, 2 + value_size))
+        self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
         # In a list: to set an attribute of a module takes longer than most kernels here.
         self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -190,6 +209,7 @@ class VarianceReduced(Estimator):
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
+        batch = _row_batch(batch, self.branches)
         with torch.no_grad():
             old = self.bag_state.index_select(0, batch.index)
             visits, l_old, r_old = old.narrow(1, 0, 1), old.narrow(1, 1, 1), old.narrow(1, 2, old.shape[1] - 2)
@@ -220,7 +240,7 @@ class VarianceReduced(Estimator):
     @torch.no_grad()
     def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
         """As of the base."""
-        index = index.to(self.bag_state.device)
+        index = rows_of(index.to(self.bag_state.device), self.branches)
         visits = self.bag_state[index, :1].clamp(min=1)
         state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
         self.bag_state.index_copy_(0, index, state)
@@ -257,19 +277,34 @@ class VarianceReduced(Estimator):
 
 
 def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
-    """Logits z [K, B] and values v [K, B, V] of a batch's instances; z is very low where a slot holds none."""
+    """Logits z [K, B] and values v [K, B, V] of a batch's instances; z is very low where a slot holds none.
+
+    Of several branches each bag is so many rows, [K * G, B] and [K * G, B, V]; what the batch says of bags holds of
+    each of them.
+    """
     z, v = model.instances(batch.x)
-    num_bags = batch.index.shape[0]
-    z, v = z.view(num_bags, -1), v.view(num_bags, z.shape[0] // num_bags, v.shape[-1])
+    num_bags, branched = batch.index.shape[0], z.ndim > 1
+    slots = z.shape[0] // num_bags
+    z, v = z.view(num_bags, slots, *z.shape[1:]), v.view(num_bags, slots, *v.shape[1:])
     if batch.mask is not None:
         # A padded slot carries some real instance; its logit must not reach exp(z - l), and neither must a gradient.
-        z = z.masked_fill(~batch.mask, torch.finfo(z.dtype).min / 4)
+        empty = ~batch.mask
+        z = z.masked_fill(empty.unsqueeze(-1) if branched else empty, torch.finfo(z.dtype).min / 4)
     if batch.seen is not None:
-        batch.seen.copy_((z.detach() / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
+        seen = z.detach().amax(dim=-1) if branched else z.detach()
+        batch.seen.copy_((seen / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
     # Of a maximum nothing is corrected: it is the highest drawn, however likely that was.
-    if batch.log_ratio is None or not model.pooling.statistic.trackable:
-        return z, v
-    return importance_logits(z, batch.log_ratio), v
+    if batch.log_ratio is not None and model.pooling.statistic.trackable:
+        z = importance_logits(z, batch.log_ratio.unsqueeze(-1) if branched else batch.log_ratio)
+    return fold_slots(z, v)
+
+
+def _row_batch(batch: SampledBatch, branches: int) -> SampledBatch:
+    """The batch by the rows of the state."""
+    if branches == 1:
+        return batch
+    mask = None if batch.mask is None else each(batch.mask, branches)
+    return replace(batch, index=rows_of(batch.index, branches), sizes=each(batch.sizes, branches), mask=mask)
 
 
 def _sizes(batch: SampledBatch, like: Tensor) -> Tensor:

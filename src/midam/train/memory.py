@@ -60,7 +60,7 @@ def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator
 def fill_memory(
     model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int, first_bag: int = 0
 ) -> None:
-    """Remember the logits of all instances, streamed in evaluation mode.
+    """Remember the logits of all instances, streamed in evaluation mode; of several branches the largest.
 
     `reader` is that of the training bags; those of this memory begin at `first_bag`.
     """
@@ -70,5 +70,6 @@ def fill_memory(
             index = first_bag + torch.arange(group.start, group.stop)
             batch = WholeBatch(reader, index, torch.zeros(len(index)))
             for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
-                memory.fill(z.float().cpu().numpy(), first=filled)
+                logit = z if z.ndim == 1 else z.amax(dim=1)
+                memory.fill(logit.float().cpu().numpy(), first=filled)
                 filled += len(z)

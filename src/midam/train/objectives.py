@@ -8,44 +8,78 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
+from midam.functional import columns as per_column
 from midam.functional import objectives as f
+from midam.functional.pairs import Pairs, comparable, squared_hinge
 from midam.nn.scorer import BagOutput
 from midam.nn.stack import Stack
+from midam.registry import OBJECTIVES
 
 # A loss [], and new values of buffers by name.
 Proposal = tuple[Tensor, Mapping[str, Tensor]]
 
+_KINDS: dict[str, str] = {
+    "binary": "bags of two classes",
+    "classes": "bags of several classes",
+    "labels": "bags with several labels",
+    "order": "bags with a grade or a number",
+    "survival": "bags with a time and an event",
+}
+_BINARY = frozenset({"binary"})
+_COLUMNS = frozenset({"binary", "classes", "labels"})
+
 
 class Objective(nn.Module):
-    """Base of the objectives: called with a `BagOutput` and labels [K], returns the loss [].
+    """Base of the objectives: called with a `BagOutput` and labels, returns the loss [].
 
-    A subclass writes `loss`, for one scorer. What it learns is parameters, without weight decay; what it remembers is
-    buffers (a dual variable, a row for each training bag): `loss` proposes new values, `commit` writes them after the
-    optimizer has stepped.
+    A subclass writes `loss`, for one scorer of bags of two classes, and `column_loss` where it `serves` other labels.
+    What it learns is parameters, without weight decay; what it remembers is buffers (a dual variable, a row for each
+    training bag): a loss proposes new values, `commit` writes them after the optimizer has stepped.
 
-    It is made with the settings and sizes that its constructor asks for by name: ``num_bags`` and any setting.
+    It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``columns``, ``pairs``
+    and any setting.
+
+    Parameters
+    ----------
+    columns : int >= 1
+        C, the score columns.
+    pairs : str
+        What orders the bags: a kind of `midam.functional.pairs`, of those that it serves.
 
     Attributes
     ----------
     name : str
         What messages call it; by default that of the class.
     squash : bool
-        True where `loss` takes scores in [0, 1], False where it takes their logits.
+        True where the losses take scores in [0, 1], False where they take their logits.
+    serves : frozenset of str
+        The kinds of pairs that it can be made for.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     """
 
     name: ClassVar[str]
     squash: ClassVar[bool] = True
+    serves: ClassVar[frozenset[str]] = _BINARY
     rates: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", cls.__name__)
 
-    def __init__(self) -> None:
+    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
+        self.check_pairs(pairs)
+        self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
+
+    @classmethod
+    def check_pairs(cls, pairs: str) -> None:
+        """Raise `ConfigError` where it does not serve this kind of pairs, and name those that do."""
+        if pairs not in cls.serves:
+            found = [name for name in OBJECTIVES.names() if pairs in OBJECTIVES.find(name).serves]
+            kind, others = _KINDS.get(pairs, pairs), ", ".join(found)
+            raise ConfigError(f"Expected an objective for {kind}, got {cls.name!r}; use one of {others}.")
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
         """Loss [] of a batch, and new values of buffers by name, without graph.
@@ -55,11 +89,27 @@ class Objective(nn.Module):
         """
         raise NotImplementedError
 
+    def column_loss(self, h: Tensor, labels: Tensor, /, *, index: Tensor | None) -> Proposal:
+        """As `loss`, of what orders bags other than two classes: of h [K, C] and their labels [K, L].
+
+        For "classes" and "labels" these are 0, 1 or NaN a column, [K, C], as of `midam.functional.columns`; for "order"
+        and "survival", of one column, they are the bags' own.
+        """
+        raise NotImplementedError
+
     def forward(
         self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """Loss [] of K bags with labels [K]; of a batch without averaging weights they come from the labels."""
+        """Loss [] of K bags with labels [K], or [K, L] where not two classes order them.
+
+        Of a batch of two classes without averaging weights they come from the labels.
+        """
         h = self.seen(output)
+        if self.pairs != "binary":
+            own = per_column.column_labels(labels, columns=self.columns) if self.pairs == "classes" else labels
+            loss, proposed = self.column_loss(h.view(len(labels), self.columns), own, index=index)
+            self._propose(proposed)
+            return loss
         if not _usable(weights, h):
             weights = f.class_weights(labels, dtype=h.dtype)
         loss, proposed = self.loss(h, labels, weights=weights, index=index)
@@ -72,7 +122,7 @@ class Objective(nn.Module):
         self._proposed.update(values)
 
     def seen(self, output: BagOutput) -> Tensor:
-        """What the loss sees of the bags, [K]: scores or logits."""
+        """What the loss sees of the bags, [K], or [K, C] of several columns: scores or logits."""
         return output.score if self.squash else output.logit
 
     def commit(self, loss: Tensor) -> None:
@@ -103,9 +153,17 @@ class Objective(nn.Module):
 
 
 class StackedObjective(Objective):
-    """M objectives of one class, weights copied, for M stacked scorers of `num_bags` bags; scorer after scorer."""
+    """M objectives of one class, weights copied, for M stacked scorers of `num_bags` bags; scorer after scorer.
+
+    They are for bags of two classes.
+    """
 
     def __init__(self, objectives: Sequence[Objective], *, num_bags: int) -> None:
+        if (pairs := objectives[0].pairs) != "binary":
+            raise ConfigError(
+                f"Expected {_KINDS['binary']} for scorers that are trained together, got {_KINDS[pairs]}; train them "
+                "one after the other."
+            )
         super().__init__()
         self._stack = Stack(objectives)
         self._num_bags = num_bags
@@ -146,8 +204,13 @@ class StackedObjective(Objective):
 class MinMaxAUC(Objective):
     """Min-max AUC objective (eq. MI_DAM); see `midam.functional.objectives.minmax_auc`.
 
+    Of several columns each has centers and a dual variable of its own, and a column that lacks a class in a batch has
+    no part in it.
+
     Parameters
     ----------
+    columns, pairs
+        As of the base.
     margin : float
         c > 0.
     dual_lr : float
@@ -162,35 +225,39 @@ class MinMaxAUC(Objective):
 
     Attributes
     ----------
-    positive_center, negative_center : Parameter []
+    positive_center, negative_center : Parameter [], or [C] of several columns
         a and b. They take no weight decay: see `midam.train.step.parameter_groups`.
-    dual : Tensor []
+    dual : Tensor [], or [C]
         alpha, a buffer that only `commit` writes.
     """
 
     name = "minmax-auc"
+    serves = _COLUMNS
     rates = ("dual_lr",)
     dual: Tensor
 
     def __init__(
         self,
         *,
+        columns: int = 1,
+        pairs: Pairs = "binary",
         margin: float = 1.0,
         dual_lr: float = 1.0,
         objective_weight: f.Weight = "paper",
         dual_domain: f.Domain = "nonnegative",
         center_start: float,
     ) -> None:
-        super().__init__()
+        super().__init__(columns=columns, pairs=pairs)
         if not 0 < dual_lr <= 1:
             raise ConfigError(f"Expected dual_lr in (0, 1], got {dual_lr}; the paper's code uses 1.")
         self.margin = _checked_margin(margin)
         self.dual_lr = dual_lr
         self.objective_weight: f.Weight = objective_weight
         self.dual_domain: f.Domain = dual_domain
-        self.positive_center = nn.Parameter(torch.tensor(float(center_start)))
-        self.negative_center = nn.Parameter(torch.tensor(float(center_start)))
-        self.register_buffer("dual", torch.zeros(()))
+        shape = () if columns == 1 else (columns,)
+        self.positive_center = nn.Parameter(torch.full(shape, float(center_start)))
+        self.negative_center = nn.Parameter(torch.full(shape, float(center_start)))
+        self.register_buffer("dual", torch.zeros(shape))
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K], and the next alpha; it stays where a class is missing."""
@@ -199,36 +266,66 @@ class MinMaxAUC(Objective):
         dual = f.dual_step(self.dual, gap, dual_lr=self.dual_lr, domain=self.dual_domain, both=weights.both)
         return loss, {"dual": dual}
 
+    def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+        """Loss [] of scores h [K, C], and the next alpha [C]; it stays in columns that lack a class."""
+        weights = per_column.column_weights(labels, dtype=h.dtype)
+        a, b, alpha = (x.view(-1) for x in (self.positive_center, self.negative_center, self.dual))
+        kind = self.objective_weight
+        loss, gap = per_column.minmax_auc(h, weights, a=a, b=b, alpha=alpha, margin=self.margin, weight=kind)
+        dual = f.dual_step(alpha, gap, dual_lr=self.dual_lr, domain=self.dual_domain, both=weights.both)
+        return loss, {"dual": dual.view_as(self.dual)}
+
 
 class PairwiseAUC(Objective):
-    """Squared hinge over all pairs of a positive and a negative bag of the batch.
+    """Squared hinge over all pairs of a positive and a negative bag of the batch, or of bags that are comparable.
 
     Parameters
     ----------
+    columns, pairs
+        As of the base; it serves all.
     margin : float
         c > 0.
     """
 
     name = "pairwise"
+    serves = frozenset(_KINDS)
 
-    def __init__(self, *, margin: float = 1.0) -> None:
-        super().__init__()
+    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary", margin: float = 1.0) -> None:
+        super().__init__(columns=columns, pairs=pairs)
         self.margin = _checked_margin(margin)
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K]; nothing is proposed."""
         return f.pairwise_squared_hinge(h, weights, margin=self.margin), {}
 
+    def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+        """Loss [] of scores h [K, C]; nothing is proposed."""
+        return squared_hinge(h, comparable(labels, pairs=self.pairs), margin=self.margin), {}
+
 
 class BCE(Objective):
-    """Binary cross-entropy of the bag logits; mean, max and smoothed-max then pool raw scores."""
+    """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores.
+
+    Parameters
+    ----------
+    columns, pairs
+        As of the base.
+    """
 
     name = "bce"
     squash = False
+    serves = _COLUMNS
+
+    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
+        super().__init__(columns=columns, pairs=pairs)
 
     def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels), {}
+
+    def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+        """Loss [] of logits h [K, C]; nothing is proposed."""
+        return per_column.bce(h, labels), {}
 
 
 def known_finite(loss: Tensor) -> bool:

@@ -1,33 +1,62 @@
 """The poolings: a family a file, on the base and the two statistics of this folder."""
 
+import inspect
 from typing import Any
 
-from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling
+from midam.errors import ConfigError
+from midam.nn.pooling.attention import (
+    AttentionPooling,
+    EmbeddingAttentionPooling,
+    GatedAttentionPooling,
+    Weights,
+)
 from midam.nn.pooling.base import Pooling, ScorePooling, upcast
+from midam.nn.pooling.column import ColumnPooling
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling
 from midam.nn.pooling.noisy import NoisyAndPooling, NoisyOrPooling
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM, Statistic, Total
 from midam.registry import POOLINGS, build
 
-__all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "EmbeddingAttentionPooling", "GatedAttentionPooling"]
-__all__ += ["GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling", "NoisyOrPooling", "Pooling"]
-__all__ += ["ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "make_pooling", "upcast"]
+__all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
+__all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
+__all__ += ["NoisyOrPooling", "Pooling", "ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "check_columns"]
+__all__ += ["make_pooling", "upcast"]
 
 
-def make_pooling(name: str, in_features: int, *, squash: bool = True, **options: Any) -> Pooling:
+def make_pooling(
+    name: str,
+    in_features: int,
+    *,
+    squash: bool = True,
+    columns: int = 1,
+    attention: Weights = "shared",
+    **options: Any,
+) -> Pooling:
     """Build a pooling by name or class path.
 
     Where the pooling has the choice, `squash` says whether probabilities (AUC objectives) or raw scores (cross-entropy)
-    are pooled; `options` are its keyword arguments. A `ConfigError` for an unknown name, or arguments that the pooling
-    does not take.
+    are pooled, and `attention` whether its score columns share their weights; `options` are its keyword arguments. A
+    `ConfigError` for an unknown name, arguments that the pooling does not take, or so many `columns`.
 
     Examples
     --------
     >>> make_pooling("attention", 8).value_size
     1
     """
-    offered = {"in_features": in_features, "squash": squash}
+    offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     what = f"the pooling {name!r} in pooling_args"
     pooling: Pooling = build(POOLINGS.find(name), what=what, offered=offered, arguments=options)
+    check_columns(pooling, columns)
     return pooling
+
+
+def check_columns(pooling: Pooling, columns: int) -> None:
+    """Refuse a pooling of another number of score columns: one that does not take `columns` has one."""
+    if pooling.columns == columns:
+        return
+    able = [name for name in POOLINGS.names() if "columns" in inspect.signature(POOLINGS.find(name)).parameters]
+    raise ConfigError(
+        f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; those that take "
+        f"`columns` are {', '.join(able)}."
+    )

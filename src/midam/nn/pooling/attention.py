@@ -1,9 +1,14 @@
 """Attention: the instances' weights are learned (eq. attpoolf, attpool)."""
 
+from typing import Literal, cast, get_args
+
 import torch
 from torch import Tensor, nn
 
+from midam.errors import ConfigError
 from midam.nn.pooling.base import Pooling, upcast
+
+Weights = Literal["shared", "per-class"]
 
 
 class AttentionPooling(Pooling):
@@ -18,30 +23,47 @@ class AttentionPooling(Pooling):
         Width m of the attention network g = w_a . tanh(V e); default D.
     gated : bool
         Multiply tanh(V e) by sigmoid(U e) (Ilse et al. 2018).
+    columns : int
+        C.
+    attention : {"shared", "per-class"}
+        Whether all columns share one set of weights, then V = C, or each has its own w_a on the shared hidden layer, as
+        the attention branches of CLAM (Lu et al. 2021). Of one column they are the same.
     """
 
     name = "attention"
     weighted = True
     anneals = True
-    value_size = 1
 
-    def __init__(self, in_features: int, *, hidden: int | None = None, gated: bool = False) -> None:
-        super().__init__(in_features)
+    def __init__(
+        self,
+        in_features: int,
+        *,
+        hidden: int | None = None,
+        gated: bool = False,
+        columns: int = 1,
+        attention: Weights = "shared",
+    ) -> None:
+        super().__init__(in_features, columns=columns)
+        if attention not in get_args(Weights):
+            raise ConfigError(f"Expected attention 'shared' or 'per-class', got {attention!r}; choose one of these.")
+        self.branches = columns if attention == "per-class" else 1
         hidden = hidden or in_features
         self.hidden = nn.Linear(in_features, hidden)
         self.gate = nn.Linear(in_features, hidden) if gated else None
-        self.attention = nn.Linear(hidden, 1)
+        self.attention = nn.Linear(hidden, self.branches)
         self._build_values()
 
     def _build_values(self) -> None:
-        self.scorer = nn.Linear(self.in_features, 1)
+        self.value_size = self.columns // self.branches
+        self.scorer = nn.Linear(self.in_features, self.columns)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.attention_logit(e), upcast(self.scorer(e))
+        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        z, v = self.attention_logit(e), upcast(self.scorer(e))
+        return z, v if self.branches == 1 else v.unsqueeze(-1)
 
     def attention_logit(self, e: Tensor) -> Tensor:
-        """Attention logits g [M]."""
+        """Attention logits g [M] or [M, G]."""
         hidden = torch.tanh(self.hidden(e))
         if self.gate is not None:
             hidden = hidden * torch.sigmoid(self.gate(e))
@@ -49,11 +71,11 @@ class AttentionPooling(Pooling):
         return logit if self.weight_power == 1 else logit * self.weight_power
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K]."""
+        """Bag scores [K] or [K, C]."""
         return torch.sigmoid(self.logit(l, r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
+        """Logits of the bag scores [K] or [K, C]."""
         return r.squeeze(-1)
 
 
@@ -62,8 +84,10 @@ class GatedAttentionPooling(AttentionPooling):
 
     name = "gated-attention"
 
-    def __init__(self, in_features: int, *, hidden: int | None = None) -> None:
-        super().__init__(in_features, hidden=hidden, gated=True)
+    def __init__(
+        self, in_features: int, *, hidden: int | None = None, columns: int = 1, attention: Weights = "shared"
+    ) -> None:
+        super().__init__(in_features, hidden=hidden, gated=True, columns=columns, attention=attention)
 
 
 class EmbeddingAttentionPooling(AttentionPooling):
@@ -71,8 +95,8 @@ class EmbeddingAttentionPooling(AttentionPooling):
 
     Parameters
     ----------
-    hidden, gated
-        As of `AttentionPooling`.
+    hidden, gated, columns, attention
+        As of `AttentionPooling`. The columns share the head's hidden layer.
     head_hidden : int, optional
         Width of the head's hidden layer (ReLU); default D. 0 makes the head linear.
     """
@@ -80,26 +104,43 @@ class EmbeddingAttentionPooling(AttentionPooling):
     name = "embedding-attention"
 
     def __init__(
-        self, in_features: int, *, hidden: int | None = None, gated: bool = False, head_hidden: int | None = None
+        self,
+        in_features: int,
+        *,
+        hidden: int | None = None,
+        gated: bool = False,
+        head_hidden: int | None = None,
+        columns: int = 1,
+        attention: Weights = "shared",
     ) -> None:
         self._head_hidden = in_features if head_hidden is None else head_hidden
-        super().__init__(in_features, hidden=hidden, gated=gated)
+        super().__init__(in_features, hidden=hidden, gated=gated, columns=columns, attention=attention)
 
     def _build_values(self) -> None:
         d, width = self.in_features, self._head_hidden
         self.value_size = d
         if width:
-            self.head: nn.Module = nn.Sequential(nn.Linear(d, width), nn.ReLU(), nn.Linear(width, 1))
+            self.head: nn.Module = nn.Sequential(nn.Linear(d, width), nn.ReLU(), nn.Linear(width, self.columns))
         else:
-            self.head = nn.Linear(d, 1)
+            self.head = nn.Linear(d, self.columns)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.attention_logit(e), upcast(e)
+        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        z, v = self.attention_logit(e), upcast(e)
+        return z, v if self.branches == 1 else v.unsqueeze(1).expand(-1, self.branches, -1)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
+        """Logits of the bag scores [K] or [K, C]."""
         # f2 stays in full precision: autocast would round the bag's logit.
         with torch.autocast(r.device.type, enabled=False):
+            if self.branches > 1:
+                return self._own_outputs(r)
             out: Tensor = self.head(r)
         return out.squeeze(-1)
+
+    def _own_outputs(self, r: Tensor) -> Tensor:
+        """Output c of the head for the encoding of branch c alone, [K, C], of encodings r [K, C, D]."""
+        last = cast(nn.Linear, self.head)
+        if isinstance(self.head, nn.Sequential):
+            r, last = self.head[:-1](r), cast(nn.Linear, self.head[-1])
+        return (r * last.weight).sum(dim=-1) + last.bias

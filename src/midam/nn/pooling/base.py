@@ -15,10 +15,19 @@ class Pooling(nn.Module):
 
     `in_features` is D. Scores enter float32 (`upcast`) before any nonlinearity, whatever precision the encoder ran in.
 
+    Of several score `columns` C, which share the encodings, a pooling has 1 or C `branches` G. With one, the values of
+    an instance serve all columns: z [M], v [M, V]. With C, each column has logits and values of its own: z [M, G],
+    v [M, G, V], and the statistic goes by rows of bags and branches (`midam.nn.branches`). Either way `score` gives
+    [K, C] in place of [K].
+
     Attributes
     ----------
     name : str
         What messages call it; by default that of the class.
+    columns : int
+        C, at least 1; more than 1 only where the constructor takes `columns`, and hands it on to this one.
+    branches : int
+        G: C where z varies, else 1, unless a pooling says otherwise.
     statistic : Statistic
         What a bag is reduced to: `LOG_MEAN` or `MAXIMUM` of `midam.nn.pooling.statistic`.
     weighted : bool
@@ -38,25 +47,31 @@ class Pooling(nn.Module):
     value_size = 0
     anneals: ClassVar[bool] = False
     weight_power: float = 1.0
+    columns: int = 1
+    branches: int = 1
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", cls.__name__)
 
-    def __init__(self, in_features: int) -> None:
+    def __init__(self, in_features: int, *, columns: int = 1) -> None:
         super().__init__()
-        self.in_features = in_features
+        self.in_features, self.columns = in_features, columns
+        self.branches = columns if self.weighted else 1
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
         raise NotImplementedError
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K]."""
+        """Bag scores in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K].
+
+        Of several columns [K, C]; of several branches from l [K, G], r [K, G, V] and n [K, G].
+        """
         raise NotImplementedError
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores, [K]."""
+        """Logits of the bag scores, [K] or [K, C]."""
         return f.logit(self.score(l, r, n))
 
     def check_sizes(self, largest: int) -> None:
@@ -70,27 +85,27 @@ class ScorePooling(Pooling):
     logit, as cross-entropy wants it.
     """
 
-    def __init__(self, in_features: int, *, squash: bool = True) -> None:
-        super().__init__(in_features)
+    def __init__(self, in_features: int, *, squash: bool = True, columns: int = 1) -> None:
+        super().__init__(in_features, columns=columns)
         self.squash = squash
-        self.scorer = nn.Linear(in_features, 1)
+        self.scorer = nn.Linear(in_features, columns)
 
     def instance_score(self, e: Tensor) -> Tensor:
-        """What is pooled of encodings e [M, D], [M]."""
+        """What is pooled of encodings e [M, D], [M] or [M, C]."""
         raw = upcast(self.scorer(e)).squeeze(-1)
         return torch.sigmoid(raw) if self.squash else raw
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: E741
-        """Pooled instance scores [K]."""
+        """Pooled instance scores [K] or [K, C]."""
         raise NotImplementedError
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K]."""
+        """Bag scores [K] or [K, C]."""
         pooled = self.pooled(l, r)
         return pooled if self.squash else torch.sigmoid(pooled)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
+        """Logits of the bag scores [K] or [K, C]."""
         pooled = self.pooled(l, r)
         return f.logit(pooled) if self.squash else pooled
 
@@ -98,6 +113,11 @@ class ScorePooling(Pooling):
 def upcast(x: Tensor) -> Tensor:
     """Half precision to float32; wider types stay."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def one_a_column(start: Tensor, columns: int) -> Tensor:
+    """Where a learnable number [] of a pooling starts: of several columns each has its own, [C]."""
+    return start if columns == 1 else start.repeat(columns)
 
 
 def require_positive(what: str, value: float) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.functional import poolings as f
-from midam.nn.pooling.base import ScorePooling, require_positive
+from midam.nn.pooling.base import ScorePooling, one_a_column, require_positive
 from midam.nn.pooling.statistic import MAXIMUM
 
 
@@ -16,12 +16,12 @@ class MaxPooling(ScorePooling):
     weighted = True
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
         phi = self.instance_score(e)
-        return phi, phi.new_empty(phi.shape[0], 0)
+        return phi, phi.new_empty(*phi.shape, 0)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K]."""
+        """Pooled instance scores [K] or [K, C]."""
         return l
 
 
@@ -33,7 +33,9 @@ class SmoothedMaxPooling(ScorePooling):
     temperature : float
         tau > 0, in units of the instance score. The paper's code uses 0.1.
     learn_temperature : bool
-        Make log tau a parameter.
+        Make log tau a parameter, one a column.
+    squash, columns
+        As of `ScorePooling`.
     """
 
     name = "smoothed-max"
@@ -41,13 +43,19 @@ class SmoothedMaxPooling(ScorePooling):
     anneals = True
 
     def __init__(
-        self, in_features: int, *, temperature: float = 0.1, learn_temperature: bool = False, squash: bool = True
+        self,
+        in_features: int,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        squash: bool = True,
+        columns: int = 1,
     ) -> None:
-        super().__init__(in_features, squash=squash)
+        super().__init__(in_features, squash=squash, columns=columns)
         require_positive("temperature", temperature)
         self.temperature = temperature
         log_tau = torch.tensor(temperature, dtype=torch.float64).log().to(torch.get_default_dtype())
-        self.log_tau = nn.Parameter(log_tau) if learn_temperature else None
+        self.log_tau = nn.Parameter(one_a_column(log_tau, columns)) if learn_temperature else None
 
     @property
     def tau(self) -> Tensor | float:
@@ -56,10 +64,10 @@ class SmoothedMaxPooling(ScorePooling):
         return tau if self.weight_power == 1 else tau / self.weight_power
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
         z = self.instance_score(e) / self.tau
-        return z, z.new_empty(z.shape[0], 0)
+        return z, z.new_empty(*z.shape, 0)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K]."""
+        """Pooled instance scores [K] or [K, C]."""
         return f.smoothed_max(l, tau=self.tau)

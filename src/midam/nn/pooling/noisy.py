@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from midam.errors import ConfigError
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, require_positive, upcast
+from midam.nn.pooling.base import Pooling, one_a_column, require_positive, upcast
 from midam.nn.pooling.mean import MeanPooling
 
 _SATURATION_SIZE = 1000
@@ -16,15 +16,15 @@ _SATURATION_SIZE = 1000
 class NoisyOrPooling(Pooling):
     """Noisy-or, 1 - prod (1 - phi): the probability that at least one instance fires.
 
-    It saturates on large bags, where even tiny instance scores add up; a warning says so once.
+    It saturates on large bags, where even tiny instance scores add up; a warning says so once. Of C `columns`, V = C.
     """
 
     name = "noisy-or"
-    value_size = 1
 
-    def __init__(self, in_features: int) -> None:
-        super().__init__(in_features)
-        self.scorer = nn.Linear(in_features, 1)
+    def __init__(self, in_features: int, *, columns: int = 1) -> None:
+        super().__init__(in_features, columns=columns)
+        self.value_size = columns
+        self.scorer = nn.Linear(in_features, columns)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of encodings e [M, D]."""
@@ -32,11 +32,11 @@ class NoisyOrPooling(Pooling):
         return v.new_zeros(v.shape[0]), v
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K]."""
+        """Bag scores [K] or [K, C]."""
         return -torch.expm1(f.noisy_or_log_miss(r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K]."""
+        """Logits of the bag scores [K] or [K, C]."""
         miss = f.noisy_or_log_miss(r, n)
         return f.log1mexp(miss) - miss
 
@@ -59,21 +59,23 @@ class NoisyAndPooling(MeanPooling):
     slope : float
         a > 0, fixed.
     threshold : float
-        Initial b in (0, 1), learnable.
+        Initial b in (0, 1), learnable, one a column.
+    columns : int
+        C.
     """
 
     name = "noisy-and"
 
-    def __init__(self, in_features: int, *, slope: float = 10.0, threshold: float = 0.3) -> None:
-        super().__init__(in_features, squash=True)
+    def __init__(self, in_features: int, *, slope: float = 10.0, threshold: float = 0.3, columns: int = 1) -> None:
+        super().__init__(in_features, squash=True, columns=columns)
         require_positive("slope", slope)
         if not 0 < threshold < 1:
             raise ConfigError(
                 f"Expected threshold in (0, 1), got {threshold}; choose the fraction of positive instances."
             )
         self.register_buffer("a", torch.tensor(slope))
-        self.b_logit = nn.Parameter(torch.logit(torch.tensor(threshold)))
+        self.b_logit = nn.Parameter(one_a_column(torch.logit(torch.tensor(threshold)), columns))
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K]."""
+        """Pooled instance scores [K] or [K, C]."""
         return f.noisy_and(r, a=self.get_buffer("a"), b=torch.sigmoid(self.b_logit))

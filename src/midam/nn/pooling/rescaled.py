@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from midam.errors import ConfigError
 from midam.functional import poolings as f
 from midam.nn.pooling.base import Pooling, require_positive
 from midam.nn.pooling.statistic import Statistic
@@ -17,7 +18,7 @@ class RescaledPooling(Pooling):
     Parameters
     ----------
     inner : Pooling
-        As it was trained or fitted: this one is not for training.
+        As it was trained or fitted: this one is not for training. Of one score column.
     scale, offset : float
         scale > 0; both are saved, in float64.
 
@@ -36,6 +37,10 @@ class RescaledPooling(Pooling):
     def __init__(self, inner: Pooling, scale: float = 1.0, offset: float = 0.0) -> None:
         super().__init__(inner.in_features)
         require_positive("scale", scale)
+        if inner.columns > 1:
+            raise ConfigError(
+                f"Expected a pooling of one score column, got {inner.name!r} of {inner.columns}; rescale one column."
+            )
         self.inner, self.weighted, self.value_size = inner, inner.weighted, inner.value_size
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
         self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))

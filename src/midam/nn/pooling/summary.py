@@ -57,7 +57,7 @@ class SummaryPooling(Pooling):
     in_features : int
         Features of an instance, or channels of an image.
     make_head : callable
-        Makes the head, which turns rows [K, W] of `columns` into scores in [0, 1], of W.
+        Makes the head, which turns the `rows` [K, W] of bags into scores in [0, 1], of W.
     """
 
     name = "summary"
@@ -78,14 +78,14 @@ class SummaryPooling(Pooling):
         """Columns W of the row of a bag."""
         return cls.blocks * in_features
 
-    def columns(self, r: Tensor) -> Tensor:
+    def rows(self, r: Tensor) -> Tensor:
         """Rows [K, W] that the head reads, of summaries r [K, V]."""
         *rest, variance = r.chunk(self.blocks, dim=1)
         return torch.cat([*rest, variance.clamp(min=0).sqrt()], dim=1)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Bag scores [K]."""
-        found: Tensor = self.head(self.columns(r))
+        found: Tensor = self.head(self.rows(r))
         return found
 
 
@@ -151,6 +151,6 @@ class VoxelSummary(SummaryPooling):
         ground = (e == least.unsqueeze(1)).sum(dim=1).to(e.dtype)
         return torch.zeros_like(least), torch.stack([least, ground, torch.full_like(least, e.shape[1])], dim=1)
 
-    def columns(self, r: Tensor) -> Tensor:
+    def rows(self, r: Tensor) -> Tensor:
         """Rows [K, 1] that the head reads, of summaries r [K, 3]."""
         return r[:, 2:] - r[:, 1:2]

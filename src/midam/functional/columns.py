@@ -1,0 +1,97 @@
+"""Objectives over C score columns: one for each class against the rest, or for each label, where entries may miss.
+
+Labels y [K, C] are 1, 0 or NaN, which is unknown and takes part in nothing of its column. Each column is an objective
+of `midam.functional.objectives` on the bags that have an entry, and the loss is the mean over all C. A column whose
+entries in a batch are all of one class contributes nothing there to the objectives on pairs: no loss, gap or dual step.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+
+from midam.functional.objectives import ClassWeights, MinMax, Weight
+
+
+def column_labels(codes: Tensor, *, columns: int) -> Tensor:
+    """Labels y [K, C] of bags of classes 0 to C - 1, given as [K, 1]: each class against the rest.
+
+    Examples
+    --------
+    >>> column_labels(torch.tensor([[2.0], [0.0]]), columns=3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    y = (codes == torch.arange(columns, device=codes.device)).to(codes.dtype)
+    return y.masked_fill(codes.isnan(), torch.nan)
+
+
+def column_weights(y: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
+    """Weights [K, C] that average over the positive and over the negative entries of each column; `both` is [C].
+
+    Examples
+    --------
+    >>> column_weights(torch.tensor([[1.0], [0.0], [torch.nan], [0.0]])).negative.flatten().tolist()
+    [0.0, 0.5, 0.0, 0.5]
+    """
+    positive, negative = (y > 0).to(dtype), (y == 0).to(dtype)
+    n_positive, n_negative = positive.sum(dim=0), negative.sum(dim=0)
+    both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
+    positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)
+    return ClassWeights(positive, negative, negative - positive, both)
+
+
+def minmax_auc(
+    h: Tensor,
+    weights: ClassWeights,
+    *,
+    a: Tensor,
+    b: Tensor,
+    alpha: Tensor,
+    margin: float = 1.0,
+    weight: Weight = "paper",
+) -> MinMax:
+    """Min-max AUC objective (eq. MI_DAM) of scores h [K, C], with a, b and alpha [C]; the loss is [], the gap [C].
+
+    Parameters are those of `midam.functional.objectives.minmax_auc`. Where a column lacks a class its gap is 0.
+
+    Examples
+    --------
+    >>> h, ones = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2)
+    >>> found = minmax_auc(h, column_weights(torch.tensor([[1, 0], [0, 0]])), a=ones, b=0 * ones, alpha=ones)
+    >>> found.loss.item(), found.gap.tolist()
+    (-0.25, [0.0, 0.0])
+    """
+    both = torch.ones_like(alpha) if weights.both is None else weights.both
+    scatter = (weights.positive * (h - a) ** 2 + weights.negative * (h - b) ** 2).sum(dim=0)
+    gap = (weights.contrast * h).sum(dim=0) + margin
+    dual = alpha * torch.sub(gap, alpha, alpha=0.5)
+    each = torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0)
+    return MinMax((both * each).mean(), (both * gap).detach())
+
+
+def bce(logit: Tensor, y: Tensor) -> Tensor:
+    """Binary cross-entropy of logits [K, C], the mean over the columns of the mean over a column's entries.
+
+    Examples
+    --------
+    >>> logit = torch.tensor([[0.0, 0.0], [9.0, -40.0]])
+    >>> round(bce(logit, torch.tensor([[1, 0], [torch.nan, 0]])).item(), 4)
+    0.5199
+    """
+    known = ~y.isnan()
+    each = binary_cross_entropy_with_logits(logit, y.nan_to_num().to(logit.dtype), reduction="none")
+    return ((known * each).sum(dim=0) / known.sum(dim=0).clamp(min=1)).mean()
+
+
+def cross_entropy(logit: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of the softmax of logits [K, C], averaged over the bags whose class is known.
+
+    `y` are `column_labels`.
+
+    Examples
+    --------
+    >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([[0, 0, 1, 0]])).exp().item(), 4)
+    4.0
+    """
+    known = ~y.isnan().any(dim=1)
+    each = -(y.nan_to_num().to(logit.dtype) * log_softmax(logit, dim=1)).sum(dim=1)
+    return each.sum() / known.sum().clamp(min=1)
