@@ -84,7 +84,7 @@ def make_model(
 def new_objective(name: str, **settings: Any) -> Objective:
     """Objective as the paper starts it."""
     objective: Objective = registry.build(
-        OBJECTIVES[name], what=name, offered={"center_start": 0.0}, arguments=settings
+        OBJECTIVES[name], what=name, offered={"center_start": 0.0, "num_bags": 64}, arguments=settings
     )
     return objective
 
