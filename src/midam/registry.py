@@ -197,6 +197,8 @@ OBJECTIVES = Registry(
         "minmax-auc": "midam.train.objectives.MinMaxAUC",
         "pairwise": "midam.train.objectives.PairwiseAUC",
         "bce": "midam.train.objectives.BCE",
+        "partial-auc": "midam.train.screening.PartialAUC",
+        "average-precision": "midam.train.screening.AveragePrecision",
         "cross-entropy": "midam.train.outcome_objectives.CrossEntropy",
         "cox": "midam.train.outcome_objectives.Cox",
     },

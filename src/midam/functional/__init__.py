@@ -3,7 +3,7 @@
 Nothing here holds state, and nothing here imports anything but torch.
 """
 
-from midam.functional import columns, logmean, maximum, objectives, pairs, poolings, summary, survival
+from midam.functional import columns, logmean, maximum, objectives, pairs, poolings, screening, summary, survival
 from midam.functional.logmean import BagStatistic
 from midam.functional.tracking import track
 
@@ -15,6 +15,7 @@ __all__ = [
     "objectives",
     "pairs",
     "poolings",
+    "screening",
     "summary",
     "survival",
     "track",

@@ -20,8 +20,8 @@ from midam.runs.report import write_run_report
 from midam.runs.results import write_metrics, write_results
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
-from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.targets import target_of
+from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import with_objective
 

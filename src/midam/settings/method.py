@@ -62,6 +62,16 @@ class MethodSettings(Room):
         Domain of the dual variable of minmax-auc.
     center_start
         Start of the centers a and b of minmax-auc, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5.
+    max_fpr
+        Of partial-auc, the false positive rate in (0, 1] up to which the AUC counts; default: softly, by
+        fpr_temperature.
+    fpr_temperature
+        Of partial-auc without max_fpr, how much more the higher negative bags count, in units of the squared hinge:
+        towards 0 the highest alone.
+    tpr_temperature
+        Of partial-auc, how much more the lower positive bags count, in units of the squared hinge; default: not more.
+    pair_rate
+        Weight in (0, 1] of a step in what partial-auc and average-precision remember of each positive bag.
     draw
         How a step chooses the instances of a bag: "uniform", "scored" (in proportion to the weights that were last
         seen, corrected for it) or "top" (mostly the highest last seen: for witnesses among very many instances).
@@ -91,6 +101,10 @@ class MethodSettings(Room):
     objective_weight: Literal["paper", "pairwise"] = "paper"
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
     center_start: Center | None = None
+    max_fpr: Rate | None = None
+    fpr_temperature: Annotated[float, Field(gt=0)] = 1.0
+    tpr_temperature: Annotated[float, Field(gt=0)] | None = None
+    pair_rate: Rate = 0.5
     draw: Annotated[str, Named(DRAWS)] = "uniform"
     draw_args: dict[str, Any] = Field(default_factory=dict)
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0

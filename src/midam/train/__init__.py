@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from midam.train.method_names import method_names, method_settings
     from midam.train.objectives import BCE, MinMaxAUC, Objective, PairwiseAUC
     from midam.train.outcome_objectives import Cox, CrossEntropy
+    from midam.train.screening import AveragePrecision, PartialAUC
     from midam.train.step import make_optimizer, parameter_groups, train_step
     from midam.train.trainer import Trainer, make_fabric
     from midam.train.training import Training, build_training

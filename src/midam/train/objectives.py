@@ -250,7 +250,7 @@ class MinMaxAUC(Objective):
         super().__init__(columns=columns, pairs=pairs)
         if not 0 < dual_lr <= 1:
             raise ConfigError(f"Expected dual_lr in (0, 1], got {dual_lr}; the paper's code uses 1.")
-        self.margin = _checked_margin(margin)
+        self.margin = checked_margin(margin)
         self.dual_lr = dual_lr
         self.objective_weight: f.Weight = objective_weight
         self.dual_domain: f.Domain = dual_domain
@@ -292,7 +292,7 @@ class PairwiseAUC(Objective):
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary", margin: float = 1.0) -> None:
         super().__init__(columns=columns, pairs=pairs)
-        self.margin = _checked_margin(margin)
+        self.margin = checked_margin(margin)
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
         """Loss [] of scores h [K]; nothing is proposed."""
@@ -338,7 +338,8 @@ def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeigh
     return weights is not None and weights.positive.dtype == h.dtype
 
 
-def _checked_margin(margin: float) -> float:
+def checked_margin(margin: float) -> float:
+    """Return a margin, or raise `ConfigError` where it is not above 0."""
     if not margin > 0:
         raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
     return margin

@@ -1,0 +1,167 @@
+"""Objectives of the top of a ranking, for screening: they remember of each positive bag which negative ones come near.
+
+The equations and their sources are in `midam.functional.screening`.
+"""
+
+import torch
+from torch import Tensor
+
+from midam.errors import ConfigError
+from midam.functional import screening
+from midam.functional.objectives import ClassWeights
+from midam.train.objectives import Objective, Proposal, checked_margin
+
+_NEW = -1.0  # in place of a logarithm that is at least 0
+
+
+class PartialAUC(Objective):
+    """Partial AUC: the AUC at low false positive rates, one-way, or of the hardest positive bags alone, two-way.
+
+    By default all negative bags count, the higher the more (SOPA-s); with `max_fpr` those that stand above the others
+    of their class (SOPA); with `tpr_temperature` the lower positive bags count more (SOTA-s).
+
+    Parameters
+    ----------
+    num_bags : int
+        Bags of the training set.
+    margin : float
+        c > 0.
+    max_fpr : float, optional
+        beta in (0, 1], the false positive rate up to which the AUC counts.
+    fpr_temperature : float
+        lam > 0, in units of the squared hinge: how much more the higher negative bags count, towards 0 the highest
+        alone. Of no use with `max_fpr`.
+    tpr_temperature : float, optional
+        lam' > 0: the same of the lower positive bags; default: all count alike.
+    pair_rate : float
+        Weight in (0, 1] of a batch in what is remembered; with `max_fpr` the step of the thresholds.
+
+    Attributes
+    ----------
+    tail : Tensor [N]
+        log u of each positive bag, -1 before its first batch; with `max_fpr` its threshold s.
+    overall : Tensor []
+        log v of the two-way objective, -1 before the first batch.
+    """
+
+    name = "partial-auc"
+    rates = ("pair_rate",)
+    tail: Tensor
+    overall: Tensor
+
+    def __init__(
+        self,
+        *,
+        num_bags: int,
+        margin: float = 1.0,
+        max_fpr: float | None = None,
+        fpr_temperature: float = 1.0,
+        tpr_temperature: float | None = None,
+        pair_rate: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if max_fpr is not None and not 0 < max_fpr <= 1:
+            raise ConfigError(f"Expected max_fpr in (0, 1], got {max_fpr}; 0.05 is a specificity of at least 95%.")
+        if max_fpr is not None and tpr_temperature is not None:
+            raise ConfigError(
+                "Expected no tpr_temperature with max_fpr, which is one-way, got both; take fpr_temperature in place "
+                "of max_fpr."
+            )
+        self.margin = checked_margin(margin)
+        self.max_fpr = max_fpr
+        self._new = _NEW if max_fpr is None else 0.0
+        self.fpr_temperature = _checked_temperature("fpr_temperature", fpr_temperature)
+        self.tpr_temperature = tpr_temperature and _checked_temperature("tpr_temperature", tpr_temperature)
+        self.pair_rate = _checked_rate(pair_rate)
+        self.register_buffer("tail", torch.full((num_bags,), self._new))
+        self.register_buffer("overall", torch.tensor(_NEW))
+
+    def loss(self, h: Tensor, _: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
+        """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
+        losses = screening.pair_losses(h, margin=self.margin)
+        own = _rows(self.tail, index, count=len(h), new=self._new)
+        if self.max_fpr is not None:
+            of_bags = screening.partial_auc(losses, weights, s=own, rate=self.pair_rate, max_fpr=self.max_fpr)
+            return of_bags.loss, _written(self.tail, index, of_bags.rows, name="tail")
+        found = screening.soft_partial_auc(
+            losses,
+            weights,
+            log_u=own,
+            log_v=self.overall if index is not None else torch.full_like(self.overall, _NEW),
+            rate=self.pair_rate,
+            fpr_temperature=self.fpr_temperature,
+            tpr_temperature=self.tpr_temperature,
+        )
+        written = _written(self.tail, index, found.log_u, name="tail")
+        return found.loss, written and written | {"overall": found.log_v}
+
+
+class AveragePrecision(Objective):
+    """Average precision (SOAP), the area under the curve of precision and recall.
+
+    The precision is meant among the training bags, whatever the share of positive ones in a batch.
+
+    Parameters
+    ----------
+    num_bags : int
+        Bags of the training set.
+    margin : float
+        c > 0.
+    pair_rate : float
+        Weight in (0, 1] of a batch in what is remembered.
+
+    Attributes
+    ----------
+    ranks : Tensor [N, 2]
+        Of each positive bag the mean losses of not being above positive and above negative bags; 0 before its first
+        batch.
+    """
+
+    name = "average-precision"
+    rates = ("pair_rate",)
+    ranks: Tensor
+
+    def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.5) -> None:
+        super().__init__()
+        self.margin = checked_margin(margin)
+        self.pair_rate = _checked_rate(pair_rate)
+        self.register_buffer("ranks", torch.zeros(num_bags, 2))
+
+    def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
+        """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
+        found = screening.average_precision(
+            screening.pair_losses(h, margin=self.margin),
+            weights,
+            u=_rows(self.ranks, index, count=len(h), new=0.0),
+            rate=self.pair_rate,
+            prevalence=self._prevalence(labels, index, dtype=h.dtype),
+        )
+        return found.loss, _written(self.ranks, index, found.rows, name="ranks")
+
+    def _prevalence(self, labels: Tensor, index: Tensor | None, *, dtype: torch.dtype) -> Tensor:
+        """Share of positive bags among the training bags: those that have stood in a batch, which soon are all."""
+        positive = labels > 0
+        if index is None:
+            return positive.to(dtype).mean()
+        known = self.ranks[:, 0] > 0
+        return known.index_copy(0, index, positive).to(dtype).mean()
+
+
+def _rows(memory: Tensor, index: Tensor | None, *, count: int, new: float) -> Tensor:
+    return memory.new_full((count, *memory.shape[1:]), new) if index is None else memory[index]
+
+
+def _written(memory: Tensor, index: Tensor | None, rows: Tensor, *, name: str) -> dict[str, Tensor]:
+    return {} if index is None else {name: memory.index_copy(0, index, rows.detach().to(memory.dtype))}
+
+
+def _checked_rate(rate: float) -> float:
+    if not 0 < rate <= 1:
+        raise ConfigError(f"Expected pair_rate in (0, 1], got {rate}; 1 forgets the past.")
+    return rate
+
+
+def _checked_temperature(name: str, temperature: float) -> float:
+    if not temperature > 0:
+        raise ConfigError(f"Expected {name} > 0, got {temperature}; the losses lie in [0, 4], so try 1.0.")
+    return temperature
