@@ -122,7 +122,7 @@ def test_the_classes_of_a_run_hold_and_another_one_is_named(tmp_path):
     outcome, _ = read(path, target="multiclass", classes=("skin", "brain", "lung", "eye"))
     assert outcome.names == ("skin", "brain", "lung", "eye")
     assert outcome.values[:, 0].tolist() == [2, 0, 2, 1, 0, 1]
-    with pytest.raises(BagDataError, match="one of the classes skin, brain .*got lung"):
+    with pytest.raises(BagDataError, match=r"one of the classes skin, brain .*got lung"):
         read(path, target="multiclass", classes=("skin", "brain"))
 
 

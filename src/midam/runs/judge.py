@@ -70,7 +70,11 @@ class BinaryJudge:
 
     def predictions(self) -> str:
         """Text of predictions.csv."""
-        called: dict[str, Any] = {"probabilities": self._probabilities, "threshold": self._threshold, "classes": self._classes}
+        called: dict[str, Any] = {
+            "probabilities": self._probabilities,
+            "threshold": self._threshold,
+            "classes": self._classes,
+        }
         return predictions_text(self._parts.bags, self._scores, splits=self._parts.splits, **called)
 
     def beside(self, *, seed: int) -> Beside:
