@@ -47,6 +47,7 @@ VERSIONS = {
     "tracking": 2,
     "tracked-state": 1,
     "survival": 1,
+    "labels": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

@@ -31,6 +31,7 @@ STUDIES = Registry(
         "needle": "studies.regime.needle.run",
         "real-draws": "studies.regime.real.run",
         "survival": "studies.targets.survival.run",
+        "labels": "studies.targets.labels.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
