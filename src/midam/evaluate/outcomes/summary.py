@@ -1,6 +1,6 @@
 """What a run reports about scored bags whose label is more than 0 or 1, and the one figure that chooses its weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -213,7 +213,7 @@ def _concordance(key: str, pairs: Pairs, scores: Scores, groups: ArrayLike | Non
 
 
 def _of_grades(label: Scores, scores: Scores, decision: Decision | None, *, count: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"kendall_tau": _finite(kendalltau(label[:, 0], scores).statistic)}
+    found: dict[str, Any] = {"kendall_tau": _correlation(kendalltau, label[:, 0], scores)}
     if decision is not None:
         grades, called = label[:, 0], decision.predict(scores)
         confusion = confusion_matrix(grades, called, count)
@@ -224,10 +224,9 @@ def _of_grades(label: Scores, scores: Scores, decision: Decision | None, *, coun
 
 def _of_numbers(label: Scores, scores: Scores, decision: Decision | None) -> dict[str, Any]:
     numbers = label[:, 0]
-    varied = np.ptp(numbers) > 0 and np.ptp(scores) > 0
     found = {
-        "kendall_tau": _finite(kendalltau(numbers, scores).statistic),
-        "spearman": _finite(spearmanr(numbers, scores).statistic) if varied else None,
+        "kendall_tau": _correlation(kendalltau, numbers, scores),
+        "spearman": _correlation(spearmanr, numbers, scores),
     }
     if decision is not None:
         found["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
@@ -291,3 +290,8 @@ def _pairs(target: str, label: Scores) -> Pairs:
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _correlation(of: Callable[[Scores, Scores], Any], values: Scores, scores: Scores) -> float | None:
+    """A rank correlation; None where one of the two does not vary."""
+    return float(of(values, scores).statistic) if np.ptp(values) > 0 and np.ptp(scores) > 0 else None
