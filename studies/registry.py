@@ -30,6 +30,7 @@ STUDIES = Registry(
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
         "real-draws": "studies.regime.real.run",
+        "screening": "studies.screening.screening.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
