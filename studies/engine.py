@@ -48,6 +48,7 @@ VERSIONS = {
     "tracked-state": 1,
     "survival": 1,
     "labels": 1,
+    "screening": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

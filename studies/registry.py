@@ -32,6 +32,7 @@ STUDIES = Registry(
         "real-draws": "studies.regime.real.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",
+        "screening": "studies.screening.screening.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")

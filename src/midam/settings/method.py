@@ -102,9 +102,9 @@ class MethodSettings(Room):
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
     center_start: Center | None = None
     max_fpr: Rate | None = None
-    fpr_temperature: Annotated[float, Field(gt=0)] = 1.0
+    fpr_temperature: Annotated[float, Field(gt=0)] = 0.2
     tpr_temperature: Annotated[float, Field(gt=0)] | None = None
-    pair_rate: Rate = 0.5
+    pair_rate: Rate = 0.9
     draw: Annotated[str, Named(DRAWS)] = "uniform"
     draw_args: dict[str, Any] = Field(default_factory=dict)
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0
