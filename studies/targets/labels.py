@@ -37,11 +37,7 @@ _DIGITS = tuple(str(digit) for digit in range(10))
 _SHARES = (0.6, 0.4)  # of the images: training, test
 _DOT, _MEAN = "#0072B2", "#202020"
 # Ways to pool, by the settings in which they differ.
-POOLINGS: dict[str, dict[str, Any]] = {
-    "attention, shared": {},
-    "attention, per class": {"attention": "per-class"},
-    "smoothed-max": {"pooling": "smoothed-max"},
-}
+POOLINGS: dict[str, dict[str, Any]] = {"attention, shared": {}}
 
 
 @dataclass(frozen=True)
