@@ -24,6 +24,11 @@ from midam.data.sources.npz import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 
 CLASSICAL = ("musk1", "musk2", "elephant", "fox", "tiger")
+DRAWN = ("digits", "digits-classes", "digits-labels")
+OUTCOMES = (
+    *("japanese_vowels", "enzymes", "digits_points", "miml_scene", "miml_reuters"),
+    *("esol_atoms", "cmapss_rul", "pbc2_landmark2y", "heart_valve_landmark2y"),
+)
 BY_HAND = ("mutagenesis1", "newsgroups1", "physionet2012_icu", "colon_nuclei")
 
 
@@ -287,7 +292,7 @@ def test_an_unwritable_cache_is_named(home):
 
 
 def test_names_and_descriptions(home):
-    assert catalog.names() == ["digits", *CLASSICAL, *BY_HAND, "breast", "colon", "adrenal", "pdgm", "oct"]
+    assert catalog.names() == [*DRAWN, *CLASSICAL, *BY_HAND, *OUTCOMES, "breast", "colon", "adrenal", "pdgm", "oct"]
     assert catalog.describe("musk2")["location"] is None
     assert catalog.describe("musk2")["bags"] == 102
     with pytest.raises(ConfigError, match="got 'tigr'; did you mean 'tiger'"):
@@ -295,7 +300,7 @@ def test_names_and_descriptions(home):
     with pytest.raises(ConfigError, match="bundled"):
         catalog.fetch("digits")
     bundled = [name for name in catalog.names() if catalog.describe(name)["location"] == "bundled"]
-    assert bundled == ["digits"]
+    assert bundled == list(DRAWN)
 
 
 @pytest.mark.parametrize("name", BY_HAND)

@@ -16,8 +16,8 @@ from midam.settings import Settings
 if TYPE_CHECKING:
     from midam.data.bags import Bags
 
-_DESCRIBE = """Counts, bag sizes, classes, groups and splits of data, and warnings: bag sizes that tell the label,
-duplicate bags, constant features, groups in several splits, a class that is missing or rare."""
+_DESCRIBE = """Counts, bag sizes, what bags are ranked by, groups and splits of data, and warnings: bag sizes that tell
+the label, duplicate bags, constant features, groups in several splits, a class that is missing or rare, few events."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 A stopped import goes on when the same command is given again."""
 _READING = Settings.names("data", "cut")
@@ -90,6 +90,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.missing import fill_values, impute, missing_counts, tell
     from midam.report.describe import describe_bags
     from midam.report.figures import plot_sizes
+    from midam.report.outcome_facts import kinds
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
     keep_folder(options, "out", data="name")
@@ -100,9 +101,10 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     found = describe_bags(options.name, bags)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
-        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=Path(options.name).name)
-    out = stdout_console()
-    print_description(out, options.name, found.facts, bags.sizes, labels=bags.labels)
+        title = Path(options.name).name
+        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, outcome=bags.outcome, title=title)
+    out, (labels, called) = stdout_console(), kinds(bags)
+    print_description(out, options.name, found.facts, bags.sizes, labels=labels, kinds=called)
     print_warnings(out, found)
     if picture is not None:
         out.print(f"figure: {escape(str(picture))}")
@@ -128,7 +130,9 @@ def _import(options: Namespace, console: Console) -> int:
     size = format_bytes(stored_bytes(store))
     stdout_console().print(
         escape(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})\n")
-        + escape(f"next: midam {'fit' if bags.labels is not None else 'predict RUN'} {options.out}")
+        + escape(
+            f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}"
+        )
     )
     return 0
 

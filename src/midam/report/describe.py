@@ -19,6 +19,15 @@ from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import auroc
+from midam.report.outcome_facts import (
+    label_codes,
+    outcome_counts,
+    outcome_facts,
+    outcome_warnings,
+    outcome_words,
+    size_warnings,
+    split_words,
+)
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
@@ -78,7 +87,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         entry = catalog.describe(name)
         facts = {key: entry[key] for key in ("description", "license", "citation", "url", "location")}
     facts |= {
-        "bags": f"{len(bags)} ({_positives(labels)})",
+        "bags": f"{len(bags)} ({_labeled(bags)})",
         "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
         "quartiles of bag size": ", ".join(f"{quartile:g}" for quartile in np.percentile(sizes, [25, 50, 75])),
         "instance shape": list(bags.instance_shape),
@@ -88,17 +97,18 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts["classes"] = f"{bags.classes[1]} is positive, {bags.classes[0]} negative"
     if labels is not None and 0 < labels.sum() < len(labels):
         facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
+    if bags.outcome is not None:
+        facts |= outcome_facts(bags.outcome, sizes)
     if bags.splits is not None:
-        parts = {part: bags.splits == part for part in SPLITS}
-        counts = {part: None if labels is None else labels[inside] for part, inside in parts.items()}
-        facts["splits"] = ", ".join(f"{part} {parts[part].sum()} ({_positives(counts[part])})" for part in SPLITS)
+        facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
         facts["groups"] = len(np.unique(bags.groups))
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
     if bags.witnesses is not None:
         known = counts_of(bags)
-        facts["witnesses"] = f"{known.sum()} known, in {(known > 0).sum()} positive bags"
+        bearers = "bags" if labels is None else "positive bags"
+        facts["witnesses"] = f"{known.sum()} known, in {(known > 0).sum()} {bearers}"
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
@@ -147,7 +157,24 @@ def _positives(labels: NDArray[np.int64] | None) -> str:
     return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
 
 
+def _labeled(bags: Bags) -> str:
+    """What the bags are ranked by, and how many are positive or have the event."""
+    if bags.outcome is None:
+        return _positives(bags.labels)
+    return outcome_words(bags.outcome.target, bags.outcome.names, outcome_counts(bags.outcome).tolist())
+
+
+def _split(bags: Bags, part: str) -> str:
+    inside = bags.splits == part
+    said = _positives(None if bags.labels is None else bags.labels[inside])
+    if bags.outcome is not None:
+        said = split_words(bags.outcome.subset(inside))
+    return f"{part} {np.count_nonzero(inside)} ({said})"
+
+
 def _class_warnings(bags: Bags) -> Iterator[str]:
+    if bags.outcome is not None:
+        yield from outcome_warnings(bags.outcome)
     if bags.labels is None:
         return
     for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
@@ -164,10 +191,12 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
         most = int(bags.sizes[small].max())
         where = f"where the median is {median:g} ({_names(bags.ids[small])})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
+    groups = bags.groups if len(bags) <= _MANY_BAGS else None
+    if bags.outcome is not None:
+        yield from size_warnings(bags, bags.outcome, groups=groups)
     if bags.labels is None or len(np.unique(bags.labels)) < 2:
         return
     area = auroc(bags.labels, bags.sizes)
-    groups = bags.groups if len(bags) <= _MANY_BAGS else None
     low, high, _ = auroc_interval(bags.labels, bags.sizes, groups=groups)
     if not low <= 0.5 <= high:
         yield (
@@ -192,7 +221,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
         return
     first = bags.ids[kinds == repeated[0]]
     yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {_names(first)}"
-    for name, column in (("differ in label", bags.labels), ("stand in several splits", bags.splits)):
+    for name, column in (("differ in label", label_codes(bags)), ("stand in several splits", bags.splits)):
         if column is None:
             continue
         _, codes = np.unique(column, return_inverse=True)

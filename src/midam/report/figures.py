@@ -13,15 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
+from midam.data.outcome import Outcome
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
 from midam.files import write_bytes
 from midam.report.describe import is_wide, size_edges
-from midam.report.words import MERITS, merit_of
+from midam.report.words import MERITS, merit_of, shortened
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
@@ -35,6 +36,8 @@ _MEMORY = "Memory, in standard deviations"
 _DPI = 150
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
+_DECADES = 1000
+_MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
 
 
 def plot_roc(
@@ -151,15 +154,42 @@ def plot_curves(
     save_figure(figure, Path(path))
 
 
-def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str) -> None:
-    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) beside each other, to a PNG file."""
+def plot_sizes(
+    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: Outcome | None = None
+) -> None:
+    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) beside each other, to a PNG file.
+
+    Of bags with an `outcome`, a second panel shows it by the size: boxes of up to 20 classes, grades or labels, else a
+    point a bag.
+    """
     sizes = np.asarray(sizes, dtype=np.int64)
+    boxes = outcome is not None and outcome.target not in ("continuous", "survival")
+    panels = 1 if outcome is None or (boxes and len(outcome.names) > _MOST_BOXES) else 2
+    figure = new_figure((6.4, 3.9 * panels))
+    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
+    _histogram(axes[0], sizes, None if labels is None else np.asarray(labels))
+    if outcome is not None and panels == 2:
+        _by_size(axes[1], sizes, outcome)
+    if is_wide(sizes):
+        axes[0].set_xscale("log")
+        axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        if sizes.max() < _DECADES * sizes.min():  # few powers of ten: matplotlib would name others as powers, too
+            axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes[0].xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes[-1].set_xlabel("Instances in a bag")
+    axes[0].set_title(title, loc="left", fontweight="bold")
+    add_legend(figure, columns=2)
+    save_figure(figure, Path(path))
+
+
+def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None) -> None:
+    """Bars of the bag sizes, of classes on top of each other."""
     edges = size_edges(sizes, bins=_BINS)
-    figure = new_figure((6.4, 3.9))
-    axes = figure.add_subplot()
     parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
     if labels is not None:
-        positive = np.asarray(labels) == 1
+        positive = labels == 1
         parts = [
             ("negative bags", sizes[~positive], {"color": BLUE}),
             ("positive bags", sizes[positive], {"color": ORANGE, "hatch": "//"}),
@@ -170,18 +200,32 @@ def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, 
         style |= {"align": "edge", "edgecolor": "white", "linewidth": 0.6, "label": f"{len(part)} {name}"}
         axes.bar(edges[:-1] - 0.5, counts, np.diff(edges), bottom, **style)
         bottom += counts
-    if is_wide(sizes):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if len(edges) == 2:  # bags of one size: a bar, not a wall, over one number
         axes.set_xlim(edges[0] - 3, edges[0] + 3)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set(xlabel="Instances in a bag", ylabel="Bags")
-    axes.set_title(title, loc="left", fontweight="bold")
-    add_legend(figure, columns=2)
-    save_figure(figure, Path(path))
+    axes.set_ylabel("Bags")
+
+
+def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: Outcome) -> None:
+    """Boxes of the sizes of the bags of each class, grade or label, the first on top; numbers and times as points."""
+    values = outcome.values
+    if outcome.target == "survival":
+        event = values[:, 1] == 1
+        for own, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
+            style: dict[str, Any] = {"marker": marker, "color": color, "markersize": 4, "linestyle": "None"}
+            label = f"{np.count_nonzero(own)} {name}"
+            axes.plot(sizes[own], values[own, 0], **style, fillstyle="none", alpha=0.7, label=label)
+    elif outcome.target == "continuous":
+        axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
+    else:
+        columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
+        known = [(name, sizes[own]) for name, own in zip(outcome.names, columns.T == 1) if own.any()]
+        lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
+        axes.boxplot([own for _, own in known], orientation="horizontal", **lines)
+        axes.set_yticks(range(1, len(known) + 1), [shortened(name, _LONGEST_NAME) for name, _ in known])
+        axes.invert_yaxis()
+        return
+    axes.set_ylabel(outcome.names[0])
 
 
 def new_figure(size: tuple[float, float]) -> Figure:

@@ -24,6 +24,7 @@ from rich.table import Column, Table
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.beside import advice, caution, result_words
 from midam.report.describe import BagDescription, size_edges
+from midam.report.outcome_facts import outcome_words
 from midam.report.outcome_terminal import format_merit, print_outcomes
 from midam.report.words import MERITS, mean_words, merit_of
 
@@ -228,10 +229,13 @@ def format_auroc(part: Mapping[str, Any]) -> str:
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
     """The data sets of the catalog."""
-    table = Table("name", "bags (+)", "instances", "features", "here", "what", box=None, header_style="bold")
+    table = Table("name", "bags", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
         here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
-        counts = (f"{entry['bags']} ({entry['positives']})", str(entry["instances"]), str(entry["features"]))
+        said = f"{entry['positives']} +"
+        if entry["target"] != "binary":
+            said = outcome_words(entry["target"], entry["names"], entry["counts"])
+        counts = (f"{entry['bags']} ({said})", str(entry["instances"]), str(entry["features"]))
         table.add_row(entry["name"], *counts, here, entry["description"])
     console.print(table)
     for entry in entries:
@@ -246,8 +250,9 @@ def print_description(
     sizes: NDArray[np.int64],
     *,
     labels: NDArray[np.int64] | None = None,
+    kinds: tuple[str, str] = ("positive", "negative"),
 ) -> None:
-    """Facts about a set of bags, and a histogram of its bag sizes, by class where labels are known."""
+    """Facts about a set of bags, and a histogram of its bag sizes, by what `kinds` calls the labels 1 and 0."""
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
@@ -258,7 +263,7 @@ def print_description(
     total, _ = np.histogram(sizes, bins=edges)
     above, _ = np.histogram(sizes[positive], bins=edges)
     if labels is not None:
-        console.print("  + positive, o negative")
+        console.print(f"  + {kinds[0]}, o {kinds[1]}")
     console.print("  bag sizes:")
     for low, high, count, positives in zip(edges[:-1], edges[1:], total, above, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}-{high - 1}"

@@ -1,9 +1,9 @@
 """The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
-``digits`` is drawn from digits that scikit-learn carries. The others are looked for in ``$MIDAM_DATA``, then in the
-cache; those with a public archive are otherwise fetched, and of those without one an error says how to come by them.
-The content is verified, and bags and instances are put into one canonical order, so that a seed gives the same result
-everywhere.
+``digits``, ``digits-classes`` and ``digits-labels`` are drawn from digits that scikit-learn carries. The others are
+looked for in ``$MIDAM_DATA``, then in the cache; those with a public archive are otherwise fetched, and of those
+without one an error says how to come by them. The content is verified, and bags and instances are put into one
+canonical order, so that a seed gives the same result everywhere.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.sets.digits import digit_bags
+from midam.data.sets.digits import DRAWN
 from midam.data.sets.download import Progress, download
 from midam.data.sets.images import ImageSet
 from midam.data.sets.tabular import TabularSet
@@ -35,10 +35,12 @@ def names() -> list[str]:
 
     Examples
     --------
-    >>> names()[:6], names()[6:10], names()[10:]  # doctest: +NORMALIZE_WHITESPACE
-    (['digits', 'musk1', 'musk2', 'elephant', 'fox', 'tiger'],
-     ['mutagenesis1', 'newsgroups1', 'physionet2012_icu', 'colon_nuclei'],
-     ['breast', 'colon', 'adrenal', 'pdgm', 'oct'])
+    >>> names()[:12]  # doctest: +NORMALIZE_WHITESPACE
+    ['digits', 'digits-classes', 'digits-labels', 'musk1', 'musk2', 'elephant', 'fox', 'tiger',
+     'mutagenesis1', 'newsgroups1', 'physionet2012_icu', 'colon_nuclei']
+    >>> names()[12:]  # doctest: +NORMALIZE_WHITESPACE
+    ['japanese_vowels', 'enzymes', 'digits_points', 'miml_scene', 'miml_reuters', 'esol_atoms', 'cmapss_rul',
+     'pbc2_landmark2y', 'heart_valve_landmark2y', 'breast', 'colon', 'adrenal', 'pdgm', 'oct']
     """
     return list(CATALOG)
 
@@ -51,10 +53,13 @@ def is_name(text: str) -> bool:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Fields of an entry; the address of its ``archive``, or None; its ``location``: a path, ``"bundled"``, or None."""
+    """Fields of an entry, with its ``target``; the address of its ``archive``, or None; its ``location``.
+
+    That is a path, ``"bundled"``, or None.
+    """
     entry, found = _entry(name), _find(name, None)
     location = "bundled" if _bundled(entry) else None if found is None else str(found)
-    return {**asdict(entry), "archive": entry.archive, "location": location}
+    return {"target": "binary", **asdict(entry), "archive": entry.archive, "location": location}
 
 
 def load(
@@ -81,7 +86,7 @@ def load(
     entry, path = _entry(name), _find(name, cache)
     if path is None and _bundled(entry):
         refuse_unused(images, (), what="features", where=name)
-        return digit_bags()
+        return DRAWN[name]()
     return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
 
 

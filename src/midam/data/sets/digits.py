@@ -1,52 +1,133 @@
 """Bags of the 1797 handwritten digits (8x8) that scikit-learn carries (Alpaydin and Kaynak, UCI 1998)."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS
 
 _SEED = 2023
 _BAGS = {"train": 200, "val": 60, "test": 100}
 _SHARES = (0.6, 0.15, 0.25)  # of the digits, so that bags of two splits share none
 _NINE = 9
+# Of the sets of ten classes or labels: 20 test bags of each class, below which intervals are wide.
+_SEEDS = {"digits-classes": 2024, "digits-labels": 2025}
+_MORE_BAGS = {"train": 200, "val": 60, "test": 200}
+_MORE_SHARES = (0.5, 0.15, 0.35)
+_TEN = 10
+_NAMES = [str(digit) for digit in range(_TEN)]
+
+Rows = NDArray[np.int64]
 
 
 def digit_bags() -> Bags:
     """The bags of the set ``digits``, always the same: 5 to 15 digits [64] in [0, 1]; 1 to 3 nines make it positive."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415
-
-    digits = load_digits()
-    images = (digits.data / 16).astype(np.float32)
+    images, digits = _source()
     rng = np.random.Generator(np.random.Philox(_SEED))
-    nines = _parts(rng.permutation(np.flatnonzero(digits.target == _NINE)))
-    others = _parts(rng.permutation(np.flatnonzero(digits.target != _NINE)))
-    members: list[NDArray[np.int64]] = []
+    nines = _parts(rng.permutation(np.flatnonzero(digits == _NINE)), _SHARES)
+    others = _parts(rng.permutation(np.flatnonzero(digits != _NINE)), _SHARES)
+    members: list[Rows] = []
     labels: list[int] = []
     for split, nine, other in zip(SPLITS, nines, others, strict=True):
         signs = rng.permutation(np.arange(_BAGS[split]) % 2)
         members += [_draw(nine, other, bool(sign), rng) for sign in signs]
         labels += signs.tolist()
-    bags = Bags.from_list(
+    bags = _bags("digits", images, members, _BAGS, labels=labels)
+    return bags.replace(witnesses=digits[np.concatenate(members)] == _NINE)
+
+
+def class_bags() -> Bags:
+    """The bags of ``digits-classes``: 5 to 15 digits, of which a third are the class, the digit that occurs most."""
+    images, digits = _source()
+    rng = np.random.Generator(np.random.Philox(_SEEDS["digits-classes"]))
+    pools = _parts_by_digit(digits, rng)
+    members: list[Rows] = []
+    classes: list[int] = []
+    for split, pool in zip(SPLITS, pools, strict=True):
+        own = rng.permutation(np.arange(_MORE_BAGS[split]) % _TEN)
+        members += [_draw_most(digits, pool, int(digit), rng) for digit in own]
+        classes += own.tolist()
+    outcome = Outcome.of("multiclass", classes, names=_NAMES)
+    bags = _bags("digits-classes", images, members, _MORE_BAGS, outcome=outcome)
+    return bags.replace(witnesses=digits[np.concatenate(members)] == np.repeat(classes, bags.sizes))
+
+
+def label_bags() -> Bags:
+    """The bags of ``digits-labels``: 2 to 6 digits; the labels are the digits that occur."""
+    images, digits = _source()
+    rng = np.random.Generator(np.random.Philox(_SEEDS["digits-labels"]))
+    members: list[Rows] = []
+    for split, pool in zip(SPLITS, _parts_by_digit(digits, rng), strict=True):
+        sizes = rng.integers(2, 6, _MORE_BAGS[split], endpoint=True)
+        members += [rng.choice(pool, size, replace=False) for size in sizes]
+    labels = [np.isin(np.arange(_TEN), digits[rows]) for rows in members]
+    outcome = Outcome.of("multilabel", labels, names=_NAMES)
+    return _bags("digits-labels", images, members, _MORE_BAGS, outcome=outcome)
+
+
+DRAWN: dict[str, Callable[[], Bags]] = {
+    "digits": digit_bags,
+    "digits-classes": class_bags,
+    "digits-labels": label_bags,
+}
+
+
+def _source() -> tuple[NDArray[np.float32], Rows]:
+    """Images [1797, 64] in [0, 1], and which digit each shows."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+
+    digits = load_digits()
+    return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64)
+
+
+def _bags(
+    name: str,
+    images: NDArray[np.float32],
+    members: list[Rows],
+    counts: Mapping[str, int],
+    *,
+    labels: list[int] | None = None,
+    outcome: Outcome | None = None,
+) -> Bags:
+    """Bags of these rows of the images, split after split."""
+    return Bags.from_list(
         [images[rows] for rows in members],
         labels,
-        ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(_BAGS[split])],
-        splits=np.repeat(SPLITS, [_BAGS[split] for split in SPLITS]),
-        source="digits",
+        outcome=outcome,
+        ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(counts[split])],
+        splits=np.repeat(SPLITS, [counts[split] for split in SPLITS]),
+        source=name,
     )
-    return bags.replace(witnesses=digits.target[np.concatenate(members)] == _NINE)
 
 
-def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _parts(rows: Rows, shares: tuple[float, float, float]) -> list[Rows]:
     """Rows of the three splits."""
-    return np.split(rows, (np.cumsum(_SHARES[:2]) * len(rows)).astype(np.int64))
+    return np.split(rows, (np.cumsum(shares[:2]) * len(rows)).astype(np.int64))
 
 
-def _draw(
-    nines: NDArray[np.int64], others: NDArray[np.int64], positive: bool, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _parts_by_digit(digits: Rows, rng: np.random.Generator) -> list[Rows]:
+    """Rows of the three splits, with like shares of each digit."""
+    by_digit = [_parts(rng.permutation(np.flatnonzero(digits == digit)), _MORE_SHARES) for digit in range(_TEN)]
+    return [np.concatenate(part) for part in zip(*by_digit, strict=True)]
+
+
+def _draw(nines: Rows, others: Rows, positive: bool, rng: np.random.Generator) -> Rows:
     """Rows of one bag in random order."""
     size = int(rng.integers(5, 15, endpoint=True))
     count = int(rng.integers(1, 3, endpoint=True)) if positive else 0
     chosen = [rng.choice(nines, count, replace=False), rng.choice(others, size - count, replace=False)]
     return rng.permutation(np.concatenate(chosen))
+
+
+def _draw_most(digits: Rows, pool: Rows, digit: int, rng: np.random.Generator) -> Rows:
+    """Rows of one bag in random order, a third of them of this digit and fewer of any other."""
+    size = int(rng.integers(5, 15, endpoint=True))
+    count = max(2, round(size / 3))
+    own, others = pool[digits[pool] == digit], pool[digits[pool] != digit]
+    noise = rng.choice(others, size - count, replace=False)
+    while np.bincount(digits[noise]).max() >= count:
+        noise = rng.choice(others, size - count, replace=False)
+    return rng.permutation(np.concatenate([rng.choice(own, count, replace=False), noise]))

@@ -41,14 +41,17 @@ class ArchiveReader(BagReader):
         return _read(request)
 
 
-def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | None = None) -> Bags:
+def read_npz(
+    path: str | Path, *, require_labels: bool = True, positive: str | None = None, target: str = "auto"
+) -> Bags:
     """Read bags from an npz file.
 
     Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
     others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N],
     ``coords`` [M, C] and ``witness`` [M], 1 of instances known to make their bag positive. Two words such as no and yes
     need no `positive`, see `midam.data.sources.label_values`. Other targets: ``y`` [N] of classes, grades or numbers;
-    ``y`` [N, L] of several labels, 0, 1 or NaN, perhaps with their ``names`` [L]; or ``time`` and ``event`` [N].
+    ``y`` [N, L] of several labels, 0, 1 or NaN, perhaps with their ``names`` [L]; or ``time`` and ``event`` [N]. Which
+    it is, `target` says where it is not plain.
 
     Examples
     --------
@@ -58,7 +61,7 @@ def read_npz(path: str | Path, *, require_labels: bool = True, positive: str | N
     >>> read_npz(path).sizes
     array([2, 1])
     """
-    return _read(Request(path, require_labels=require_labels, positive=positive))
+    return _read(Request(path, require_labels=require_labels, positive=positive, target=target))
 
 
 def _read(request: Request) -> Bags:
@@ -108,10 +111,17 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
                 "them all."
             )
         return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request, where=where)
-    columns = {key: (str_array(arrays[key]) if arrays[key].dtype.kind == "S" else arrays[key]).tolist() for key in keys}
+    columns = {key: _plain(arrays[key]).tolist() for key in keys}
     if len(keys) == 1 and is_binary(columns["y"], request):
         return code_labels(columns["y"], request, of="key y", where=where)
     return code_columns(columns, request, where=where)
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Labels as they were written: text of bytes, and of short numbers the decimals that they stand for."""
+    if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
+        return values.astype(np.str_).astype(np.float64)
+    return str_array(values) if values.dtype.kind == "S" else values
 
 
 def write_npz(bags: Bags, path: str | Path) -> None:

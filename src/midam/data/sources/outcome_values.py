@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
-from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, word_of
+from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, labels_or_none, word_of
 from midam.data.sources.reader import Request
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
 
@@ -77,14 +78,54 @@ def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, w
     else:
         outcome = _single(target, columns, request, where)
     if request.target == "auto" and target != "multiclass":
-        text = f"{' and '.join(names) if len(names) < 3 else f'{len(names)} columns'} (in {where})"
-        warnings.warn(f"labels of the columns {text}: the target is {target}", Note, stacklevel=5)
+        text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
+        warnings.warn(f"labels of the {text} (in {where}): the target is {target}", Note, stacklevel=5)
     return Coded(None, None, outcome)
+
+
+def as_asked(bags: Bags, request: Request) -> Bags:
+    """Bags that say themselves what they are ranked by, with the classes or labels of the request in its order.
+
+    Those of another target than the request names, or of other classes, are refused, or lose their labels.
+    """
+    outcome = bags.outcome
+    if bags.labels is None and outcome is None:
+        return bags
+    found = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, _as_asked(outcome, request, bags.source)))
+    if found is None:
+        return bags.replace(labels=None, outcome=None)
+    return bags if found.outcome is outcome else bags.replace(outcome=found.outcome)
 
 
 def missing(value: object) -> bool:
     """Whether a value of a table stands for none."""
     return value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+
+
+def _as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome | None:
+    target = "binary" if outcome is None else outcome.target
+    if request.target not in ("auto", target):
+        raise BagDataError(
+            f"Expected labels of the target {request.target!r}, got {target!r} (in {where}), which says itself what "
+            "its labels are; leave `target` out, or name other data."
+        )
+    if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
+        return outcome
+    known = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
+    own = [known.get(name.casefold()) for name in outcome.names]
+    used = range(len(own)) if target == "multilabel" else sorted(set(outcome.values[:, 0].astype(int).tolist()))
+    lost = [outcome.names[place] for place in used if own[place] is None]
+    if lost or (target == "multilabel" and len(own) < len(known)):
+        got = f"{lost[0]!r}" if lost else f"{len(own)} of them"
+        raise BagDataError(
+            f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
+            f"as in training, got {got} (in {where}); use data that has the same."
+        )
+    places = np.array([-1 if place is None else place for place in own])
+    values = (
+        outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(np.int64)]
+    )
+    return Outcome.of(target, values, names=[str(name) for name in request.classes])
 
 
 def _target(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> str:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.sources.label_table import read_labels
+from midam.data.sources.outcome_values import as_asked
 from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request
 from midam.data.store import is_store, open_store
 
@@ -14,7 +15,7 @@ class StoreReader(BagReader):
     """A store with its own labels."""
 
     what = "a store without `labels`"
-    parameters: ClassVar[tuple[str, ...]] = SPLITS
+    parameters: ClassVar[tuple[str, ...]] = (*SPLITS, "target")
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""
@@ -23,7 +24,7 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return open_store(request.path, reads=request.reads)
+        return as_asked(open_store(request.path, reads=request.reads), request)
 
 
 class RelabeledStoreReader(StoreReader):
@@ -41,7 +42,7 @@ class RelabeledStoreReader(StoreReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
-        bags = super().read(request)
+        bags = open_store(request.path, reads=request.reads)
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
         return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)
@@ -51,7 +52,7 @@ class CatalogReader(BagReader):
     """A name of the catalog."""
 
     what = "a set of the catalog, which is no table"
-    parameters = (*SPLITS, "images")
+    parameters = (*SPLITS, "images", "target")
 
     def takes(self, request: Request) -> bool:
         """Whether it is a name of the catalog."""
@@ -59,4 +60,4 @@ class CatalogReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Load the set."""
-        return catalog.load(str(request.source), images=request.images, on_file=request.on_file)
+        return as_asked(catalog.load(str(request.source), images=request.images, on_file=request.on_file), request)

@@ -1,0 +1,242 @@
+"""A description of bags ranked by more than 0 and 1 counts what they hold, and warns of what was planted alone."""
+
+import io
+
+import matplotlib.image
+import numpy as np
+import pytest
+from rich.console import Console
+from sklearn.metrics import roc_auc_score
+
+from midam.data.bags import Bags
+from midam.data.outcome import Outcome
+from midam.data.sets import catalog
+from midam.report import figures
+from midam.report.describe import bag_facts, describe_bags
+from midam.report.figures import plot_sizes
+from midam.report.outcome_facts import kinds, outcome_counts, outcome_words
+from midam.report.terminal import print_catalog, print_description
+
+N = 120
+
+
+def outcomes(seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.permuted(np.tile([[1.0], [0.0], [0.0]], (N // 3, 2)), axis=0)
+    labels[:3, 1] = np.nan
+    return {
+        "multiclass": Outcome.of("multiclass", rng.permutation(N) % 3, names=["brain", "lung", "skin"]),
+        "ordinal": Outcome.of("ordinal", rng.permutation(N) % 3, names=["low", "mid", "high"]),
+        "multilabel": Outcome.of("multilabel", labels, names=["tumor", "fat"]),
+        "continuous": Outcome.of("continuous", rng.normal(size=N), names=["age"]),
+        "survival": Outcome.of(
+            "survival", np.stack([rng.exponential(9.0, N), rng.permutation(N) % 2], axis=1), names=["time", "event"]
+        ),
+    }
+
+
+def bags_of(outcome, *, sizes=None, seed=1, **columns):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(5, 30, len(outcome)) if sizes is None else np.asarray(sizes)
+    return Bags(rng.normal(size=(sizes.sum(), 4)), sizes=sizes, outcome=outcome, **columns)
+
+
+def warned(bags, start):
+    return [text for text in describe_bags("x", bags).warnings if text.startswith(start)]
+
+
+@pytest.mark.parametrize("target", list(outcomes()))
+def test_good_bags_raise_no_warning_and_say_their_target(target):
+    found = describe_bags("x", bags_of(outcomes()[target], splits=["train"] * 60 + ["val"] * 30 + ["test"] * 30))
+    assert (found.warnings, found.notes) == ([], [])
+    assert found.facts["target"] == target
+
+
+def test_classes_are_counted_with_their_bag_sizes_and_splits():
+    outcome = outcomes()["multiclass"]
+    bags = bags_of(outcome, splits=["train"] * 60 + ["val"] * 30 + ["test"] * 30)
+    facts, codes = bag_facts("x", bags), outcome.values[:, 0]
+    assert facts["bags"] == "120 (3 classes)"
+    assert facts["classes"] == "brain 40, lung 40, skin 40"
+    sizes = ", ".join(f"{name} {bags.sizes[codes == code].mean():.1f}" for code, name in enumerate(outcome.names))
+    assert facts["mean bag size"] == sizes
+    least = [min((codes[part] == code).sum() for code in range(3)) for part in (slice(60), slice(60, 90), slice(90, N))]
+    splits = zip(("train 60", "val 30", "test 30"), least)
+    assert facts["splits"] == ", ".join(f"{name} (at least {count} of each class)" for name, count in splits)
+
+
+def test_labels_are_counted_and_unknown_ones_named():
+    outcome = outcomes()["multilabel"]
+    facts, with_it = bag_facts("x", bags_of(outcome)), (outcome.values == 1).sum(axis=0)
+    assert facts["bags"] == "120 (2 labels)"
+    assert facts["labels"] == f"tumor {with_it[0]}, fat {with_it[1]}"
+    assert facts["unknown"] == "fat 3"
+    each = (outcome.values == 1).sum(axis=1)
+    assert facts["labels a bag"] == f"{each.mean():.2f} ({each.min()} to {each.max()})"
+
+
+def test_numbers_and_times_are_told_by_range_and_median():
+    number = bag_facts("x", bags_of(Outcome.of("continuous", [3, 1, 2, 10, 4], names=["age"])))
+    assert number["bags"] == "5 (numbers)"
+    assert number["age"] == "1 to 10, median 3, quartiles 2 and 4"
+    times = Outcome.of("survival", [[1, 1], [2, 0], [3, 1], [4, 0], [5, 0]], names=["time", "event"])
+    survival = bag_facts("x", bags_of(times, splits=["train"] * 3 + ["test"] * 2))
+    assert survival["events"] == "2 (40.0%), 3 without until they were last seen"
+    # Of those still seen, 1 of 4 is lost at 2 and 1 of 2 at 4: half are left there.
+    assert survival["median follow-up"] == "4 (reverse Kaplan-Meier)"
+    assert survival["splits"] == "train 3 (2 events), val 0 (none), test 2 (0 events)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "messages"),
+    [
+        (
+            Outcome.of("multiclass", [0] * 30 + [1] * 5, names=["a", "b", "c"]),
+            ["no bags of the class c: nothing can be trained", "few bags of a class: b (5)"],
+        ),
+        (
+            Outcome.of("multilabel", [[1, 0], [1, 1]] * 20, names=["p", "q"]),
+            ["no bags without the label p: nothing can be trained"],
+        ),
+        (
+            Outcome.of("multilabel", [[1, 0, np.nan]] * 30 + [[0, 1, 0]] * 25 + [[0, 1, 1]] * 5, names=["p", "q", "r"]),
+            ["few bags with a label: r (5)"],
+        ),
+        (Outcome.of("ordinal", [0] * 30 + [1] * 4 + [2] * 30, names="abc"), ["few bags of a grade: b (4)"]),
+        (Outcome.of("continuous", [2.5] * 30, names=["age"]), ["one number alone"]),
+        (Outcome.of("survival", [[1, 0]] * 30, names=["time", "event"]), ["no events"]),
+        (Outcome.of("survival", [[1, 0], [2, 0], [3, 1]] * 10, names=["time", "event"]), ["few events: 10"]),
+    ],
+)
+def test_missing_and_rare_labels(outcome, messages):
+    found = describe_bags("x", bags_of(outcome, sizes=np.full(len(outcome), 3))).warnings
+    assert len(found) == len(messages)
+    assert all(text.startswith(message) for text, message in zip(found, messages))
+
+
+def test_labels_that_are_one_and_the_same():
+    values = np.array([[1, 0, 1], [0, 1, 0]] * 30)
+    assert warned(bags_of(Outcome.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same") == [
+        "labels that are the same in all bags: p, r"
+    ]
+    values = np.where([[False, False, True]] * 60, np.nan, values)
+    values[:30, 2] = 1
+    assert not warned(bags_of(Outcome.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same")
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_bag_sizes_that_tell_a_class_are_named_with_their_auroc(target):
+    outcome = outcomes()[target]
+    own = outcome.values[:, 0] == 1  # lungs, or tumors
+    rng = np.random.default_rng(2)
+    bags = bags_of(outcome, sizes=rng.integers(20, 30, N) + 7 * own)
+    (text,) = warned(bags, f"the bag size tells the {'class' if target == 'multiclass' else 'label'}")
+    area = roc_auc_score(own, bags.sizes)
+    assert f"its AUROC alone is {area:.3f} for {'lung' if target == 'multiclass' else 'tumor'}" in text
+    assert "fat" not in text
+
+
+@pytest.mark.parametrize("target", ["ordinal", "continuous", "survival"])
+def test_bag_sizes_that_tell_an_order_are_told_with_their_c_index(target):
+    outcome = outcomes()[target]
+    key = -outcome.values[:, 0] if target == "survival" else outcome.values[:, 0]
+    sizes = 10 + np.argsort(np.argsort(key + 0.3 * np.random.default_rng(3).normal(size=N) * key.std()))
+    (text,) = warned(bags_of(outcome, sizes=sizes), "the bag size tells")
+    event = outcome.values[:, 1] if target == "survival" else np.ones(N)
+    right = pairs = 0.0
+    for i in range(N):
+        for j in range(N):
+            if event[i] and key[i] > key[j]:
+                pairs += 1
+                right += (sizes[i] > sizes[j]) + 0.5 * (sizes[i] == sizes[j])
+    assert f"its C-index alone is {right / pairs:.3f} " in text
+
+
+def test_groups_widen_what_the_sizes_tell():
+    codes = np.arange(N) // 4 % 2
+    rng = np.random.default_rng(4)
+    sizes = np.repeat(rng.integers(10, 30, N // 4), 4) + 2 * codes
+    outcome = Outcome.of("ordinal", codes, names=["low", "high"])
+    assert warned(bags_of(outcome, sizes=sizes), "the bag size tells the grade")
+    grouped = bags_of(outcome, sizes=sizes, groups=[f"g{i // 4}" for i in range(N)])
+    assert not warned(grouped, "the bag size tells the grade")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "differ"),
+    [
+        (Outcome.of("multiclass", [0, 0, 1] * 20, names=["a", "b"]), (False, True)),
+        (Outcome.of("multilabel", [[1, np.nan], [1, np.nan], [1, 0]] * 20, names=["p", "q"]), (False, True)),
+        (Outcome.of("continuous", [2.5, 2.5, 2.6] * 20, names=["age"]), (False, True)),
+        (Outcome.of("survival", [[3, 1], [3, 1], [3, 0]] * 20, names=["time", "event"]), (False, True)),
+    ],
+    ids=lambda value: value.target if isinstance(value, Outcome) else "",
+)
+def test_duplicates_that_differ_in_label(outcome, differ):
+    for copy, said in zip((1, 2), differ):
+        bags = bags_of(outcome, sizes=np.full(60, 12))
+        bags.instances[12 * copy : 12 * copy + 12] = bags[0]
+        assert warned(bags, "duplicate bags: 2 bags have the content of another, such as 0")
+        assert bool(warned(bags, "duplicate bags that differ in label: 1 sets")) is said
+
+
+def shown(bags):
+    console = Console(file=io.StringIO(), width=200)
+    labels, called = kinds(bags)
+    print_description(console, "x", bag_facts("x", bags), bags.sizes, labels=labels, kinds=called)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("target", list(outcomes()))
+def test_the_histogram_counts_every_bag_and_marks_events(target):
+    text = shown(bags_of(outcomes()[target]))
+    rows = [line.split()[-1] for line in text.split("bag sizes:\n")[1].splitlines()]
+    assert sum(map(int, rows)) == N
+    assert ("+ with the event, o without" in text) is (target == "survival")
+    assert "unlabeled" not in text
+
+
+def test_the_catalog_says_what_each_set_is_ranked_by():
+    console = Console(file=io.StringIO(), width=400)
+    print_catalog(console, [catalog.describe(name) for name in catalog.names()])
+    lines = {line.split()[0]: line for line in console.file.getvalue().splitlines()[1:] if line[1:2] != " "}
+    for name, said in {
+        "digits": "360 (180 +)",
+        "digits-classes": "460 (10 classes)",
+        "miml_scene": "2000 (5 labels)",
+        "esol_atoms": "1127 (numbers)",
+        "pbc2_landmark2y": "278 (107 events)",
+        "adrenal": "1584 (350 +)",
+    }.items():
+        assert said in lines[name]
+
+
+def test_the_words_of_each_target():
+    assert outcome_words("multilabel", ["a", "b"], []) == "2 labels"
+    assert outcome_words("ordinal", ["a", "b"], []) == "2 grades"
+    assert outcome_counts(outcomes()["continuous"]).shape == (0,)
+
+
+@pytest.mark.parametrize("target", list(outcomes()))
+def test_the_picture_shows_the_label_by_the_size(target, tmp_path, monkeypatch):
+    drawn, save = [], figures.save_figure
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path)))
+    outcome, sizes = outcomes()[target], np.geomspace(1, 400, N).astype(int)
+    plot_sizes(tmp_path / "s.png", sizes=sizes, labels=None, outcome=outcome, title="Bags")
+    above, below = drawn[0].axes
+    assert sum(bar.get_height() for bar in above.patches) == N
+    if target in ("continuous", "survival"):
+        points = np.concatenate([line.get_xydata() for line in below.lines])
+        assert sorted(map(tuple, points.tolist())) == sorted(zip(sizes.tolist(), outcome.values[:, 0].tolist()))
+    else:
+        assert [label.get_text() for label in below.get_yticklabels()] == list(outcome.names)
+    assert matplotlib.image.imread(tmp_path / "s.png").shape[0] > 900
+
+
+def test_many_classes_have_no_panel_of_boxes(tmp_path, monkeypatch):
+    drawn, save = [], figures.save_figure
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path)))
+    outcome = Outcome.of("multiclass", np.arange(N) % 40, names=[f"c{i}" for i in range(40)])
+    plot_sizes(tmp_path / "s.png", sizes=np.arange(N) + 1, labels=None, outcome=outcome, title="Bags")
+    assert len(drawn[0].axes) == 1
+    assert "and 10 more" in bag_facts("x", bags_of(outcome))["classes"]
