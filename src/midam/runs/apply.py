@@ -21,6 +21,7 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
@@ -338,13 +339,17 @@ def evaluate_run(
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings."""
+    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings.
+
+    Where bags are ranked by more than 0 and 1, scores may be [N, C], and `decision` says what they mean.
+    """
 
     result: dict[str, Any]
     parts: NDArray[np.str_]
     scores: NDArray[np.float64]
     probabilities: NDArray[np.float64] | None
     notes: list[str]
+    decision: Decision | None = None
 
 
 def evaluate_bags(
@@ -360,17 +365,15 @@ def evaluate_bags(
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     told: dict[str, Any] = {"threshold": run.threshold, "probabilities": probabilities, "metrics": metrics}
     told["notes"] = decision_notes(run.calibrator)
-    names = ("new", *SPLITS)
+    names, decision = ("new", *SPLITS), run.target.decision(run.decision)
     if run.target.name == "binary":
         result = summarize_parts(bags, parts, scores, names=names, **told)
     else:
-        result = summarize_outcomes(
-            bags, run.target, parts, scores, names=names, decision=run.target.decision(run.decision)
-        )
+        result = summarize_outcomes(bags, run.target, parts, scores, names=names, decision=decision)
     result["headline"] = next(iter(result))
     if run.target.name != "binary":
         result |= {"target": run.target.name, "names": list(run.target.names)}
-    return Evaluation(result, parts, scores, probabilities, notes)
+    return Evaluation(result, parts, scores, probabilities, notes, decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

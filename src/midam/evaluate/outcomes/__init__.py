@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from midam.evaluate.outcomes.grades import GradeCuts as GradeCuts
     from midam.evaluate.outcomes.grades import quadratic_kappa as quadratic_kappa
     from midam.evaluate.outcomes.pairs import Pairs as Pairs
+    from midam.evaluate.outcomes.subgroups import OutcomeSubgroup as OutcomeSubgroup
+    from midam.evaluate.outcomes.subgroups import outcome_subgroups as outcome_subgroups
     from midam.evaluate.outcomes.summary import primary as primary
+    from midam.evaluate.outcomes.summary import primary_estimate as primary_estimate
     from midam.evaluate.outcomes.summary import primary_value as primary_value
     from midam.evaluate.outcomes.summary import summarize_outcome as summarize_outcome
     from midam.evaluate.outcomes.survival import SurvivalCurve as SurvivalCurve

@@ -24,7 +24,7 @@ from midam.evaluate.outcomes.decide import Decision
 from midam.evaluate.outcomes.grades import quadratic_kappa
 from midam.evaluate.outcomes.pairs import Pairs
 from midam.evaluate.outcomes.survival import kaplan_meier, log_rank, median_follow_up, median_time
-from midam.evaluate.proportions import proportion
+from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import Scores, group_numbers
 
 _PRIMARY = {
@@ -68,6 +68,30 @@ def primary_value(target: str, values: ArrayLike, scores: ArrayLike) -> float | 
         return comparable_pairs(target, label).concordance(own)
     except OneClassError:
         return None
+
+
+def primary_estimate(
+    target: str, values: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None
+) -> Estimate | None:
+    """The `primary` figure with its interval, as `summarize_outcome` has them; None where it does not exist.
+
+    Examples
+    --------
+    >>> found = primary_estimate("continuous", [[1], [2], [3]], [0.1, 0.2, 0.3])
+    >>> found.value, found.high, found.bags
+    (1.0, 1.0, 3)
+    """
+    count = len(np.asarray(scores))
+    if primary(target) == "auroc_macro":
+        table, own = class_table(target, values, scores)
+        value, interval = macro_auroc(table, own), macro_auroc_interval(table, own, groups=groups)
+        return None if value is None or interval is None else Estimate(value, interval.low, interval.high, count)
+    label, own = label_columns(target, values, scores)
+    found = _concordance("c_index", comparable_pairs(target, label), own, groups)
+    if found["c_index"] is None:
+        return None
+    low, high = found["c_index_ci95"]
+    return Estimate(found["c_index"], low, high, count)
 
 
 def summarize_outcome(

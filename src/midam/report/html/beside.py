@@ -6,7 +6,7 @@ from typing import Any
 from midam.evaluate.proportions import Estimate
 from midam.report.beside import verdict_words
 from midam.report.html.markup import Cell, Column, Html, box, estimate, join, paragraph, table
-from midam.report.html.study import NAMES, Study
+from midam.report.html.study import NAMES, Report
 
 _SAYS = (
     "The baseline is plain: a few statistics of each bag in 500 trees, trained on the same training bags, with nothing "
@@ -14,7 +14,7 @@ _SAYS = (
 )
 
 
-def beside_baseline(study: Study) -> Html:
+def beside_baseline(study: Report) -> Html:
     """AUROC of the model and of the baseline on the same bags, and their difference; nothing on other data."""
     baseline = study.baseline
     if baseline is None:
