@@ -31,6 +31,7 @@ STUDIES = Registry(
         "needle": "studies.regime.needle.run",
         "real-draws": "studies.regime.real.run",
         "screening": "studies.screening.screening.run",
+        "survival": "studies.targets.survival.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")

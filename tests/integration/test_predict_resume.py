@@ -19,7 +19,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.runs.apply import load_run
 from midam.runs.journal import ScoreJournal
-from midam.runs.results import predictions_text
+from midam.runs.judge import predictions_text
 
 
 @pytest.fixture(scope="module")

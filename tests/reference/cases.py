@@ -1,7 +1,8 @@
 """Small bags, models and batches that several tests share."""
 
+import copy
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ OBJECTIVES = {
 }
 SMOOTH = tuple(name for name, head in POOLINGS.items() if head.statistic.trackable)
 ALL = tuple(POOLINGS)
+ATTENTION = tuple(name for name in ALL if "attention" in name)
+# Poolings of three score columns, and how their weights go by column where there is a choice.
+COLUMNED = [(name, {}) for name in ALL] + [(name, {"attention": "per-class"}) for name in ATTENTION]
+LEARNABLE = {"smoothed-max": {"learn_temperature": True}, "generalized-mean": {"learn_exponent": True}}
 
 
 def make_bags(
@@ -79,6 +84,40 @@ def make_model(
     squash = OBJECTIVES[objective].squash
     model = BagScorer(encoder or MLP(width), make_pooling(pooling, width, squash=squash, **options))
     return model.to(dtype)
+
+
+def make_columns(pooling: str, *, columns: int = 3, **options: Any) -> BagScorer:
+    """Scorer of several columns, of which no two are alike in any weight."""
+    model = make_model(pooling, columns=columns, **LEARNABLE.get(pooling, {}), **options)
+    with torch.no_grad():
+        for p in model.pooling.parameters():
+            p.add_(torch.linspace(-0.4, 0.4, p.numel(), dtype=p.dtype).view(p.shape))
+    return model
+
+
+def columns_alone(model: BagScorer, pooling: str, **options: Any) -> list[BagScorer]:
+    """Of each column of `make_columns` a scorer of its own, with copies of the weights."""
+    found = []
+    for column in range(model.pooling.columns):
+        encoder = copy.deepcopy(model.encoder)
+        alone = make_model(pooling, encoder=encoder, **LEARNABLE.get(pooling, {}), **options)
+        own = {name: _part(model.state_dict()[name], x, column) for name, x in alone.state_dict().items()}
+        alone.load_state_dict(own)
+        found.append(alone)
+    return found
+
+
+def _part(x: Tensor, like: Tensor, column: int) -> Tensor:
+    return x if x.shape == like.shape else x[column].view(like.shape)
+
+
+def joined_gradient(model: BagScorer, parts: Sequence[Mapping[str, Tensor]]) -> Tensor:
+    """Flat gradient of a scorer of several columns, of the gradients of `columns_alone` by name."""
+    found = []
+    for name, p in model.named_parameters():
+        own = torch.stack([part[name] for part in parts])
+        found.append((own.sum(dim=0) if own[0].shape == p.shape else own).flatten())
+    return torch.cat(found)
 
 
 def new_objective(name: str, **settings: Any) -> Objective:

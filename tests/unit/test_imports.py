@@ -14,7 +14,7 @@ STUDIES = sorted((ROOT / "studies").rglob("*.py"))
 CORE = {"errors", "exports", "files", "registry", "settings"}
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
-BELOW_RUNS = BELOW_TRAIN | {"train", "report"}
+BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED = {
     "errors": set(),
@@ -26,7 +26,8 @@ ALLOWED = {
     "data": CORE | {"functional"},
     "nn": CORE | {"functional"},
     "evaluate": BELOW_EVALUATE,
-    "train": BELOW_TRAIN,
+    "targets": BELOW_TRAIN,
+    "train": BELOW_TRAIN | {"targets"},
     "report": BELOW_TRAIN | {"train"},
     "runs": BELOW_RUNS,
     "explain": TOP,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import naive
-from tests.reference.cases import POOLINGS
+from tests.reference.cases import COLUMNED, POOLINGS, columns_alone, make_columns
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
@@ -90,6 +90,21 @@ def test_head_agrees_with_the_oracle(name: str, squash: bool, options: dict, dty
         assert out.score[i].item() == pytest.approx(score, rel=rel)
         assert out.logit[i].item() == pytest.approx(logit, rel=rel, abs=rel)
     assert out.score.dtype == dtype
+
+
+@pytest.mark.parametrize("squash", [True, False])
+@pytest.mark.parametrize(("name", "options"), COLUMNED)
+def test_each_score_column_agrees_with_the_oracle_of_it_alone(name: str, squash: bool, options: dict) -> None:
+    options = {"objective": "minmax-auc" if squash else "bce", "width": WIDTH, **options}
+    model = make_columns(name, encoder=nn.Identity(), **options)
+    e = torch.randn(sum(SIZES), WIDTH, dtype=torch.float64)
+    out = model(e, torch.tensor(SIZES))
+    assert out.score.shape == out.logit.shape == (len(SIZES), 3)
+    for column, alone in enumerate(columns_alone(model, name, **options)):
+        for i, bag in enumerate(e.split(SIZES)):
+            score, logit = oracle(alone.pooling, bag.tolist())
+            assert out.score[i, column].item() == pytest.approx(score, rel=1e-9)
+            assert out.logit[i, column].item() == pytest.approx(logit, rel=1e-9, abs=1e-9)
 
 
 @given(

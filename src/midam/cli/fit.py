@@ -106,9 +106,12 @@ def run(options: Namespace, console: Console) -> int:
         budget = _seconds(options.budget, method=method)
         keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
-        title = f"training {method_title(method, settings, sign='x')} on {escape(options.data)}"
+
+        def titled(taken: Settings) -> str:
+            return f"{method_title(method, taken, sign='x')} on {escape(options.data)}"
+
         with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
-            calls = {"on_start": lambda: console.print(title), **_calls(bar)}
+            calls = {"on_start": lambda taken: console.print(f"training {titled(taken)}"), **_calls(bar)}
             summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)
     print_summary(stdout_console(), summary, run=str(folder.root))
     return 0

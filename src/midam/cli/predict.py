@@ -68,7 +68,8 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream, write_text
     from midam.report.terminal import BagProgress, stdout_console
     from midam.runs.apply import predict_run
-    from midam.runs.results import decision_notes, predictions_text
+    from midam.runs.judge import decision_notes, predictions_text
+    from midam.runs.outcomes import outcome_predictions
 
     keep_data(options)
     trained, bags = read_inputs(options)
@@ -91,8 +92,12 @@ def run(options: Namespace, console: Console) -> int:
             raise RunStoppedError(
                 f"stopped; {journal.path} holds {len(journal)} of {len(bags)} bags. The same command goes on from there"
             ) from None
-        called: dict[str, Any] = {"threshold": trained.threshold, "classes": trained.data["classes"]}
-        write_text(out, predictions_text(bags, scores, probabilities=probabilities, **called))
+        if trained.target.name == "binary":
+            called: dict[str, Any] = {"threshold": trained.threshold, "classes": trained.data["classes"]}
+            text = predictions_text(bags, scores, probabilities=probabilities, **called)
+        else:
+            text = outcome_predictions(bags, trained.target, scores, decision=trained.target.decision(trained.decision))
+        write_text(out, text)
         if journal is not None:
             journal.remove()
     # What reads the scores from a stream reads nothing else there.

@@ -24,7 +24,8 @@ from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.results import fit_decision, model_content, write_model
+from midam.runs.judge import fit_decision
+from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings
 from midam.train.trainer import Trainer
 

@@ -244,20 +244,10 @@ class Bags:
     ) -> "Bags":
         """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
 
-        Bags are in the order of their first rows. Every column that is not named is a feature.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Not changed.
-        bag_column : str
-            Column of the bag; where there is none of this name, the first of two levels of the index names the bag.
-        label_column : str
-            Column of the label. Where there is none named "label", the bags have no labels.
-        group_column, split_column, coord_columns, ignore_columns, positive
-            As of `midam.read_bags`.
-        source : str
-            What messages call it.
+        Bags are in the order of their first rows; every column that is not named is a feature. Where there is no
+        column `bag_column`, the first of two levels of the index names the bag; where there is none named "label", the
+        bags have no labels. `source` is what messages call the frame, which is not changed; the rest is as of
+        `midam.read_bags`.
 
         Examples
         --------

@@ -308,7 +308,7 @@ class StrataSampler(Sampler):
 class StackedSampler:
     """Samplers of equal layout (steps, bags, instances) side by side: bag i of sampler m is ``m * num_bags + i``."""
 
-    def __init__(self, samplers: Sequence[BagSampler], *, num_bags: int) -> None:
+    def __init__(self, samplers: Sequence[Sampler], *, num_bags: int) -> None:
         self._samplers, self._num_bags = samplers, num_bags
         self._plans: list[EpochPlan] = []
 

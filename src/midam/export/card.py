@@ -11,7 +11,7 @@ from midam.nn.ensemble import scorers_of
 from midam.report.html.study import NAMES
 from midam.report.words import mean_words
 from midam.runs.apply import LoadedRun
-from midam.runs.results import SPLITS
+from midam.runs.folder import SPLITS
 from midam.settings import yaml_text
 from midam.train.method_names import DEFAULT
 

@@ -21,6 +21,7 @@ from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
 from midam.files import write_bytes
 from midam.report.describe import is_wide, size_edges
+from midam.report.words import MERITS, merit_of
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
@@ -98,7 +99,7 @@ def plot_roc(
 def plot_curves(
     path: str | Path, history: Sequence[Mapping[str, float | None]], *, best_epoch: int | None = None
 ) -> None:
-    """Draw the learning curves: the loss, and the AUROC of training and validation bags.
+    """Draw the learning curves: the loss, and the figure of merit, AUROC say, of training and validation bags.
 
     Of draws that go by remembered scores two more panels show what share of a bag's weight they hold and, where
     witnesses are known, whether they hold one; and how far the scores had moved since they were remembered, and when
@@ -114,9 +115,10 @@ def plot_curves(
     best_epoch : int, optional
         Epoch with the best validation bags, marked in all panels.
     """
+    merit = merit_of(history)
     panels = [
         ("Loss", {"loss": "Training", "val_loss": "Validation"}),
-        ("AUROC", {"train_auroc": "Training", "val_auroc": "Validation"}),
+        (MERITS[merit], {f"train_{merit}": "Training", f"val_{merit}": "Validation"}),
     ]
     drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
     if any(np.isfinite(_column(history, key)).any() for key in drawn):

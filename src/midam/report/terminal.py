@@ -24,7 +24,8 @@ from rich.table import Column, Table
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.beside import advice, caution, result_words
 from midam.report.describe import BagDescription, size_edges
-from midam.report.words import mean_words
+from midam.report.outcome_terminal import format_merit, print_outcomes
+from midam.report.words import MERITS, mean_words, merit_of
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
@@ -96,8 +97,9 @@ class FitProgress(LiveProgress):
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
-        val = row["val_auroc"]
-        state = f"loss {row['loss']:.4f}" + ("" if val is None else f"  val AUROC {val:.3f}")
+        merit = merit_of([row])
+        val = row[f"val_{merit}"]
+        state = f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {MERITS[merit]} {val:.3f}")
         self._bar.update(self._task, completed=row["epoch"], state=state)
         if self._due(row["epoch"], self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
@@ -171,6 +173,14 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     """Result of a run: a row a split, then the headline and the folder."""
     parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
     headline = next(iter(parts))
+    if "target" in summary:
+        print_outcomes(console, parts, headline=headline)
+        several = mean_words(summary)
+        if several is not None:
+            console.print(f"scores are {several}")
+        console.print(f"{headline} {format_merit(summary[headline])}")
+        console.print(f"run folder: {escape(run)}")
+        return
     _print_parts(console, parts)
     _print_notes(console, headline, parts[headline])
     trained = summary.get("train", {}).get("auroc")
@@ -194,13 +204,17 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
 def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     """Result of `midam evaluate`."""
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
-    _print_parts(console, parts)
     headline = result["headline"]
+    seen = " (no test: the model has seen them)" if headline == "train" else ""
+    if "target" in result:
+        print_outcomes(console, parts, headline=headline)
+        console.print(f"{headline} bags{seen}: {format_merit(result[headline])}")
+        return
+    _print_parts(console, parts)
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
     _print_notes(console, headline, parts[headline])
-    seen = " (no test: the model has seen them)" if headline == "train" else ""
     console.print(f"{headline} bags{seen}: AUROC {format_auroc(result[headline])}")
 
 

@@ -1,7 +1,20 @@
 """Names and numbers as figures and pages show them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+MERITS = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
+
+
+def merit_of(history: Sequence[Mapping[str, Any]]) -> str:
+    """Figure of merit of the rows of a training, a key of `MERITS`; of none, AUROC.
+
+    Examples
+    --------
+    >>> merit_of([{"epoch": 1, "train_c_index": 0.6, "val_c_index": None}])
+    'c_index'
+    """
+    return next((name for name in MERITS if history and f"val_{name}" in history[0]), "auroc")
 
 
 def shortened(name: str, limit: int) -> str:

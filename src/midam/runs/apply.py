@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import impute, missing_counts, tell
+from midam.data.outcome import Outcome
+from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
@@ -23,13 +25,15 @@ from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
 from midam.runs.data import noting, read_data
-from midam.runs.folder import RunFolder
+from midam.runs.folder import SPLITS, RunFolder
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
+from midam.runs.judge import decision_notes, summarize_parts
 from midam.runs.method import empty_model
-from midam.runs.results import SPLITS, decision_notes, summarize_parts
+from midam.runs.outcomes import summarize_outcomes
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
+from midam.targets import Target, target_named
 from midam.train.average import reported_weights
 from midam.train.build import build_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
@@ -60,6 +64,8 @@ class LoadedRun:
         Where the run comes from; messages name it.
     method : str, optional
         Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
+    decision : dict, optional
+        What turns scores into predictions where the bags are ranked by more than 0 and 1: see `midam.targets`.
     """
 
     model: BagEnsemble
@@ -72,15 +78,23 @@ class LoadedRun:
     data: dict[str, Any]
     source: str = "memory"
     method: str | None = None
+    decision: dict[str, Any] | None = None
 
     def digest(self) -> str:
         """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
         calibration, imputed = None if self.calibrator is None else self.calibrator.to_dict(), self.data.get("imputed")
-        found = hashlib.sha256(json.dumps([self.threshold, calibration, imputed and imputed["values"]]).encode())
+        said = [self.threshold, calibration, imputed and imputed["values"]]
+        said += [] if self.decision is None else [self.decision]
+        found = hashlib.sha256(json.dumps(said).encode())
         for name, value in sorted(self.model.state_dict().items()):
             found.update(name.encode())
             found.update(np.ascontiguousarray(value.cpu().numpy()).data)
         return found.hexdigest()
+
+    @property
+    def target(self) -> Target:
+        """What the labels of the run's bags are."""
+        return target_named(self.data.get("outcome"))
 
 
 def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
@@ -124,7 +138,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
-            model = build_ensemble(settings, instance_shape=shape)
+            columns = target_named(content["data"].get("outcome")).count
+            model = build_ensemble(settings, instance_shape=shape, columns=columns)
         else:
             model = empty_model(method, shape, content["model"], content.get("parts"))
         model.load_state_dict(content["model"])
@@ -140,6 +155,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         data=content["data"],
         source=str(folder.root),
         method=method,
+        decision=content.get("decision"),
     )
 
 
@@ -176,8 +192,14 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     how |= {"classes": None if classes is None else tuple(classes), "features": names}
+    outcome = run.data.get("outcome")
+    if outcome is not None:
+        changes["target"] = outcome["target"]
+        if outcome["target"] == "survival" and reading.get("positive") is None:
+            changes["positive"] = run.settings.data.positive  # which value is the event
+        how["classes"] = known_names(Outcome.of(outcome["target"], [], names=outcome["names"]))
     bags = read_data(data, run.settings.replace(**changes), **how)
-    if bags.labels is None and (labeled or reading.get("label_column") is not None):
+    if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, run.settings.replace(**changes), labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
@@ -247,7 +269,7 @@ def predict_run(
     journal: ScoreJournal | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Scores of bags [N], and probabilities [N] where the run is calibrated.
+    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] where the run is calibrated.
 
     Parameters
     ----------
@@ -260,7 +282,7 @@ def predict_run(
     on_bags : callable, optional
         Called with the positions of bags that are done.
     """
-    chunk, scores = run.settings.run.chunk_size, np.empty(len(bags))
+    chunk, scores = run.settings.run.chunk_size, np.empty(_shape(run, bags))
     if instances is not None:
         scores = write_instance_scores(run.model, bags, instances, chunk_size=chunk, journal=journal, on_bags=on_bags)
     else:
@@ -275,6 +297,12 @@ def predict_run(
             if on_bags is not None:
                 on_bags(group)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
+
+
+def _shape(run: LoadedRun, bags: Bags) -> tuple[int, ...]:
+    """Shape of the scores of bags: [N], or [N, C] of several columns."""
+    columns = run.target.count
+    return (len(bags),) if columns == 1 else (len(bags), columns)
 
 
 def evaluate_run(
@@ -323,7 +351,7 @@ def evaluate_bags(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> Evaluation:
     """As `evaluate_run`, with what it knows of each bag."""
-    bags.require_labels()
+    run.target.values(bags)
     for name in metrics:
         METRICS.find(name)
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
@@ -332,8 +360,17 @@ def evaluate_bags(
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     told: dict[str, Any] = {"threshold": run.threshold, "probabilities": probabilities, "metrics": metrics}
     told["notes"] = decision_notes(run.calibrator)
-    result = summarize_parts(bags, parts, scores, names=("new", *SPLITS), **told)
-    return Evaluation({**result, "headline": next(iter(result))}, parts, scores, probabilities, notes)
+    names = ("new", *SPLITS)
+    if run.target.name == "binary":
+        result = summarize_parts(bags, parts, scores, names=names, **told)
+    else:
+        result = summarize_outcomes(
+            bags, run.target, parts, scores, names=names, decision=run.target.decision(run.decision)
+        )
+    result["headline"] = next(iter(result))
+    if run.target.name != "binary":
+        result |= {"target": run.target.name, "names": list(run.target.names)}
+    return Evaluation(result, parts, scores, probabilities, notes)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

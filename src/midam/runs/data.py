@@ -14,9 +14,10 @@ from midam.data.bags import Bags, both_classes
 from midam.data.digests import bag_digests
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
-from midam.data.splits import check_disjoint, split_bags
+from midam.data.splits import check_disjoint, split_bags, split_strata
 from midam.errors import BagDataError
 from midam.settings import Settings
+from midam.targets import target_of
 
 # Settings that have another name than the parameter of `read_bags`.
 _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
@@ -49,7 +50,7 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:
-    """Split bags as the data says, else at random: stratified by label, disjoint by group.
+    """Split bags as the data says, else at random: stratified by what they are ranked by, disjoint by group.
 
     A data set that names a test split but no validation split has its validation bags taken from its training bags.
     Missing values are filled as the settings say, from the training bags.
@@ -61,11 +62,14 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     LeakageError
         If a group stands in two splits and the settings do not allow it.
     """
-    both_classes(bags)
-    run, labels = settings.run, bags.require_labels()
+    target = target_of(bags)
+    if target.name == "binary":
+        both_classes(bags)
+    run, values = settings.run, target.values(bags)
+    split, strata = split_bags if target.name == "binary" else split_strata, target.strata(values)
     if bags.splits is None:
         shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
-        splits = split_bags(labels, groups=bags.groups, fractions=shares, seed=run.seed)
+        splits = split(strata, groups=bags.groups, fractions=shares, seed=run.seed)
     else:
         splits = bags.splits.astype("<U5")
         if not (splits == "train").any():
@@ -74,15 +78,17 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             inside = np.flatnonzero(splits == "train")
             groups = None if bags.groups is None else bags.groups[inside]
             shares = (1 - run.val_fraction, run.val_fraction, 0.0)
-            splits[inside] = split_bags(labels[inside], groups=groups, fractions=shares, seed=run.seed)
+            splits[inside] = split(strata[inside], groups=groups, fractions=shares, seed=run.seed)
     if bags.groups is not None:
         check_disjoint(splits, bags.groups, allow_leakage=run.allow_leakage)
     parts = SplitBags(bags, splits)
-    both_classes(parts.part("train"))
+    target.check(parts.part("train"))
     for name in ("val", "test"):
-        held = labels[splits == name]
-        if len(held) and held.min() == held.max():
-            message = f"the {name} bags hold one class only (in {bags.source}): no AUROC can be computed there"
+        held = values[splits == name]
+        if len(held) and not target.judged(held):
+            what = "one class only" if target.name == "binary" else "no two bags that their labels order"
+            merit = "AUROC" if "auroc" in target.metric else "C-index"
+            message = f"the {name} bags hold {what} (in {bags.source}): no {merit} can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
     filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
     if found is None:
@@ -128,8 +134,15 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
-    data = {"source": bags.source, "place": place, "fingerprint": bags.fingerprint(), "instance_shape": form}
+    data: dict[str, Any] = {
+        "source": bags.source,
+        "place": place,
+        "fingerprint": bags.fingerprint(),
+        "instance_shape": form,
+    }
     classes = None if bags.classes is None else list(bags.classes)
+    if bags.outcome is not None:
+        data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
     more["imputed"] = parts.imputed
     return {

@@ -20,8 +20,10 @@ from midam.runs.report import write_run_report
 from midam.runs.results import write_metrics, write_results
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
+from midam.targets import target_of
 from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
+from midam.train.training import with_objective
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]
@@ -35,7 +37,7 @@ def fit_run(
     *,
     method: str | None = None,
     budget: float | None = None,
-    on_start: Callable[[], None] | None = None,
+    on_start: Callable[[Settings], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
@@ -54,7 +56,7 @@ def fit_run(
     budget : float, optional
         Seconds that the method "auto" may take; default: as many as it takes. Others are not limited by it.
     on_start : callable, optional
-        Called when data and settings have been checked.
+        Called with the settings in force when data and settings have been checked.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
     on_stage : callable, optional
@@ -97,7 +99,7 @@ def fit_run(
             training.begin()
             remember(training.trainer.config.flat())  # who trains with code of others trusts it
             if on_start is not None:
-                on_start()
+                on_start(training.trainer.config)
             return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
         except (MidamError, OSError, KeyboardInterrupt) as error:
             # A new run that failed before its first epoch was done leaves nothing.
@@ -186,7 +188,7 @@ class _Training:
         with noting() as notes:
             parts = split_data(read_data(data, settings), settings)
             origin = describe_origin(parts)
-        settings = settings.resolve(parts.bags.instance_shape)
+        settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
         fabric = make_fabric(settings, loggers=loggers)

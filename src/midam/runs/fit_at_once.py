@@ -32,7 +32,7 @@ def fit_at_once(
     folder: RunFolder,
     *,
     budget: float | None = None,
-    on_start: Callable[[], None] | None = None,
+    on_start: Callable[[Settings], None] | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
     on_candidate: OnCandidate | None = None,
@@ -52,7 +52,7 @@ def fit_at_once(
     write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
     remember({"method": method})
     if on_start is not None:
-        on_start()
+        on_start(settings)
     train, seed = parts.part("train"), config.run.seed
     with cpu_threads(config.run.threads):
         if baseline.chooses:

@@ -15,6 +15,7 @@ from midam.files import held, is_left, sweep
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
+SPLITS = ("test", "val", "train")  # in the order in which they are reported
 CHOSEN = "# chosen: "  # begins the settings of a run of which midam chose some
 
 

@@ -10,6 +10,7 @@ from midam.errors import ConfigError, nearest
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import BASELINES, build
 from midam.settings import Settings
+from midam.settings.model import AUTO
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
 _OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads")
@@ -103,7 +104,8 @@ def taken_settings(settings: Settings) -> dict[str, Any]:
 def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULTIPLICATION SIGN}") -> str:
     """What pages call the method of a run."""
     parts = settings.method
-    return method or f" {sign} ".join([parts.pooling, parts.estimator, parts.objective])
+    named = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
+    return method or f" {sign} ".join(named)
 
 
 def _models() -> Iterator[str]:

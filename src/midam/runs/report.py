@@ -24,8 +24,8 @@ from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, Explained, Scor
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
 from midam.runs.folder import RunFolder, read_budget, read_json, read_run_config
+from midam.runs.judge import NO_DECISION
 from midam.runs.method import method_title, taken_settings
-from midam.runs.results import NO_DECISION
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 
@@ -60,7 +60,10 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary, parts = read_json(folder.summary), _recorded(folder)
+    summary = read_json(folder.summary)
+    if "target" in summary:
+        return path
+    parts = _recorded(folder)
     part = next(name for name in ("test", "val", "train") if name in summary)
     how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
     left_out = summary["data"].get("notes", [])
@@ -93,6 +96,8 @@ def write_evaluation_report(
         What reading the data warned of, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
+    if "target" in found.result:
+        return path
     settings, own, method = read_run_config(folder)
     summary = read_json(folder.summary) if folder.summary.exists() else {}
     part, own_parts = str(found.result["headline"]), _recorded(folder)

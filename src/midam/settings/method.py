@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from midam.registry import DRAWS, ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.settings.model import AUTO
 from midam.settings.room import Named, Room
 
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
+_OF_TWO_CLASSES = "minmax-auc"
 
 Center = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=1)]
@@ -22,6 +24,8 @@ class MethodSettings(Room):
         How instance scores become a bag's score.
     pooling_args
         Further arguments of the pooling.
+    attention
+        Where there are several score columns: one attention for all ("shared"), or one for each ("per-class").
     temperature
         tau of smoothed-max; default 0.1.
     estimator
@@ -43,7 +47,9 @@ class MethodSettings(Room):
     state_refresh
         Set the tracked state exactly again after each so many epochs, by a pass over all bags; default: never.
     objective
-        What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs) or "bce" (cross-entropy).
+        What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs), "bce" (cross-entropy), of several
+        classes "cross-entropy" (softmax), of survival "cox"; "auto": minmax-auc of classes and labels, pairwise of an
+        order.
     objective_args
         Further arguments of the objective.
     margin
@@ -78,6 +84,7 @@ class MethodSettings(Room):
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"
     pooling_args: dict[str, Any] = Field(default_factory=dict)
+    attention: Literal["shared", "per-class"] = "shared"
     temperature: Annotated[float, Field(gt=0)] | None = None
     estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
     estimator_args: dict[str, Any] = Field(default_factory=dict)
@@ -87,7 +94,7 @@ class MethodSettings(Room):
     lag: bool = False
     state_start: Literal["first-visit", "exact"] = "first-visit"
     state_refresh: Annotated[int, Field(ge=1)] | None = None
-    objective: Annotated[str, Named(OBJECTIVES)] = "minmax-auc"
+    objective: Annotated[str, Named(OBJECTIVES, also=(AUTO,))] = AUTO
     objective_args: dict[str, Any] = Field(default_factory=dict)
     margin: Annotated[float, Field(gt=0)] = 1.0
     dual_lr: Rate = 1.0
@@ -103,11 +110,14 @@ class MethodSettings(Room):
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":
-        """These settings for the mlp, or for a deep encoder."""
-        return ResolvedMethod(**self._filled(center_start=_CENTER_DEEP if deep else _CENTER_SHALLOW))
+        """These settings for the mlp, or for a deep encoder; an objective that is left open is that of two classes."""
+        filled = self._filled(center_start=_CENTER_DEEP if deep else _CENTER_SHALLOW)
+        objective = _OF_TWO_CLASSES if self.objective == AUTO else self.objective
+        return ResolvedMethod(**filled | {"objective": objective})
 
 
 class ResolvedMethod(MethodSettings):
     """Settings of the method for instances of one shape."""
 
+    objective: Annotated[str, Named(OBJECTIVES)]
     center_start: Center

@@ -23,7 +23,8 @@ from midam.report.terminal import FitProgress
 from midam.runs.apply import LoadedRun, load_run
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
-from midam.runs.results import fit_decision, model_content, write_model
+from midam.runs.judge import fit_decision
+from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import encoded, per_bag

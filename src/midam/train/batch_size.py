@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.errors import ConfigError, Note
 from midam.registry import ESTIMATORS
 from midam.settings import ResolvedSettings
+from midam.targets import target_of
 from midam.train.step_cost import (
     StepCost,
     free_memory,
@@ -89,14 +90,15 @@ def choose_batch_size(
     ConfigError
         For a budget of time with an estimator that reads whole bags.
     """
-    both_classes(train)
+    target = target_of(train)
+    target.check(train)
     budget = config.run.time_budget
     if budget is not None and ESTIMATORS.find(config.method.estimator).whole:
         raise ConfigError(
             f"Expected no `time_budget` with the estimator {config.method.estimator!r}, got {budget:g}; its steps read "
             "whole bags, however few instances are drawn."
         )
-    positives = int(train.require_labels().sum())
+    positives = int(train.require_labels().sum()) if target.name == "binary" else len(train) // 2
     sizes = batch_sizes(config, largest=int(train.sizes.max()), counts=(positives, len(train) - positives))
     cost = cost or measure_step(config, train.instance_shape, device=device, fabric=fabric)
     limits: list[_Memory | _Clock] = [_Memory(config, train, cost, device=device)]

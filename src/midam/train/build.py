@@ -32,10 +32,13 @@ class MethodParts:
     objective: Objective
 
 
-def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags: int, columns: int = 1) -> MethodParts:
+def build_method(
+    config: Settings, *, instance_shape: tuple[int, ...], num_bags: int, columns: int = 1, pairs: str = "binary"
+) -> MethodParts:
     """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
 
-    The scorer gives a bag `columns` scores. Fresh weights come from ``config.run.seed``; the global random state is
+    The scorer gives a bag `columns` scores; `pairs` is the kind of pairs that labels order, see
+    `midam.functional.pairs`. Fresh weights come from ``config.run.seed``; the global random state is
     left alone. A `ConfigError` refuses parts that make no sense together, and an encoder that does not fit the
     instances.
     """
@@ -43,7 +46,7 @@ def build_method(config: Settings, *, instance_shape: tuple[int, ...], num_bags:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.run.seed)
         objective: Objective = build_part(
-            OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags, columns=columns
+            OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags, columns=columns, pairs=pairs
         )
         model = build_model(config, instance_shape=instance_shape, columns=columns)
     width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size

@@ -40,6 +40,13 @@ class _Imputed(_Form):
     values: list[Any]
 
 
+class _Outcome(_Form):
+    """Target of a run whose bags are ranked by more than 0 and 1, and what it is called."""
+
+    target: str
+    names: list[str]
+
+
 class _Data(_Form):
     source: str
     place: str
@@ -49,6 +56,7 @@ class _Data(_Form):
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
     imputed: _Imputed | None = None
+    outcome: _Outcome | None = None
 
     @model_validator(mode="after")
     def _one_value_a_feature(self) -> Self:
@@ -92,6 +100,7 @@ class ModelContent(_Origin):
     model: _Weights
     calibrator: dict[str, FiniteFloat] | None
     threshold: FiniteFloat | None
+    decision: dict[str, Any] | None = None
     method: str | None = None
     parts: list[_Part] | None = None
 

@@ -186,7 +186,7 @@ class _Lockstep:
                 found = self._scores(self._average.reported)
                 scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         loss = np.array([result.loss for result in results]).T
-        train_auroc = np.array([result.auroc for result in results]).T
+        train_auroc = np.array([result.merit for result in results]).T
         return [TrialResult(np.stack(own), loss[m], train_auroc[m], seconds=0.0) for m, own in enumerate(zip(*scores))]
 
     def _member(self, bags: Bags, trial: Trial, seed: int) -> Member:

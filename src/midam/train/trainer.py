@@ -11,19 +11,27 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.data.sampling import BagSampler
+from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
-from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.settings import Settings
+from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_batch_size
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
-from midam.train.training import EpochResult, Training, build_members, labels_of, open_reader, standardized_once
+from midam.train.training import (
+    EpochResult,
+    Training,
+    build_members,
+    labels_of,
+    open_reader,
+    standardized_once,
+    with_objective,
+)
 from midam.train.training_scorer import refuse_half_volumes
 from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 
@@ -39,7 +47,7 @@ class Trainer:
     config : Settings
         All of its rooms but `data` and `cut`.
     train : Bags
-        Labelled, both classes present.
+        Labelled, with pairs that the labels order: of both classes where there are two.
     val : Bags, optional
         Labelled; scored after each epoch. Used for nothing else here.
     fabric : lightning_fabric.Fabric, optional
@@ -53,11 +61,14 @@ class Trainer:
         The training of each scorer.
     model : BagEnsemble
         The members' scorers as they are trained; a bag's score is the mean of theirs.
+    target : Target
+        What the labels are; its `metric` is the figure of merit, "auroc" of two classes.
     epoch : int
         Epochs done.
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
         while training), means over the members; val_auroc of the mean score; what the draw rule tells of its draws.
+        With another target, its metric stands in place of auroc.
     config : ResolvedSettings
         The settings, with numbers in place of "auto".
     chosen : str or None
@@ -75,7 +86,9 @@ class Trainer:
         fabric: Fabric | None = None,
         start: Mapping[str, Any] | None = None,
     ) -> None:
-        both_classes(train)
+        self.target = target_of(train)
+        self.target.check(train)
+        config = with_objective(config, self.target)
         if val is not None and val.instance_shape != train.instance_shape:
             raise BagDataError(
                 f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
@@ -126,8 +139,13 @@ class Trainer:
     @property
     def best_epoch(self) -> int | None:
         """Epoch with the highest validation AUROC so far, the later one of equals."""
-        scored = [(row["val_auroc"], row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        scored = [(row[self.validated], row["epoch"]) for row in self.history if row[self.validated] is not None]
         return max(scored)[1] if scored else None
+
+    @property
+    def validated(self) -> str:
+        """Column of `history` that selects the best epoch."""
+        return f"val_{self.target.metric}"
 
     @property
     def waited_s(self) -> float:
@@ -159,8 +177,8 @@ class Trainer:
             "epoch": self.epoch,
             **rates,
             "loss": float(np.mean([result.loss[0] for result in results])),
-            "train_auroc": float(np.mean([result.auroc[0] for result in results])),
-            "val_auroc": self._validate(),
+            f"train_{self.target.metric}": float(np.mean([result.merit[0] for result in results])),
+            self.validated: self._validate(),
             **self._drawn(),
         }
         self.history.append(row)
@@ -207,7 +225,7 @@ class Trainer:
 
     def _drawn(self) -> dict[str, float | None]:
         """What the draw rule says of its draws, means over the members."""
-        found = [member.sampler.drawn for member in self.members if isinstance(member.sampler, BagSampler)]
+        found = [member.sampler.drawn for member in self.members if isinstance(member.sampler, Sampler)]
         means = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
         return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
@@ -216,12 +234,14 @@ class Trainer:
             return None
         if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
             return None
-        labels = self._val.require_labels()
-        return auroc(labels, self.scores(self._val, self._val_reader)) if labels.min() < labels.max() else None
+        values = self.target.values(self._val)
+        if not self.target.judged(values):
+            return None
+        return self.target.merit(values, self.scores(self._val, self._val_reader))
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
-        scored = [(row["val_auroc"], -row["epoch"]) for row in self.history if row["val_auroc"] is not None]
+        scored = [(row[self.validated], -row["epoch"]) for row in self.history if row[self.validated] is not None]
         return max(scored)[1] - scored[-1][1] if scored else 0
 
 
@@ -237,9 +257,11 @@ def make_fabric(config: Settings, *, loggers: Any = None) -> Fabric:
 def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     unused = [f"select={config.training.select!r}"] if config.training.select == "best" else []
     unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
-    if unused and (val is None or len(np.unique(val.require_labels())) < 2):
+    target = None if val is None else target_of(val)
+    if unused and (val is None or target is None or not target.judged(target.values(val))):
+        of = "of both classes" if target is None or target.name == "binary" else "that its labels order"
         warnings.warn(
-            f"{' and '.join(unused)} cannot be followed without validation bags of both classes: all epochs are "
+            f"{' and '.join(unused)} cannot be followed without validation bags {of}: all epochs are "
             "trained, and the last weights reported",
             UserWarning,
             stacklevel=3,

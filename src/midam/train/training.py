@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
-from midam.data.sampling import BagSampler, StackedSampler
+from midam.data.sampling import BagSampler, Sampler, StackedSampler, StrataSampler
 from midam.data.witness_log import WitnessLog
 from midam.errors import ConfigError
-from midam.evaluate.ranking import auroc
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
-from midam.registry import DRAWS
+from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import MethodSettings
+from midam.settings.model import AUTO
+from midam.targets import Binary, Target, target_of
 from midam.train.build import build_estimator, build_method, build_optimizer, build_part
 from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
@@ -46,15 +47,16 @@ class Member:
     trained: BagScorer  # what a step runs, see `midam.train.training_scorer`
     estimator: Estimator
     objective: Objective
-    sampler: BagSampler
+    sampler: Sampler
+    target: Target
 
 
 @dataclass(frozen=True, eq=False)
 class EpochResult:
-    """Of each of M scorers in an epoch: mean loss, AUROC of the scores that the losses saw, whether all is finite."""
+    """Of each of M scorers in an epoch: mean loss, figure of merit of the scores that it saw, whether all is finite."""
 
     loss: NDArray[np.float64]
-    auroc: list[float]
+    merit: list[float]
     finite: NDArray[np.bool_]
 
 
@@ -69,7 +71,7 @@ class Training:
         M of them, of one architecture and with the same settings but the seed.
     reader : InstanceReader
         Of the training bags. With M > 1 bag i of scorer m is bag ``m * num_bags + i``.
-    labels : Tensor [N]
+    labels : Tensor [N] or [N, L]
         Of the reader's bags, on its device.
     fabric : lightning_fabric.Fabric, optional
         Runs the precision and the backward pass; default: float32.
@@ -92,8 +94,13 @@ class Training:
         self._reader, self._labels, self._members = reader, labels, members
         self.model, self.trained = first.model, first.trained
         self.estimator, self.objective = first.estimator, first.objective
-        self.sampler: BagSampler | StackedSampler = first.sampler
+        self.sampler: Sampler | StackedSampler = first.sampler
         if self.count > 1:
+            if first.target.name != "binary":
+                raise ConfigError(
+                    f"Expected scorers of two classes to train in lockstep, got the target {first.target.name!r}; "
+                    "train them one after the other."
+                )
             num_bags = len(labels) // self.count
             self.model = self.trained = StackedScorer([member.trained for member in members]).to(reader.device)
             objectives = [member.objective for member in members]
@@ -165,12 +172,12 @@ class Training:
             for batch in batches:
                 loss, scores = self._step(batch)
                 losses.append(loss.view(self.count))
-                seen.append(scores.detach().view(self.count, -1))
-                labels.append(batch.labels.view(self.count, -1))
+                seen.append(_by_scorer(scores.detach(), self.count))
+                labels.append(_by_scorer(batch.labels, self.count))
         mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
         pairs = zip(*(torch.cat(parts, dim=1).double().cpu().numpy() for parts in (labels, seen)))
-        areas = [auroc(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
-        return EpochResult(mean, areas, np.isfinite(mean) & self._finite_weights())
+        merits = [self._merit(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
+        return EpochResult(mean, merits, np.isfinite(mean) & self._finite_weights())
 
     def probe(self) -> None:
         """Try losses and gradients on a positive and a negative bag of one instance; raises whatever a part raises."""
@@ -205,6 +212,10 @@ class Training:
                 loss, output = train_step(*parts, batch, fabric=self.fabric)
         return loss, self.objective.seen(output)
 
+    def _merit(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+        found = self._members[0].target.merit(labels, scores)
+        return float("nan") if found is None else found
+
     def _finite_weights(self) -> NDArray[np.bool_]:
         # The last step of an epoch can ruin the weights after the last loss was computed.
         if isinstance(self.model, StackedScorer):
@@ -230,7 +241,7 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     """
     from midam.train.batch_size import choose_batch_size  # noqa: PLC0415 - which tries trainings
 
-    config = config.resolve(train.instance_shape).replace(members=1)
+    config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
     if config.training.open:
         choice = choose_batch_size(config, train, device=torch.device(device))
         choice.tell()
@@ -257,8 +268,16 @@ def open_reader(
 
 
 def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
-    """Labels [N] on the reader's device."""
-    return torch.from_numpy(bags.require_labels()).to(device=reader.device, dtype=torch.float32)
+    """Labels [N], or [N, L] of another target than two classes, on the reader's device."""
+    return torch.from_numpy(target_of(bags).values(bags)).to(device=reader.device, dtype=torch.float32)
+
+
+def with_objective(config: Settings, target: Target) -> Settings:
+    """These settings with the objective of a target where none is named; one that does not serve it is refused."""
+    if config.method.objective == AUTO:
+        return config.replace(objective=target.objectives[0])
+    OBJECTIVES.find(config.method.objective).check_pairs(target.pairs)
+    return config
 
 
 def build_members(config: Settings, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
@@ -267,10 +286,11 @@ def build_members(config: Settings, train: Bags, *, device: torch.device, standa
     `standardized`: the reader of the training bags will give standardized instances.
     """
     members: list[Member] = []
-    config = config.resolve(train.instance_shape)
+    target = target_of(train)
+    config = with_objective(config, target).resolve(train.instance_shape)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, device=device, standardized=standardized))
+        members.append(_build_member(own, train, target, device=device, standardized=standardized))
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
@@ -278,34 +298,45 @@ def build_members(config: Settings, train: Bags, *, device: torch.device, standa
     return members
 
 
-def _build_member(config: ResolvedSettings, train: Bags, *, device: torch.device, standardized: bool) -> Member:
+def _build_member(
+    config: ResolvedSettings, train: Bags, target: Target, *, device: torch.device, standardized: bool
+) -> Member:
     num_positive, num_negative, num_instances = config.training.batch
-    method = build_method(config, instance_shape=train.instance_shape, num_bags=len(train))
+    shape = train.instance_shape
+    method = build_method(config, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs)
     model, estimator = method.model.to(device), method.estimator.to(device)
     if estimator.whole and config.method.draw != DEFAULT_DRAW:
         raise ConfigError(
             f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, got {config.method.draw!r}; it "
             "takes whole bags."
         )
-    sampler = BagSampler(
-        train.require_labels(),
+    values = target.values(train)
+    binary = isinstance(target, Binary)
+    draw = build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes)
+    sampler = (BagSampler if binary else StrataSampler)(
+        values if binary else target.turns(values),
         train.sizes,
         num_positive=num_positive,
         num_negative=num_negative,
         num_instances=None if estimator.whole else num_instances,
         seed=config.run.seed,
-        draw=build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes),
+        draw=draw,
         witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)
     trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
-    return Member(config, model, trained, estimator, method.objective.to(device), sampler)
+    return Member(config, model, trained, estimator, method.objective.to(device), sampler, target)
 
 
 def standardized_once(config: Settings, bags: Bags) -> bool:
     """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes."""
     return config.model.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
+
+
+def _by_scorer(x: Tensor, count: int) -> Tensor:
+    """Rows [M * K, ...] by scorer, [M, K, ...]."""
+    return x.view(count, -1) if x.ndim == 1 else x.view(count, -1, x.shape[-1])
 
 
 def _seed_noise(device: torch.device, run_seed: int, epoch: int) -> None:

@@ -22,6 +22,7 @@ from midam.report.html.markup import (
     titled,
 )
 from midam.report.html.study import NAMES, ScoredBags, Study
+from midam.report.words import MERITS, merit_of
 
 _OF_DRAWS = (
     ("Weight drawn", [("drawn_weight", "Share of a bag's remembered weight")]),
@@ -88,9 +89,10 @@ def training(study: Study) -> Section:
     history, title = study.history, "Training"
     if not history:
         return Section("training", title, paragraph("The model was fitted in one step: there are no epochs to draw."))
+    merit = merit_of(history)
     drawn = pair(
         _curves(study, "Loss", (("loss", "Training"), ("val_loss", "Validation"))),
-        _curves(study, "AUROC", (("train_auroc", "Training"), ("val_auroc", "Validation"))),
+        _curves(study, MERITS[merit], ((f"train_{merit}", "Training"), (f"val_{merit}", "Validation"))),
     )
     known = [(name, kinds) for name, kinds in _OF_DRAWS if any(row.get(kinds[0][0]) is not None for row in history)]
     if known:
@@ -98,7 +100,7 @@ def training(study: Study) -> Section:
     chosen = study.selected
     words = (
         f"Reported are the weights of epoch {chosen.get('epoch')} ({chosen.get('weights')}) of {len(history)}. The "
-        "training AUROC is that of the scores that the steps used: a coarse signal, not an evaluation."
+        f"training {MERITS[merit]} is that of the scores that the steps used: a coarse signal, not an evaluation."
     )
     return Section("training", title, join([drawn, paragraph(words, note=True)]))
 

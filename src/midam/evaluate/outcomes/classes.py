@@ -1,0 +1,218 @@
+"""Bags of several classes or with several labels: AUROC of each class against the rest, their mean, decisions.
+
+Labels are a table [N, C] of 0 and 1: of classes, 1 in the column of the bag's own (`one_against_rest`); of several
+labels, NaN where one is not known. A bag takes part in nothing of a column whose entry is missing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+from scipy.stats import norm, rankdata
+
+from midam.errors import BagDataError
+from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
+from midam.evaluate.ranking import Scores, group_numbers, placements
+
+# Bounds the time of the bootstrap of each class: resamples times bags.
+_MOST_ENTRIES = 4_000_000
+_NOTHING = 1e-24
+
+
+def one_against_rest(codes: ArrayLike, count: int) -> Scores:
+    """Labels float64 [N, C] of class codes [N] 0 to C - 1: 1 in the column of the bag's class.
+
+    Examples
+    --------
+    >>> one_against_rest([0, 2], 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    return np.eye(count)[check_codes(codes, count)]
+
+
+def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
+    """AUROC of each column [C], by midranks; NaN of a column without bags of both kinds.
+
+    Parameters
+    ----------
+    labels : array_like, shape [N, C]
+        1, 0, or NaN where it is not known.
+    scores : array_like, shape [N, C]
+        Finite scores, larger means more of this class.
+
+    Raises
+    ------
+    BagDataError
+        The tables do not fit together, or hold values that cannot be used.
+
+    Examples
+    --------
+    >>> class_aurocs([[1, 0], [0, 1], [1, float("nan")]], [[0.9, 0.2], [0.3, 0.1], [0.8, 0.5]]).tolist()
+    [1.0, 0.0]
+    """
+    y, s = check_table(labels, scores)
+    known = np.isfinite(y)
+    if known.all():
+        ranks = rankdata(s, axis=0)
+    else:
+        ranks = np.zeros_like(s)
+        for column, own in enumerate(known.T):
+            ranks[own, column] = rankdata(s[own, column])
+    positives, negatives = (y == 1).sum(axis=0), (y == 0).sum(axis=0)
+    wins = np.where(y == 1, ranks, 0.0).sum(axis=0) - positives * (positives + 1) / 2
+    pairs = positives * negatives
+    areas: Scores = np.divide(wins, pairs, out=np.full(y.shape[1], np.nan), where=pairs > 0)
+    return areas
+
+
+def macro_auroc(labels: ArrayLike, scores: ArrayLike) -> float | None:
+    """Mean AUROC of the columns that have bags of both kinds; None where no column has. See `class_aurocs`."""
+    areas = class_aurocs(labels, scores)
+    return float(np.nanmean(areas)) if np.isfinite(areas).any() else None
+
+
+def macro_auroc_interval(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
+    columns: Sequence[Interval | None] | None = None,
+) -> Interval | None:
+    """Confidence interval of `macro_auroc`, from what each bag, or group of bags, moves it by.
+
+    The variance adds up the placements of a bag in all columns, since columns share bags ("logit-delong"; over groups
+    "cluster-delong"); the interval is made on the logit scale. Where a column has fewer than 200 bags (groups) of a
+    kind it is widened to hold a second one ("+ columns"), which alone stands where there is no variance ("columns"):
+    the intervals of the columns, combined by their correlation (MOVER). A column without variance counts as correlated
+    with all others. A bootstrap that draws bags or groups covers less: it loses rare classes, and errors that are rare.
+
+    None where no column has bags of both kinds. Parameters as of `class_aurocs` and
+    `midam.evaluate.intervals.auroc_interval`, whose intervals of the columns may be passed as `columns`.
+
+    References
+    ----------
+    DeLong et al. (1988), Biometrics 44:837. Obuchowski (1997), Biometrics 53:567. Zou and Donner (2008), Statistics in
+    Medicine 27:1693.
+    """
+    y, s = check_table(labels, scores)
+    areas = class_aurocs(y, s)
+    used = np.flatnonzero(np.isfinite(areas))
+    if not used.size:
+        return None
+    found = class_intervals(y, s, groups=groups, level=level) if columns is None else columns
+    bounds = np.array([of[:2] for of in found if of is not None])
+    numbers = group_numbers(groups, len(y))
+    units = np.arange(len(y)) if numbers is None or numbers.max() + 1 == numbers.size else numbers
+    moves, fewest = zip(*(_moves(y[:, column], s[:, column], units) for column in used))
+    gaps = areas[used] - bounds[:, 0], bounds[:, 1] - areas[used]
+    covariance = np.array(moves) @ np.array(moves).T / used.size**2
+    scale = np.sqrt(np.diag(covariance))
+    still = scale**2 < _NOTHING
+    correlation = np.ones_like(covariance)
+    correlation[np.ix_(~still, ~still)] = covariance[np.ix_(~still, ~still)] / np.outer(scale[~still], scale[~still])
+    center, variance = float(areas[used].mean()), float(covariance.sum())
+    combined = [np.sqrt(max(gap @ correlation @ gap, 0.0)) / used.size for gap in gaps]
+    low, high = max(center - combined[0], 0.0), min(center + combined[1], 1.0)
+    if variance < _NOTHING or center in (0.0, 1.0):
+        return Interval(low, high, "columns")
+    half = float(norm.ppf((1 + level) / 2)) * np.sqrt(variance) / (center * (1 - center))
+    below, above = (float(expit(logit(center) + side * half)) for side in (-1, 1))
+    method = "logit-delong" if numbers is None or units is not numbers else "cluster-delong"
+    if min(fewest) >= FEW_UNITS:
+        return Interval(below, above, method)
+    return Interval(min(low, below), max(high, above), f"{method} + columns")
+
+
+def class_intervals(
+    labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95, seed: int = 0
+) -> list[Interval | None]:
+    """`midam.evaluate.intervals.auroc_interval` of each column [C]; None of a column without bags of both kinds."""
+    y, s = check_table(labels, scores)
+    names = None if groups is None else np.asarray(groups, dtype=object)
+    resamples = int(np.clip(_MOST_ENTRIES // len(y), 200, 2000))
+    found: list[Interval | None] = []
+    for column, of in enumerate(y.T):
+        own = np.isfinite(of)
+        if not (of == 1).any() or not (of == 0).any():
+            found.append(None)
+            continue
+        units = None if names is None else names[own]
+        options: dict[str, Any] = {"groups": units, "level": level, "seed": seed, "resamples": resamples}
+        found.append(auroc_interval(of[own], s[own, column], **options))
+    return found
+
+
+def confusion_matrix(codes: ArrayLike, predicted: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Bags of each class (row) that are called each class (column): int64 [C, C].
+
+    Examples
+    --------
+    >>> confusion_matrix([0, 0, 1], [0, 1, 1], 2).tolist()
+    [[1, 1], [0, 1]]
+    """
+    true, called = check_codes(codes, count), check_codes(predicted, count)
+    if true.shape != called.shape:
+        raise BagDataError(
+            f"Expected a prediction of each bag, got {called.size} for {true.size}; pass two of length N."
+        )
+    return np.bincount(true * count + called, minlength=count**2).reshape(count, count)
+
+
+def accuracy(confusion: NDArray[np.int64]) -> float:
+    """Share of the bags that are called right."""
+    return float(np.trace(confusion) / confusion.sum())
+
+
+def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
+    """Mean over the classes that have bags of the share of them that are called right."""
+    sizes = confusion.sum(axis=1)
+    return float((np.diag(confusion)[sizes > 0] / sizes[sizes > 0]).mean())
+
+
+def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Codes [N] as int64; a `BagDataError` for no bag, another shape, or a code that is none of 0 to `count` - 1."""
+    y = np.asarray(codes)
+    if y.ndim != 1 or y.size == 0:
+        raise BagDataError(f"Expected one code a bag, got shape {y.shape}; pass an array of length N.")
+    for bag in np.flatnonzero(~np.isin(y, np.arange(count))):
+        raise BagDataError(f"Expected codes 0 to {count - 1}, got {y[bag]} (bag {bag}); recode the labels.")
+    return y.astype(np.int64)
+
+
+def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
+    """Labels [N, C] and scores [N, C] as float64.
+
+    A `BagDataError` for no bag, shapes that differ, a label other than 0, 1 and NaN, or a score that is not finite.
+    """
+    y, s = np.asarray(labels, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if y.ndim != 2 or y.shape != s.shape or y.size == 0:
+        raise BagDataError(
+            f"Expected a label and a score of each bag and class, got shapes {y.shape} and {s.shape}; pass two tables "
+            "[N, C]."
+        )
+    for bag, column in np.argwhere(~np.isin(y, (0, 1)) & ~np.isnan(y)):
+        raise BagDataError(
+            f"Expected labels 0, 1 and NaN, got {y[bag, column]} (bag {bag}, column {column}); recode the labels."
+        )
+    for bag, column in np.argwhere(~np.isfinite(s)):
+        raise BagDataError(
+            f"Expected finite scores, got {s[bag, column]} (bag {bag}, column {column}); check the model's output."
+        )
+    return y, s
+
+
+def _moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
+    """What each unit moves the AUROC of a column by, [U], and the units of the rarer kind."""
+    known = np.flatnonzero(np.isfinite(labels))
+    kinds, own = labels[known].astype(np.int64), units[known]
+    moves, fewest = np.zeros(int(units.max()) + 1), len(units)
+    for kind, placed in zip((1, 0), placements(kinds, scores[known])):
+        of = own[kinds == kind]
+        count = np.unique(of).size
+        centered = (placed - placed.mean()) / placed.size * np.sqrt(count / max(count - 1, 1))
+        moves += np.bincount(of, weights=centered, minlength=moves.size)
+        fewest = min(fewest, count)
+    return moves, fewest

@@ -1,0 +1,332 @@
+"""What a score says in the words of the label: a probability, a grade, a number, a group of risk.
+
+Each is fitted on validation bags and kept as plain numbers. `fit_decision` makes the one of a target, and
+`decision_from_dict` makes it again.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from sklearn.isotonic import IsotonicRegression
+
+from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.outcomes.classes import check_codes, check_table
+from midam.evaluate.outcomes.grades import GradeCuts, check_cuts
+from midam.evaluate.outcomes.pairs import check_numbers, check_scores
+from midam.evaluate.outcomes.survival import risk_cuts, risk_group
+from midam.evaluate.ranking import Scores
+
+
+class Decision(Protocol):
+    """What all of them have in common."""
+
+    def predict(self, scores: ArrayLike) -> NDArray[Any]:
+        """What the scores [N] or [N, C] say: probabilities [N, C], or a grade, number or group of risk [N]."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted numbers, for JSON or a checkpoint."""
+
+
+class TemperatureCalibrator:
+    """Probabilities ``softmax(slope (scores - center) / scale + offsets)`` of classes, fitted on validation bags.
+
+    Temperature scaling (Guo et al. 2017) with an offset of each class (bias-corrected, Alexandari et al. 2020), since
+    columns that are trained to rank say nothing of how they compare. The targets are smoothed as Platt's: for a bag of
+    a class of n bags ``(n + 1) / (n + C)`` in its own column and ``1 / (n + C)`` in the others, so that separable
+    validation bags keep a finite slope. Scores that tell nothing get the slope 0, and a warning.
+
+    Attributes
+    ----------
+    center_, scale_ : float
+        Mean and standard deviation of all validation scores.
+    slope_ : float
+        At least 0; the temperature is ``scale_ / slope_``.
+    offsets_ : array of float64, shape [C]
+        They add up to 0.
+
+    References
+    ----------
+    Guo et al. (2017), On calibration of modern neural networks, ICML. Alexandari, Kundaje and Shrikumar (2020), Maximum
+    likelihood with bias-corrected calibration is hard-to-beat at label shift adaptation, ICML.
+
+    Examples
+    --------
+    >>> scores = [[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0], [1.0, 1.5, 0.0]]
+    >>> TemperatureCalibrator().fit(scores, [0, 1, 2, 1]).predict([[1.0, 0.0, 0.0]]).round(2).tolist()
+    [[0.37, 0.39, 0.24]]
+    """
+
+    def fit(self, scores: ArrayLike, codes: ArrayLike) -> Self:
+        """Fit slope and offsets on the scores [N, C] and class codes [N] of validation bags of two classes or more.
+
+        A `BagDataError` for values that cannot be used, an `OneClassError` for bags of one class.
+        """
+        s = np.asarray(scores, dtype=np.float64)
+        y = check_codes(codes, s.shape[-1] if s.ndim == 2 else 0)
+        check_table(np.eye(s.shape[1])[y], s)
+        if y.min() == y.max():
+            raise OneClassError(f"Expected bags of two classes or more, got class {y[0]} alone; fit on other bags.")
+        self.center_, self.scale_ = float(s.mean()), float(s.std()) or 1.0
+        x, count = (s - self.center_) / self.scale_, s.shape[1]
+        of = np.bincount(y, minlength=count)[y][:, None]
+        targets = (1 + of * np.eye(count)[y]) / (of + count)
+
+        def loss(theta: Scores) -> tuple[float, Scores]:
+            logits = theta[0] * x + theta[1:]
+            error = softmax(logits, axis=1) - targets
+            value = -(targets * log_softmax(logits, axis=1)).sum() / len(y)
+            return float(value), np.append((error * x).sum(), error.sum(axis=0)) / len(y)
+
+        bounds = [(0.0, None), *[(None, None)] * count]
+        how: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}}
+        found = minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **how)
+        self.slope_, self.offsets_ = float(found.x[0]), found.x[1:] - found.x[1:].mean()
+        if self.slope_ <= 1e-6:
+            self.slope_ = 0.0
+            what = "every probability is a share of the validation bags."
+            message = f"Expected scores that tell classes apart, got none better than chance; {what}"
+            warnings.warn(message, UserWarning, stacklevel=2)
+        return self
+
+    def predict(self, scores: ArrayLike) -> Scores:
+        """Probabilities [N, C] of scores [N, C]; rows add up to 1, and a bag is called the class of the largest."""
+        _check_fitted(self)
+        x = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
+        found: Scores = softmax(self.slope_ * x + self.offsets_, axis=1)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted numbers."""
+        _check_fitted(self)
+        offsets = [float(offset) for offset in self.offsets_]
+        return {"center": self.center_, "scale": self.scale_, "slope": self.slope_, "offsets": offsets}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        _check_keys(values, "center", "scale", "slope", "offsets")
+        made = cls()
+        made.center_, made.scale_, made.slope_ = (_number(values[key]) for key in ("center", "scale", "slope"))
+        made.offsets_ = _numbers(values["offsets"])
+        if made.scale_ <= 0 or made.slope_ < 0 or made.offsets_.size < 2:
+            raise ConfigError(f"Expected scale > 0, slope >= 0 and two offsets, got {dict(values)}; fit again.")
+        return made
+
+
+class LabelCalibrator:
+    """A `PlattCalibrator` of each label, fitted on the validation bags whose entry is known.
+
+    Attributes
+    ----------
+    columns_ : list of PlattCalibrator or None
+        None of a label without validation bags of both kinds, which has no probability: NaN.
+    """
+
+    def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
+        """Fit on the scores [N, L] and labels [N, L], 1, 0 or NaN; an `OneClassError` where no label has both kinds."""
+        y, s = check_table(labels, scores)
+        self.columns_: list[PlattCalibrator | None] = []
+        for of, own in zip(y.T, s.T):
+            known = np.isfinite(of)
+            both = (of == 1).any() and (of == 0).any()
+            self.columns_.append(PlattCalibrator().fit(own[known], of[known]) if both else None)
+        if not any(self.columns_):
+            raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
+        return self
+
+    def predict(self, scores: ArrayLike) -> Scores:
+        """Probabilities [N, L] of scores [N, L]; NaN of a label that has none."""
+        _check_fitted(self)
+        s = np.asarray(scores, dtype=np.float64)
+        if s.ndim != 2 or s.shape[1] != len(self.columns_):
+            raise BagDataError(f"Expected scores of {len(self.columns_)} labels, got shape {s.shape}; pass [N, L].")
+        none = np.full(len(s), np.nan)
+        return np.stack([none if of is None else of.predict(own) for of, own in zip(self.columns_, s.T)], axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted numbers of each label."""
+        _check_fitted(self)
+        return {"columns": [None if of is None else of.to_dict() for of in self.columns_]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        _check_keys(values, "columns")
+        columns = values["columns"]
+        if not isinstance(columns, Sequence) or not all(of is None or isinstance(of, Mapping) for of in columns):
+            raise ConfigError(f"Expected the numbers of each label, got {columns!r}; pass to_dict's result.")
+        made = cls()
+        made.columns_ = [None if of is None else PlattCalibrator.from_dict(of) for of in columns]
+        return made
+
+
+class NumberScale:
+    """Numbers in the unit of the label: the non-decreasing steps through validation bags of the least squared error.
+
+    Isotonic regression, linear between its knots and constant outside them: a score that ranks is right up to such a
+    map.
+
+    Attributes
+    ----------
+    scores_, numbers_ : array of float64, shape [K]
+        The knots, ascending.
+
+    References
+    ----------
+    Barlow et al. (1972), Statistical Inference under Order Restrictions.
+
+    Examples
+    --------
+    >>> NumberScale().fit([0.1, 0.2, 0.3, 0.4], [10.0, 14.0, 12.0, 20.0]).predict([0.0, 0.25, 0.35]).round(2).tolist()
+    [10.0, 13.0, 16.5]
+    """
+
+    def fit(self, scores: ArrayLike, numbers: ArrayLike) -> Self:
+        """Fit on the scores [N] and numbers [N] of validation bags; a `BagDataError` for values that cannot be used."""
+        y = check_numbers(numbers)
+        fitted = IsotonicRegression().fit(check_scores(scores, y.size), y)
+        self.scores_, self.numbers_ = fitted.X_thresholds_, fitted.y_thresholds_
+        return self
+
+    def predict(self, scores: ArrayLike) -> Scores:
+        """Numbers [N] of scores [N], non-decreasing in the score."""
+        _check_fitted(self)
+        found: Scores = np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The knots."""
+        _check_fitted(self)
+        return {"scores": [float(s) for s in self.scores_], "numbers": [float(y) for y in self.numbers_]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a fitted scale from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        _check_keys(values, "scores", "numbers")
+        made = cls()
+        made.scores_, made.numbers_ = _numbers(values["scores"]), _numbers(values["numbers"])
+        steps = np.diff(made.scores_), np.diff(made.numbers_)
+        if made.scores_.size != made.numbers_.size or (steps[0] <= 0).any() or (steps[1] < 0).any():
+            raise ConfigError("Expected as many scores as numbers, both ascending, got others; fit again.")
+        return made
+
+
+class RiskGroups:
+    """Three groups of risk, cut at the tertiles of the validation bags' risk: 0 low, 1 middle, 2 high.
+
+    Attributes
+    ----------
+    cuts_ : list of float
+        The two cuts; fewer where many bags have the same risk.
+    """
+
+    def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002
+        """Cut the scores [N] of validation bags; the labels are not used, and stand here as in the others."""
+        self.cuts_ = risk_cuts(scores)
+        return self
+
+    def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
+        """Groups [N] of scores [N]."""
+        _check_fitted(self)
+        return risk_group(scores, self.cuts_)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cuts."""
+        _check_fitted(self)
+        return {"cuts": list(self.cuts_)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build fitted groups from `to_dict`; a `ConfigError` for anything else."""
+        made = cls()
+        made.cuts_ = check_cuts(values)
+        return made
+
+
+_DECISIONS: dict[str, Any] = {
+    "multiclass": TemperatureCalibrator,
+    "multilabel": LabelCalibrator,
+    "ordinal": GradeCuts,
+    "continuous": NumberScale,
+    "survival": RiskGroups,
+}
+
+
+def fit_decision(target: str, names: Sequence[str], values: ArrayLike, scores: ArrayLike) -> Decision | None:
+    """The decision of a target on validation bags; None where these have one class, grade or kind of each label.
+
+    Parameters
+    ----------
+    target : {"multiclass", "multilabel", "ordinal", "continuous", "survival"}
+        What bags are ranked by.
+    names : sequence of str
+        The classes, labels or grades.
+    values : array_like, shape [N, L]
+        Labels of the validation bags: class code or grade [N, 1], labels [N, L], number [N, 1], time and event [N, 2].
+    scores : array_like, shape [N, C] or [N]
+        Their scores.
+
+    Raises
+    ------
+    MidamError
+        Another target; values that cannot be used.
+
+    Examples
+    --------
+    >>> decision = fit_decision("ordinal", ["0", "1"], [[0], [0], [1]], [0.1, 0.2, 0.4])
+    >>> decision.predict([0.35]).tolist()
+    [1]
+    """
+    made, table = _decision(target)(), np.asarray(values, dtype=np.float64)
+    try:
+        if target == "ordinal":
+            made.fit(scores, table[:, 0], count=len(names))
+        else:
+            made.fit(scores, table[:, 0] if target in ("multiclass", "continuous") else table)
+    except OneClassError:
+        return None
+    found: Decision = made
+    return found
+
+
+def decision_from_dict(target: str, values: Mapping[str, Any]) -> Decision:
+    """The decision of a target from its `to_dict`; a `ConfigError` for another target, other keys, or unfit numbers."""
+    made: Decision = _decision(target).from_dict(values)
+    return made
+
+
+def _decision(target: str) -> Any:
+    if target not in _DECISIONS:
+        raise ConfigError(f"Expected one of {', '.join(_DECISIONS)}, got {target!r}; name the target.")
+    return _DECISIONS[target]
+
+
+def _check_fitted(made: Any) -> None:
+    if not vars(made):
+        raise ConfigError("Expected a fitted decision, got one without numbers; call fit first.")
+
+
+def _check_keys(values: Mapping[str, Any], *keys: str) -> None:
+    if set(values) != set(keys):
+        raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
+
+
+def _numbers(values: Any) -> Scores:
+    """Finite numbers [K], at least one."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
+        raise ConfigError(f"Expected a list of finite numbers, got {values!r}; fit again.")
+    return found
+
+
+def _number(value: Any) -> float:
+    return float(_numbers([value])[0])

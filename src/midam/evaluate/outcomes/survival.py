@@ -1,0 +1,200 @@
+"""Times to an event: Kaplan-Meier curves with Greenwood intervals, the log-rank test, follow-up, groups of risk.
+
+Bags that are censored at the time of an event were at risk of it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2, norm
+
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate.outcomes.pairs import check_numbers, check_times
+from midam.evaluate.ranking import Scores
+
+
+class SurvivalCurve(NamedTuple):
+    """A Kaplan-Meier curve: constant from each time on, 1 before the first; arrays [K] over the distinct times.
+
+    Attributes
+    ----------
+    time : array of float64
+        Distinct times, ascending.
+    at_risk, events : array of int64
+        Bags that are neither censored nor have had the event before this time; events at it.
+    survival, low, high : array of float64
+        Share without event after this time, and its pointwise interval.
+    """
+
+    time: Scores
+    at_risk: NDArray[np.int64]
+    events: NDArray[np.int64]
+    survival: Scores
+    low: Scores
+    high: Scores
+
+
+def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> SurvivalCurve:
+    """Kaplan-Meier curve ``S(t) = prod_k (1 - d_k / n_k)`` with pointwise intervals.
+
+    The intervals rest on Greenwood's variance on the log(-log S) scale, so they stay in [0, 1]. Before the first event
+    they are [1, 1]; where the curve has reached 0 the lower bound is 0 and the upper one stays.
+
+    Parameters
+    ----------
+    time, event : array_like, shape [N]
+        Times to the event, or of censoring where `event` is 0.
+    level : float in (0, 1), default 0.95
+        Nominal coverage of the intervals.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+
+    References
+    ----------
+    Kaplan and Meier (1958), Journal of the American Statistical Association 53:457. Kalbfleisch and Prentice (2002),
+    The Statistical Analysis of Failure Time Data, section 1.4.
+
+    Examples
+    --------
+    >>> curve = kaplan_meier([1, 2, 2, 3, 4], [1, 1, 0, 1, 0])
+    >>> curve.time.tolist(), curve.survival.round(2).tolist()
+    ([1.0, 2.0, 3.0, 4.0], [0.8, 0.6, 0.3, 0.3])
+    """
+    t, e = check_times(time, event)
+    times, at_risk, events = _table(t, e)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        survival = np.cumprod(1.0 - events / at_risk, dtype=np.float64)
+        greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
+        half = float(norm.ppf((1 + level) / 2)) * np.sqrt(greenwood) / np.log(survival)
+        low, high = survival ** np.exp(-half), survival ** np.exp(half)
+    low, high = (np.where(survival == 1, 1.0, bound) for bound in (low, high))
+    ended = int((survival > 0).sum())
+    low[ended:], high[ended:] = 0.0, high[ended - 1] if ended else 1.0
+    return SurvivalCurve(times, at_risk, events, survival, low, high)
+
+
+def median_time(curve: SurvivalCurve) -> float | None:
+    """First time at which the curve is at 1/2 or below; None where it is not reached."""
+    below = np.flatnonzero(curve.survival <= 0.5)
+    return float(curve.time[below[0]]) if below.size else None
+
+
+def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
+    """Median follow-up by the reverse Kaplan-Meier curve, of which censoring is the event (Schemper and Smith 1996).
+
+    None where fewer than half would have been censored.
+
+    Examples
+    --------
+    >>> median_follow_up([1, 2, 3, 4, 5], [1, 0, 1, 0, 0])
+    4.0
+    """
+    t, e = check_times(time, event)
+    return median_time(kaplan_meier(t, ~e))
+
+
+def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | None:
+    """P-value of the log-rank test that all groups have one survival curve; None where it cannot be told.
+
+    Parameters
+    ----------
+    time, event : array_like, shape [N]
+        As of `kaplan_meier`.
+    groups : array_like, shape [N]
+        Group of each bag, two different ones or more.
+
+    References
+    ----------
+    Mantel (1966), Cancer Chemotherapy Reports 50:163. Bags are taken as independent.
+
+    Examples
+    --------
+    >>> round(log_rank([1, 2, 3, 4, 5, 6, 7, 8], [1] * 8, [1, 1, 1, 1, 0, 0, 0, 0]), 4)
+    0.0067
+    """
+    t, e = check_times(time, event)
+    names, group = np.unique(np.asarray(groups), return_inverse=True)
+    if group.shape != t.shape:
+        raise BagDataError(f"Expected one group a bag, got {group.shape} for {t.size} bags; pass an array of length N.")
+    times, at_risk, events = _table(t, e)
+    inside = [group == k for k in range(len(names))]
+    risk = np.array([_at_risk(t[own], times) for own in inside])
+    seen = np.array([_events(t[own], e[own], times) for own in inside])
+    share = risk / at_risk
+    excess = (seen - share * events).sum(axis=1)
+    # Of one bag at risk nothing varies.
+    spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
+    covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
+    rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
+    if rank == 0:
+        return None
+    return float(chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank))
+
+
+def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:
+    """Bags with a time of at least each of the times `at`: the row below a Kaplan-Meier figure.
+
+    Examples
+    --------
+    >>> bags_at_risk([1, 2, 2, 3], [0, 2, 4])
+    [4, 3, 0]
+    """
+    return [int(count) for count in _at_risk(check_numbers(time), np.asarray(at, dtype=np.float64))]
+
+
+def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Scores:
+    """Probability not to be censored before each of the times `at`: the Kaplan-Meier curve of censoring, ``G(t-)``.
+
+    An event at the time of a censoring comes first: its bag is not at risk to be censored then.
+
+    Examples
+    --------
+    >>> uncensored_shares([1, 2, 3, 4], [0, 1, 0, 1], [1, 2, 4]).tolist()
+    [1.0, 0.75, 0.375]
+    """
+    t, e = check_times(time, event)
+    times, at_risk, events = _table(t, e)
+    censored = _events(t, ~e, times)
+    left = np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
+    return np.append(1.0, left)[np.searchsorted(times, np.asarray(at, dtype=np.float64), side="left")]
+
+
+def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
+    """Cuts between groups of risk at the quantiles of validation bags' risk; 3 groups: the tertiles.
+
+    Fewer where neighboring quantiles are equal, or below all bags.
+
+    Examples
+    --------
+    >>> risk_cuts([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    [1.5, 3.5]
+    """
+    if groups < 2:
+        raise ConfigError(f"Expected at least two groups of risk, got {groups}; ask for 3.")
+    r = check_numbers(risk)
+    cuts = np.unique(np.quantile(r, np.arange(1, groups) / groups, method="hazen"))
+    return [float(cut) for cut in cuts if cut > r.min()]
+
+
+def risk_group(risk: ArrayLike, cuts: ArrayLike) -> NDArray[np.int64]:
+    """Group of each risk [N]: 0 below the first of the cuts, 1 from it on, and so forth."""
+    found: NDArray[np.int64] = np.searchsorted(np.asarray(cuts, dtype=np.float64), check_numbers(risk), side="right")
+    return found
+
+
+def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct times, bags at risk and events at them."""
+    times = np.unique(t)
+    return times, _at_risk(t, times), _events(t, e, times)
+
+
+def _at_risk(t: Scores, times: Scores) -> NDArray[np.int64]:
+    return t.size - np.searchsorted(np.sort(t), times, side="left")
+
+
+def _events(t: Scores, e: NDArray[np.bool_], times: Scores) -> NDArray[np.int64]:
+    return np.bincount(np.searchsorted(times, t[e]), minlength=times.size)

@@ -1,0 +1,508 @@
+"""The C-index, classes, grades and times against naive loops, scikit-learn, scipy and lifelines."""
+
+import contextlib
+import itertools
+import json
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau, norm
+from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusion_matrix, roc_auc_score
+
+from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.evaluate import outcomes
+from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.outcomes import classes, concordance, survival
+from midam.evaluate.outcomes.grades import GradeCuts, quadratic_kappa
+from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.ranking import auroc
+
+TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
+
+
+@contextlib.contextmanager
+def lifelines():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lifelines, about newer pandas
+        import lifelines as found
+        import lifelines.statistics
+        import lifelines.utils
+
+        yield found
+
+
+def times(seed, bags, *, ties=True, rate=0.6):
+    generator = np.random.default_rng(seed)
+    time = generator.integers(1, 12, bags).astype(float) if ties else generator.exponential(size=bags)
+    risk = np.round(generator.normal(size=bags) - 0.3 * time, 0 if ties else 9)
+    return time, (generator.random(bags) < rate).astype(int), risk
+
+
+def pair_tables(time, event, risk, weights):
+    """Weights of the comparable pairs (i, j), i the earlier one, and of those that the risk orders rightly."""
+    bags = len(time)
+    pairs, wins = np.zeros((2, bags, bags))
+    for i, j in itertools.permutations(range(bags), 2):
+        if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+            pairs[i, j] = weights[i]
+            wins[i, j] = weights[i] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+    return pairs, wins
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("ties", [False, True])
+def test_each_bag_wins_as_a_loop_counts(seed, ties):
+    time, event, risk = times(seed, 4 + 3 * seed, ties=ties)
+    weights = np.random.default_rng(seed).random(len(time))
+    table, won = pair_tables(time, event, risk, weights)
+    pairs = Pairs.of_times(time, event, weights=weights)
+    expected = (won.sum(1), table.sum(1), won.sum(0), table.sum(0))
+    for found, right in zip(pairs.wins(risk), expected):
+        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(pairs.concordance(risk), won.sum() / table.sum(), rtol=1e-12)
+    np.testing.assert_allclose(pairs.total, table.sum(), rtol=1e-12)
+    sides = [table.any(axis=1), table.any(axis=0)]
+    np.testing.assert_array_equal(pairs.sides, sides)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_harrells_c_is_that_of_lifelines(ties):
+    time, event, risk = times(3, 300, ties=ties)
+    with lifelines() as oracle:
+        expected = oracle.utils.concordance_index(time, -risk, event)
+    assert concordance.concordance_index_censored(time, event, risk) == pytest.approx(expected, rel=1e-12)
+
+
+def test_ties_in_time_follow_scikit_survival():
+    # Two events at one time are not comparable; who is censored then has outlived the event.
+    assert concordance.concordance_index_censored([1, 1, 2], [1, 1, 0], [0, 5, 1]) == 0.5
+    assert concordance.concordance_index_censored([1, 1], [1, 0], [2, 1]) == 1.0
+    with pytest.raises(OneClassError, match="Expected two bags that the label orders"):
+        concordance.concordance_index_censored([1, 1], [1, 1], [2, 1])
+    with pytest.raises(OneClassError):
+        concordance.concordance_index_censored([1, 2], [0, 1], [2, 1])
+
+
+def test_c_index_of_numbers_is_kendalls_tau_and_the_auroc():
+    generator = np.random.default_rng(0)
+    values, scores = generator.normal(size=(2, 200))
+    tau = kendalltau(values, scores).statistic
+    assert concordance.concordance_index(values, scores) == pytest.approx((1 + tau) / 2, rel=1e-12)
+    labels, scores = generator.integers(0, 2, 200), generator.integers(0, 9, 200)
+    assert concordance.concordance_index(labels, scores) == pytest.approx(auroc(labels, scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("truncation", [None, 7.0])
+def test_unos_c_is_that_of_a_loop(truncation):
+    time, event, risk = times(5, 60)
+    weights = np.zeros(60)
+    for i in range(60):
+        left = 1.0
+        for at in sorted(set(time)):
+            if at < time[i]:
+                at_risk = (time >= at).sum() - ((time == at) & (event == 1)).sum()
+                left *= 1 - ((time == at) & (event == 0)).sum() / at_risk if at_risk else 1
+        weights[i] = 1 / left**2 if truncation is None or time[i] < truncation else 0
+    table, won = pair_tables(time, event, risk, weights)
+    found = concordance.concordance_index_ipcw(time, event, risk, truncation=truncation)
+    assert found == pytest.approx(won.sum() / table.sum(), rel=1e-9)
+
+
+def test_unos_c_undoes_what_censoring_does():
+    generator = np.random.default_rng(0)
+    risk = np.repeat([-1.0, 0.0, 3.0], 5000)
+    time = generator.exponential(np.exp(-risk))
+    censored = generator.exponential(0.5, risk.size)
+    seen, event = np.minimum(time, censored), time <= censored
+    cut = 0.8
+    pairs = Pairs.of_times(np.where(time < cut, time, 9.0), time < cut)
+    right = pairs.concordance(risk)
+    harrell = concordance.concordance_index_censored(seen, event, risk)
+    uno = concordance.concordance_index_ipcw(seen, event, risk, truncation=cut)
+    assert abs(uno - right) < 0.005
+    assert abs(harrell - right) > 0.01
+
+
+def test_truncation_bounds_the_weights():
+    time, event, _ = times(1, 400, ties=False)
+    truncation = concordance.ipcw_truncation(time, event)
+    shares = survival.uncensored_shares(time, event, time[time < truncation])
+    assert shares.min() >= 0.1 > survival.uncensored_shares(time, event, [truncation])[0]
+    assert concordance.ipcw_truncation([1, 2], [1, 1]) == np.inf
+    with pytest.raises(BagDataError, match="give an earlier truncation"):
+        concordance.concordance_index_ipcw([1, 5], [1, 1], [1, 0], censoring=([1, 2], [1, 0]))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "grades", "times"])
+def test_the_variance_is_that_of_resampled_bags(kind):
+    generator = np.random.default_rng(1)
+    values = generator.normal(size=500)
+    scores = values + generator.normal(size=500)
+    pairs = {
+        "numbers": lambda: Pairs.of_numbers(values),
+        "grades": lambda: Pairs.of_numbers(np.digitize(values, [-1, 0, 1])),
+        "times": lambda: Pairs.of_times(np.exp(-values), generator.random(500) < 0.5),
+    }[kind]()
+    found = concordance.concordance_interval(pairs, scores)
+    assert found.method == "logit-jackknife"
+    order, weights = pairs._order, pairs._weights
+    right = scores[order][:, None] > scores[order]
+    table = (np.arange(500) >= pairs._stop[:, None]) * weights[:, None]
+    counts = generator.multinomial(500, np.full(500, 1 / 500), size=2000).astype(float)
+    draws = ((counts @ (table * right)) * counts).sum(1) / ((counts @ table) * counts).sum(1)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert found.high - found.low == pytest.approx(high - low, rel=0.08)  # 2000 resamples
+
+
+def test_the_interval_of_two_grades_is_nearly_that_of_the_auroc():
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [300, 250])
+    scores = generator.normal(size=550) + labels
+    for groups in (None, np.repeat(np.arange(275), 2)):
+        ours = concordance.concordance_interval(Pairs.of_numbers(labels), scores, groups=groups)
+        theirs = auroc_interval(labels, scores, groups=groups)
+        np.testing.assert_allclose(ours[:2], theirs[:2], atol=0.012 if groups is not None else 1e-4)
+    labels, scores = labels[::10], np.arange(55)
+    ours, theirs = concordance.concordance_interval(Pairs.of_numbers(labels), scores), auroc_interval(labels, scores)
+    np.testing.assert_allclose(ours[:2], theirs[:2], rtol=1e-9)
+    assert (ours.method, ours.high) == ("score", 1.0)
+
+
+def test_the_interval_is_honest_at_the_border():
+    for bags, least in ((2, 0.05), (10, 0.6), (2000, 0.99)):
+        found = concordance.concordance_interval(Pairs.of_numbers(np.arange(bags)), np.arange(bags))
+        assert found.high == 1.0
+        assert least < found.low < 0.9999
+        reverse = concordance.concordance_interval(Pairs.of_numbers(np.arange(bags)), -np.arange(bags))
+        np.testing.assert_allclose([1 - reverse.high, 1 - reverse.low], found[:2], atol=1e-12)
+    units = np.repeat(np.arange(5), 4)
+    grouped = concordance.concordance_interval(Pairs.of_numbers(np.arange(20)), np.arange(20), groups=units)
+    plain = concordance.concordance_interval(Pairs.of_numbers(np.arange(20)), np.arange(20))
+    assert grouped.method == "score (groups)"
+    assert grouped.low < plain.low - 0.1
+
+
+def test_copies_of_bags_in_a_group_tell_nothing_new():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=240)
+    scores = values + generator.normal(size=240)
+    once = concordance.concordance_interval(Pairs.of_numbers(values), scores)
+    copied = Pairs.of_numbers(np.repeat(values, 5))
+    grouped = concordance.concordance_interval(copied, np.repeat(scores, 5), groups=np.repeat(np.arange(240), 5))
+    assert grouped.method == "cluster-jackknife"
+    np.testing.assert_allclose(grouped[:2], once[:2], atol=1e-3)
+
+
+@pytest.mark.parametrize(("bags", "groups"), [(20, 0), (60, 0), (60, 20)])
+def test_the_interval_covers(bags, groups):
+    generator = np.random.default_rng(0)
+    units = np.arange(bags) % groups if groups else None
+    truth, held = 0.5 + np.arcsin(0.8) / np.pi, 0
+    for _ in range(200):
+        values, noise = generator.normal(size=(2, bags))
+        if groups:
+            shared = generator.normal(size=(2, groups))[:, units]
+            values, noise = np.sqrt(0.5) * (np.stack([values, noise]) + shared)
+        pairs = Pairs.of_numbers(values)
+        low, high, _ = concordance.concordance_interval(pairs, 0.8 * values + 0.6 * noise, groups=units)
+        held += low <= truth <= high
+    assert held >= 186  # 0.93; the score interval makes it more than 0.95
+
+
+def labeled(seed, bags, columns, *, missing=0.0):
+    generator = np.random.default_rng(seed)
+    labels = (generator.random((bags, columns)) < 0.4).astype(float)
+    scores = generator.normal(size=labels.shape) + labels
+    labels[generator.random(labels.shape) < missing] = np.nan
+    return labels, np.round(scores, 1)
+
+
+def test_aurocs_of_classes_are_those_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    codes = generator.integers(0, 4, 300)
+    scores = np.round(generator.normal(size=(300, 4)) + np.eye(4)[codes], 1)
+    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    table = classes.one_against_rest(codes, 4)
+    for average in ("macro", "weighted"):
+        expected = roc_auc_score(codes, shares, multi_class="ovr", average=average)
+        summary = outcomes.summarize_outcome("multiclass", "abcd", codes[:, None], shares)
+        assert summary[f"auroc_{average}"] == pytest.approx(expected, rel=1e-12)
+    called = shares.argmax(axis=1)
+    assert summary["confusion"] == confusion_matrix(codes, called).tolist()
+    assert summary["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(codes, called), rel=1e-12)
+    assert outcomes.primary_value("multiclass", codes[:, None], shares) == summary["auroc_macro"]
+    np.testing.assert_array_equal(table.argmax(axis=1), codes)
+
+
+def test_missing_entries_take_part_in_nothing():
+    labels, scores = labeled(0, 200, 3, missing=0.3)
+    for column, found in enumerate(classes.class_aurocs(labels, scores)):
+        known = np.isfinite(labels[:, column])
+        assert found == pytest.approx(roc_auc_score(labels[known, column], scores[known, column]), rel=1e-12)
+    scores[np.isnan(labels)] = 1e6
+    again = outcomes.summarize_outcome("multilabel", "abc", labels, scores)
+    scores[np.isnan(labels)] = -1e6
+    assert again == outcomes.summarize_outcome("multilabel", "abc", labels, scores)
+
+
+def test_the_macro_interval_of_one_column_is_that_of_its_auroc():
+    labels, scores = labeled(0, 700, 1)
+    ours, theirs = classes.macro_auroc_interval(labels, scores), auroc_interval(labels[:, 0], scores[:, 0])
+    np.testing.assert_allclose(ours[:2], theirs[:2], rtol=1e-9)
+    copies = np.repeat(labels, 3, axis=1), np.repeat(scores, 3, axis=1)
+    np.testing.assert_allclose(classes.macro_auroc_interval(*copies)[:2], ours[:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("groups", [None, 400])
+def test_the_macro_variance_is_that_of_resampled_groups(groups):
+    labels, scores = labeled(2, 800, 3)
+    units = np.arange(800) % groups if groups else np.arange(800)
+    if groups:
+        scores += np.random.default_rng(0).normal(size=(groups, 3))[units]
+    found = classes.macro_auroc_interval(labels, scores, groups=units if groups else None)
+    generator, draws = np.random.default_rng(1), []
+    for _ in range(600):
+        counts = np.bincount(generator.integers(0, units.max() + 1, units.max() + 1), minlength=units.max() + 1)
+        picked = np.repeat(np.arange(800), counts[units])
+        draws.append(classes.macro_auroc(labels[picked], scores[picked]))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert found.high - found.low == pytest.approx(high - low, rel=0.12)  # 600 resamples
+    assert found.method == ("cluster-delong" if groups else "logit-delong")
+
+
+def test_the_macro_interval_is_honest_at_the_border_and_covers():
+    codes = np.arange(30) % 3
+    table = np.eye(3)[codes]
+    perfect = classes.macro_auroc_interval(table, table)
+    assert (perfect.method, perfect.high) == ("columns", 1.0)
+    assert perfect.low < 0.9
+    generator, held = np.random.default_rng(0), 0
+    truth = norm.cdf(1.5 / np.sqrt(2))
+    for _ in range(200):
+        codes = generator.choice(3, p=[0.5, 0.3, 0.2], size=60)
+        scores = generator.normal(size=(60, 3)) + 1.5 * np.eye(3)[codes]
+        low, high, _ = classes.macro_auroc_interval(np.eye(3)[codes], scores)
+        held += low <= truth <= high
+    assert held >= 186
+
+
+def test_classes_without_bags_are_named_and_left_out():
+    labels, scores = labeled(0, 100, 3)
+    labels[:, 1] = 0
+    found = outcomes.summarize_outcome("multilabel", ["edema", "mass", "nodule"], labels, scores)
+    assert found["per_class"]["mass"] == {
+        "positives": 0,
+        "negatives": 100,
+        "auroc": None,
+        "auroc_ci95": None,
+        "ap": None,
+    }
+    assert found["auroc_macro"] == pytest.approx(np.mean([found["per_class"][n]["auroc"] for n in ("edema", "nodule")]))
+    assert "mass" in found["warnings"][0]
+    assert "edema" not in found["warnings"][0]
+    none = outcomes.summarize_outcome("multilabel", "abc", np.zeros((9, 3)), scores[:9])
+    assert none["auroc_macro"] is none["auroc_macro_ci95"] is none["auroc_weighted"] is None
+    assert outcomes.primary_value("multilabel", np.zeros((9, 3)), scores[:9]) is None
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_kappa_is_that_of_scikit_learn(count):
+    grades, called = np.random.default_rng(count).integers(0, count, (2, 50))
+    expected = cohen_kappa_score(grades, called, weights="quadratic", labels=range(count))
+    assert quadratic_kappa(grades, called, count) == pytest.approx(expected, rel=1e-12)
+    assert quadratic_kappa([1, 1], [1, 1], count) is None
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_other_cuts_have_a_larger_kappa(seed):
+    generator = np.random.default_rng(seed)
+    count = 2 + seed % 3
+    grades = np.append([0, 1], generator.integers(0, count, 10))
+    scores = generator.integers(0, 9, 12) + 1.5 * grades
+    found = quadratic_kappa(grades, GradeCuts().fit(scores, grades, count=count).predict(scores), count)
+    values = [*np.unique(scores), 99]
+    others = [
+        quadratic_kappa(grades, np.searchsorted(cuts, scores, side="right"), count)
+        for cuts in itertools.combinations_with_replacement(values, count - 1)
+    ]
+    assert found == pytest.approx(max(others), abs=1e-9)
+
+
+def test_cuts_of_useless_scores_call_the_median():
+    with pytest.warns(UserWarning, match="none better than chance"):
+        cuts = GradeCuts().fit([3.0, 2.0, 1.0, 0.0], [0, 1, 1, 2], count=3)
+    assert cuts.predict([0.0, 3.0]).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_kaplan_meier_is_that_of_lifelines(ties):
+    time, event, _ = times(2, 80, ties=ties)
+    with lifelines() as oracle:
+        fitter = oracle.KaplanMeierFitter().fit(time, event)
+        reverse = oracle.KaplanMeierFitter().fit(time, 1 - event).median_survival_time_
+    found = survival.kaplan_meier(time, event)
+    np.testing.assert_allclose(found.survival, fitter.survival_function_at_times(found.time), rtol=1e-9)
+    bounds = fitter.confidence_interval_.loc[found.time].to_numpy()
+    inside = (found.survival < 1) & (found.survival > 0)
+    np.testing.assert_allclose(np.stack([found.low, found.high], axis=1)[inside], bounds[inside], rtol=1e-9)
+    assert survival.median_time(found) == fitter.median_survival_time_
+    assert (np.diff([0 * found.low, found.low, found.survival, found.high, 1 + 0 * found.low], axis=0) >= 0).all()
+    table = fitter.event_table.loc[found.time]
+    np.testing.assert_array_equal(found.at_risk, table["at_risk"])
+    assert survival.median_follow_up(time, event) == (reverse if np.isfinite(reverse) else None)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_log_rank_is_that_of_lifelines(groups):
+    time, event, _ = times(4, 90)
+    group = np.random.default_rng(0).integers(0, groups, 90)
+    with lifelines() as oracle:
+        expected = oracle.statistics.multivariate_logrank_test(time, group, event).p_value
+    assert survival.log_rank(time, event, group) == pytest.approx(expected, rel=1e-6)
+    assert survival.log_rank(time, np.zeros(90), group) is None
+
+
+def test_groups_of_risk_hold_a_third_each():
+    risk = np.random.default_rng(0).normal(size=99)
+    cuts = survival.risk_cuts(risk)
+    assert np.bincount(survival.risk_group(risk, cuts)).tolist() == [33, 33, 33]
+    assert survival.risk_cuts([1.0, 1.0, 1.0]) == []
+
+
+def outcome(target, seed=0, bags=60):
+    """Names, values and scores of made-up bags."""
+    generator = np.random.default_rng(seed)
+    latent = generator.normal(size=bags)
+    scores = latent + 0.5 * generator.normal(size=bags)
+    if target in ("multiclass", "multilabel"):
+        codes = generator.integers(0, 3, bags)
+        values = codes[:, None] if target == "multiclass" else (generator.random((bags, 3)) < 0.5).astype(float)
+        shown = np.eye(3)[codes] if target == "multiclass" else values
+        return ("a", "b", "c"), values, 2 * shown + generator.normal(size=(bags, 3))
+    if target == "ordinal":
+        return ("0", "1", "2"), np.digitize(latent, [-0.5, 0.5])[:, None], scores
+    if target == "continuous":
+        return ("size",), 10 * latent[:, None], scores
+    values = np.stack([np.exp(-latent), generator.random(bags) < 0.7], axis=1)
+    return ("time", "event"), values, scores
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("groups", [None, "grouped"])
+def test_summaries_are_whole_and_ready_for_json(target, groups):
+    names, values, scores = outcome(target)
+    decision = outcomes.fit_decision(target, names, *outcome(target, seed=1)[1:])
+    units = None if groups is None else np.arange(60) // 2
+    found = outcomes.summarize_outcome(target, names, values, scores, groups=units, decision=decision)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    key = outcomes.primary(target)
+    low, high = found[f"{key}_ci95"]
+    assert 0 <= low < found[key] < high <= 1
+    assert found[key] == outcomes.primary_value(target, values, scores)
+    assert found.get("groups") == (None if groups is None else 30)
+    assert found["bags"] == 60
+    again = outcomes.decision_from_dict(target, json.loads(json.dumps(decision.to_dict())))
+    np.testing.assert_array_equal(again.predict(scores), decision.predict(scores))
+    further = {
+        "multiclass": "accuracy",
+        "multilabel": "per_class",
+        "ordinal": "quadratic_kappa",
+        "continuous": "mae",
+        "survival": "log_rank_p",
+    }
+    assert further[target] in found
+    if target == "continuous":
+        assert found["mae"] < 0.7 * found["mae_constant"]
+    if target == "survival":
+        assert [row["group"] for row in found["risk_groups"]] == [0, 1, 2]
+        assert found["log_rank_p"] < 1e-4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_bags_that_no_label_orders_have_no_figure(target):
+    names, values, scores = outcome(target)
+    values = np.repeat(values[:1], 60, axis=0)
+    found = outcomes.summarize_outcome(target, names, values, scores)
+    key = outcomes.primary(target)
+    assert found[key] is found[f"{key}_ci95"] is outcomes.primary_value(target, values, scores) is None
+    assert json.dumps(found, allow_nan=False)
+    assert found["warnings"]
+    if target not in ("continuous", "survival"):
+        assert outcomes.fit_decision(target, names, values, scores) is None
+
+
+def test_the_temperature_is_found_again():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 3)) * 2
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
+    shifted = 3 * logits + np.array([5.0, -2.0, 0.0])
+    found = outcomes.TemperatureCalibrator().fit(shifted, codes)
+    np.testing.assert_allclose(found.predict(shifted), shares, atol=0.02)  # 20 000 bags
+    assert found.scale_ / found.slope_ == pytest.approx(3, rel=0.03)
+    separable = outcomes.TemperatureCalibrator().fit(np.eye(3), [0, 1, 2])
+    assert 0.45 < separable.predict(np.eye(3))[0, 0] < 0.99
+    with pytest.warns(UserWarning, match="none better than chance"):
+        useless = outcomes.TemperatureCalibrator().fit(-np.eye(3), [0, 1, 2])
+    np.testing.assert_allclose(useless.predict(np.eye(3)), 1 / 3, atol=1e-6)
+
+
+def test_a_label_of_one_kind_has_no_probability():
+    labels, scores = labeled(0, 50, 2)
+    labels[:, 1] = 1
+    found = outcomes.LabelCalibrator().fit(scores, labels)
+    probabilities = outcomes.decision_from_dict("multilabel", found.to_dict()).predict(scores)
+    assert np.isfinite(probabilities[:, 0]).all()
+    assert np.isnan(probabilities[:, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: outcomes.primary("regression"), "Expected one of multiclass"),
+        (lambda: outcomes.fit_decision("x", (), [[0]], [0]), "Expected one of multiclass"),
+        (lambda: outcomes.decision_from_dict("ordinal", {"cuts": [2.0, 1.0]}), "cuts that ascend"),
+        (lambda: outcomes.decision_from_dict("survival", {"cut": []}), "Expected the key cuts"),
+        (lambda: outcomes.decision_from_dict("multiclass", {"slope": 1}), "Expected the keys center"),
+        (
+            lambda: outcomes.decision_from_dict("continuous", {"scores": ["a"], "numbers": [1]}),
+            "finite numbers",
+        ),
+        (lambda: outcomes.decision_from_dict("multilabel", {"columns": 3}), "the numbers of each label"),
+        (lambda: concordance.concordance_interval(Pairs.of_numbers([0, 1]), [0, 1], level=1), "a level in"),
+        (lambda: GradeCuts().predict([0.0]), "call fit first"),
+        (lambda: outcomes.RiskGroups().predict([0.0]), "call fit first"),
+    ],
+)
+def test_settings_that_make_no_sense(call, match):
+    with pytest.raises(ConfigError, match=match):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: outcomes.concordance_index([0, 1], [0, np.nan]), r"finite scores, got nan \(bag 1\)"),
+        (lambda: outcomes.concordance_index([0, np.inf], [0, 1]), r"finite labels, got inf \(bag 1\)"),
+        (lambda: outcomes.concordance_index([0, 1], [0]), "one score a bag"),
+        (lambda: outcomes.concordance_index_censored([1, 2], [1, 2], [0, 1]), r"events 0 \(censored\) and 1, got 2"),
+        (lambda: outcomes.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
+        (lambda: outcomes.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
+        (
+            lambda: outcomes.summarize_outcome("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
+            "codes 0 to 2, got 3.0",
+        ),
+        (
+            lambda: outcomes.summarize_outcome("multilabel", "ab", [[0, 1, 0]], [[0, 1, 0]]),
+            "a name of each of 3 columns",
+        ),
+        (lambda: outcomes.summarize_outcome("survival", "te", [[0]], [0]), r"shape \[N, 2\], got \(1, 1\)"),
+        (lambda: outcomes.primary_value("ordinal", [0, 1], [0, 1]), "labels of each bag"),
+        (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one group a bag"),
+        (lambda: classes.confusion_matrix([0, 1], [0], 2), "a prediction of each bag"),
+    ],
+)
+def test_arrays_that_cannot_be_used(call, match):
+    with pytest.raises(BagDataError, match=match):
+        call()

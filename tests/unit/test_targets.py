@@ -1,0 +1,97 @@
+"""The targets: which strata splits and batches hold, what training bags are refused, and what the scores mean."""
+
+import numpy as np
+import pytest
+
+from midam.data.bags import Bags
+from midam.data.outcome import Outcome
+from midam.data.sampling import StrataSampler
+from midam.data.splits import split_strata, strata_folds
+from midam.errors import BagDataError, CheckpointError, ConfigError
+from midam.registry import OBJECTIVES, TARGETS
+from midam.targets import target_named, target_of
+
+
+def bags_with(outcome):
+    """Bags of one instance."""
+    return Bags.from_list([[[float(i)]] for i in range(len(outcome))], outcome=outcome)
+
+
+@pytest.mark.parametrize("name", TARGETS.names())
+def test_the_objectives_of_a_target_serve_it(name):
+    target = TARGETS.find(name)(("a", "b"))
+    assert all(target.pairs in OBJECTIVES.find(objective).serves for objective in target.objectives)
+    assert target_named({"target": name, "names": ["a", "b"]}).name == name
+
+
+@pytest.mark.parametrize(
+    ("target", "values", "names", "message"),
+    [
+        ("multiclass", [0, 0, 1, 1, 2], ["lung", "skin", "rare"], r"each class, got fewer of rare \(1\)"),
+        ("multilabel", [[1, 0]] * 3 + [[0, 0]] * 3, ["p", "q"], r"each label .*q \(0 with, 6 without\)"),
+        ("ordinal", [1, 1, 1], ["a", "b"], "at least two grades"),
+        ("continuous", [2.5, 2.5], ["age"], "different numbers"),
+        ("survival", [[1, 0], [2, 0], [3, 0]], ["time", "event"], "all are censored"),
+        ("survival", [[1, 0], [2, 0], [3, 1]], ["time", "event"], "with the event, got one"),
+        ("survival", [[1, 0], [5, 1], [5, 1]], ["time", "event"], "outlives another's event"),
+    ],
+)
+def test_bags_that_order_nothing_are_refused(target, values, names, message):
+    bags = bags_with(Outcome.of(target, values, names=names))
+    with pytest.raises(BagDataError, match=f"(?s){message}"):
+        target_of(bags).check(bags)
+
+
+def test_batches_hold_each_stratum_in_turn_and_resume():
+    strata = np.repeat([0, 1, 2], [60, 9, 3])
+    sampler = StrataSampler(strata, np.full(72, 4), num_positive=4, num_negative=5, num_instances=2)
+    first = sampler.epoch()
+    assert all((np.bincount(strata[row], minlength=3) == 3).all() for row in first.bags.numpy())
+    assert all(len(set(row)) == 9 for row in first.bags.tolist())
+    state, then = sampler.state_dict(), sampler.epoch()
+    other = StrataSampler(strata, np.full(72, 4), num_positive=4, num_negative=5, num_instances=2)
+    other.load_state_dict(state)
+    assert other.epoch().bags.tolist() == then.bags.tolist()
+    with pytest.raises(CheckpointError, match="3 strata"):
+        sampler.load_state_dict({**state, "queues": state["queues"][:2]})
+
+
+def test_a_small_stratum_leaves_its_turns_to_the_others():
+    strata = np.repeat([0, 1], [30, 2])
+    sampler = StrataSampler(strata, np.full(32, 4), num_positive=4, num_negative=4, num_instances=2)
+    assert {tuple(np.bincount(strata[row])) for row in sampler.epoch().bags.numpy()} == {(6, 2)}
+    with pytest.raises(ConfigError, match="num_positive of at least 1"):
+        StrataSampler(strata, np.full(32, 4), num_positive=0, num_instances=2)
+
+
+def test_splits_and_folds_spread_the_strata_and_keep_groups():
+    rng = np.random.default_rng(0)
+    strata, groups = rng.integers(0, 4, 400), np.repeat(np.arange(100), 4).astype(str)
+    splits = split_strata(strata, groups=groups, seed=1)
+    assert all(len(set(splits[groups == group])) == 1 for group in np.unique(groups))
+    for name, share in (("train", 0.6), ("val", 0.2), ("test", 0.2)):
+        shares = np.bincount(strata[splits == name], minlength=4) / np.bincount(strata)
+        np.testing.assert_allclose(shares, share, atol=0.03)
+    folds = strata_folds(strata, folds=5, seed=1)
+    assert all(np.ptp(np.bincount(folds[strata == code])) <= 1 for code in range(4))
+    with pytest.raises(BagDataError, match="at least 3 bags"):
+        split_strata([0, 1])
+
+
+def test_the_rare_label_and_the_event_take_their_turns():
+    labels = Outcome.of("multilabel", [[1, 1], [1, 0], [1, 0], [0, 0]], names=["often", "rare"])
+    assert target_of(bags_with(labels)).turns(labels.values).tolist() == [2, 1, 1, 0]
+    times = Outcome.of("survival", [[1, 1], [2, 0], [3, 0]], names=["time", "event"])
+    assert target_of(bags_with(times)).turns(times.values).tolist() == [1, 0, 0]
+
+
+def test_what_scores_mean_follows_the_validation_bags():
+    rng = np.random.default_rng(0)
+    grades = Outcome.of("ordinal", rng.integers(0, 3, 60), names=["low", "mid", "high"])
+    target = target_of(bags_with(grades))
+    scores = (grades.values[:, 0] + 0.5) / 3
+    decision = target.decide(grades.values, scores)
+    told = target.told(scores, target.decision(decision.to_dict()))
+    assert told["grade"] == grades.columns()["label"]
+    assert target.summarize(grades.values, scores, decision=decision)["accuracy"] == 1
+    assert target.told(scores, None) == {"grade": [None] * 60}
