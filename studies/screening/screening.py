@@ -136,8 +136,8 @@ def _body(found: Found, design: Design, figure: str) -> Iterator[str]:
     yield from section(
         "How",
         f"{sum(design.train)} training bags ({design.train[0]} positive) and {sum(design.test)} test bags "
-        f"({design.test[0]} positive) of {design.size} digits, one a nine in a positive bag. `vrsp` with smoothed-max, "
-        f"a hidden layer of 32, 8 + 8 bags of 8 instances a step, {design.epochs} epochs of Adam. The learning rate of "
+        f"({design.test[0]} positive) of {design.size} digits, one nine in a positive bag. `vrsp` with smoothed-max, a "
+        f"hidden layer of 32, 8 + 8 bags of 8 instances a step, {design.epochs} epochs of Adam. The learning rate of "
         f"each is that of {', '.join(f'{rate:g}' for rate in design.rates)} with the highest mean sensitivity on the "
         f"seeds {', '.join(map(str, design.choice_seeds))}, on which the defaults of `fpr_temperature` and "
         "`pair_rate` were set too. A training that diverged finds nothing. Ahead is an objective whose interval lies "
