@@ -6,7 +6,6 @@ from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags
-    from midam.data.bags import both_classes as both_classes
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
     from midam.data.batch import WholeBatch as WholeBatch
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
+    from midam.data.validate import both_classes as both_classes
     from midam.data.witness_log import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

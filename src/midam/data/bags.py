@@ -12,7 +12,7 @@ from midam.data.digests import fingerprint
 from midam.data.on_disk import Rows, row_positions
 from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -257,13 +257,10 @@ class Bags:
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
         from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
-        from midam.data.sources.reader import Request  # noqa: PLC0415
 
         how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
         how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
-        how |= {"group_column": group_column, "split_column": split_column}
-        labeled = label_column != "label" or label_column in frame.columns
-        return bags_of_frame(frame, Request(source, **how, require_labels=labeled))
+        return bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
@@ -373,19 +370,7 @@ class Bags:
 
         Values may be `missing`: then NaN is none of the faults.
         """
-        validate.check_instances(self.instances, self.coords, self.source)
-        validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
-        for name in ("groups", "sources", "digests", "attributes"):
-            if getattr(self, name) is not None:
-                validate.check_length(getattr(self, name), self.ids, name[:-1], self.source)
-        if self.splits is not None:
-            validate.check_splits(self.splits, self.ids, self.source)
-        if self.outcome is not None:
-            if self.labels is not None:
-                raise BagDataError(f"Expected labels or an outcome, got both (in {self.source}); leave one out.")
-            self.outcome.check(self.ids, self.source)
-        if finite and self.instances.dtype.kind == "f":
-            validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source, missing=missing)
+        validate.check_bags(self, finite=finite, missing=missing)
 
     def _checked(self, *, missing: bool = False) -> Self:
         self.check(missing=missing)
@@ -394,14 +379,3 @@ class Bags:
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
         return fingerprint(self)
-
-
-def both_classes(bags: Bags) -> None:
-    """Refuse labeled bags of one class only, with a `OneClassError`."""
-    labels = bags.require_labels()
-    positives = int(labels.sum())
-    if positives in (0, len(labels)):
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
-            f"(in {bags.source}); add bags of the other class."
-        )

@@ -59,23 +59,26 @@ class TableReader(BagReader):
         return _bags(_Table(str(path), frame, unit=unit, first=first, gaps=gaps), request)
 
 
-def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
-    """Bags of a data frame, as the table reader reads a file; the request's source is what messages call it.
+def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
+    """Bags of a data frame, which messages call `source`, as the table reader reads a file with these columns.
 
-    The bags stand in the column `bag_column`, or in the first of two levels of the index where there is no such column.
+    They have labels where a column of them is named, or there is one called label. The bags stand in the column
+    `bag_column`, or in the first of two levels of the index where there is no such column.
     """
-    where, columns = str(request.source), [str(name) for name in frame.columns]
-    for name in columns:
-        if columns.count(name) > 1:
+    where, names = source, [str(name) for name in frame.columns]
+    label = columns["label_column"]
+    request = Request(source, **columns, require_labels=label != "label" or label in frame.columns)
+    for name in names:
+        if names.count(name) > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
     bag = request.bag_column
-    table = frame.set_axis(columns, axis=1).reset_index(drop=True)
-    if frame.index.nlevels == 2 and bag not in columns:
+    table = frame.set_axis(names, axis=1).reset_index(drop=True)
+    if frame.index.nlevels == 2 and bag not in names:
         table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
-    elif bag not in columns:
+    elif bag not in names:
         raise BagDataError(
             f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
-            f"{where}); name the column with {given(bag_column=columns[0] if columns else 'bag')}, or set the index."
+            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index."
         )
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
