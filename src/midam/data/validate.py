@@ -177,6 +177,8 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
         if bags.labels is not None:
             raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
         bags.outcome.check(ids, source)
+    if bags.covariates is not None:
+        bags.covariates.check(ids, source)
     if finite and bags.instances.dtype.kind == "f":
         check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
-from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
+from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, is_row_like, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
 from midam.data.validate import str_array, usable
@@ -37,6 +38,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *COLUMNS,
+        *COVARIATES,
         "coord_columns",
         "ignore_columns",
         "positive",
@@ -81,7 +83,8 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
             f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index."
         )
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
-    named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
+    listed = ("coord_columns", "ignore_columns", "covariates")
+    named += [(name, column) for name in listed for column in getattr(request, name)]
     require_columns(table.columns, named, where)
     return _bags(_Table(where, table), request)
 
@@ -98,17 +101,20 @@ def _bags(table: "_Table", request: Request) -> Bags:
     label = of_labels if has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
+    named += [("covariates", name) for name in request.covariates]
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
-    special = {bag, group, split, *of_labels, *coords, *ignored}
+    columns = {name: table.constant(name, table.faults) for name in request.covariates}
+    special = {bag, group, split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
+    covariates = read_covariates(columns, request, where=table.where)
     if request.features is None:
         table.warn_of_names(features)
     return Bags.from_arrays(
@@ -118,6 +124,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
         ids=table.ids,
         classes=None if labels is None else labels.classes,
         outcome=None if labels is None else labels.outcome,
+        covariates=covariates,
         groups=groups,
         splits=splits,
         coords=places,

@@ -1,12 +1,15 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
+from midam.data.sources.covariate_columns import stored_covariates
 from midam.data.sources.label_table import read_labels
-from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request
+from midam.data.sources.reader import COLUMNS, COVARIATES, LABELS, SPLITS, BagReader, Request
+from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 
 
@@ -14,7 +17,7 @@ class StoreReader(BagReader):
     """A store with its own labels."""
 
     what = "a store without `labels`"
-    parameters: ClassVar[tuple[str, ...]] = SPLITS
+    parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS)
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""
@@ -23,17 +26,18 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return open_store(request.path, reads=request.reads)
+        return stored_covariates(open_store(request.path, reads=request.reads), request)
 
 
 class RelabeledStoreReader(StoreReader):
     """A store with the labels of a table, and its groups and splits where it has any.
 
-    The classes that the store knows, as of the `positive` of its import, are those of the table too.
+    The classes that the store knows, as of the `positive` of its import, are those of the table too. Covariates are
+    those of the table, or where it lacks some of them all those of the store.
     """
 
     what = "a store"
-    parameters = (*COLUMNS, *LABELS, *SPLITS)
+    parameters = (*COLUMNS, *COVARIATES, *LABELS, *SPLITS)
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store, and a label table is named."""
@@ -41,7 +45,10 @@ class RelabeledStoreReader(StoreReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
-        bags = super().read(request)
+        bags = open_store(request.path, reads=request.reads)
+        of_table = header_of(Path(str(request.labels)), sheet=request.sheet)
+        if not request.covariates or not set(request.covariates) <= set(of_table):
+            bags, request = stored_covariates(bags, request), replace(request, covariates=())
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
         return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)
