@@ -1,9 +1,13 @@
 """Covariates of bags as a model takes them."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.covariate_codes import CovariateCoder
+from midam.nn.covariates import coder_of
 from midam.nn.ensemble import BagEnsemble, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer
 
@@ -23,3 +27,19 @@ def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer 
     """The model for bags with the covariates of bag `index`, see `midam.nn.ensemble.of_covariates`."""
     found = covariates_of(model, bags.subset([index]))
     return model if found is None else of_covariates(model, found[0])
+
+
+def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
+    """The coder among the weights of a saved ensemble, its state dictionary; None where it takes no covariates.
+
+    A `ValueError` where it is none.
+    """
+    state = weights.get("members.0.covariates._extra_state")
+    found: CovariateCoder | None = None if state is None else coder_of(state, CovariateCoder)
+    return found
+
+
+def covariate_names(model: BagScorer | BagEnsemble) -> tuple[str, ...]:
+    """Names of the covariates that a model takes."""
+    term = scorers_of(model)[0].covariates
+    return () if term is None else term.coder.names

@@ -68,10 +68,10 @@ class CovariateTerm(nn.Module):
         return torch.from_numpy(np.frombuffer(self.coder.to_json().encode(), np.uint8).copy())
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the coder of a state; a `ValueError` for one that does not fit the weights."""
+        """Take the coder of a state; a `RuntimeError`, as torch's own, for one that does not fit the weights."""
         self.coder = coder_of(state, self.coder)
         if self.coder.width != self.weight.shape[-1]:
-            raise ValueError(f"{self.coder.width} covariate columns for {self.weight.shape[-1]} weights")
+            raise RuntimeError(f"{self.coder.width} covariate columns for {self.weight.shape[-1]} weights")
 
 
 def coder_of(state: Tensor, kind: Any) -> Any:

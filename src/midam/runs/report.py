@@ -169,6 +169,7 @@ def _study(
         columns=_columns(tested, table),
         classes=about.get("data", {}).get("classes"),
         baseline=None if external else _baseline(folder, about, tested, str(how["part"]), parts),
+        covariates=None if external else about.get("covariates"),
         explained=_explained(folder.root, path, external=external),
         explain_command=f"midam explain RUN {shlex.quote(tested_data or data)}",
         history=[{str(key): value for key, value in row.items()} for row in history],

@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
-from midam.evaluate.covariates import covariates_of
+from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.settings import Settings
@@ -54,7 +54,8 @@ class Trainer:
     fabric : lightning_fabric.Fabric, optional
         Device and precision; default: one device as `config` says.
     start : Mapping, optional
-        State of a `model` to start from, its standardizer included. Default: new weights, fitted standardizers.
+        State of a `model` to start from, standardizer and codes of covariates included. Default: new weights, and
+        these fitted to the training bags.
 
     Attributes
     ----------
@@ -104,7 +105,9 @@ class Trainer:
             choice = choose_batch_size(config, train, val, device=device, fabric=self.fabric)
             config, self.chosen = choice.config, choice.tell()
         self.config = config
-        members = build_members(config, train, device=device, standardized=standardized_once(config, train))
+        coder = None if start is None else saved_coder(start)
+        once = standardized_once(config, train)
+        members = build_members(config, train, device=device, standardized=once, coder=coder)
         self.model = BagEnsemble([member.model for member in members])
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)

@@ -291,13 +291,21 @@ def with_objective(config: Settings, target: Target) -> Settings:
     return config
 
 
-def build_members(config: Settings, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
+def build_members(
+    config: Settings,
+    train: Bags,
+    *,
+    device: torch.device,
+    standardized: bool = False,
+    coder: CovariateCoder | None = None,
+) -> list[Member]:
     """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
 
-    `standardized`: the reader of the training bags will give standardized instances.
+    `standardized`: the reader of the training bags will give standardized instances. `coder` of their covariates: by
+    default it is fitted here.
     """
     members: list[Member] = []
-    target, coder = target_of(train), fit_coder(train)
+    target, coder = target_of(train), coder or fit_coder(train)
     config = with_objective(config, target).resolve(train.instance_shape)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))

@@ -46,8 +46,8 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = open_store(request.path, reads=request.reads)
-        of_table = header_of(Path(str(request.labels)), sheet=request.sheet)
-        if not request.covariates or not set(request.covariates) <= set(of_table):
+        of_table = set(request.covariates) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
+        if bags.covariates is not None and not (request.covariates and of_table):
             bags, request = stored_covariates(bags, request), replace(request, covariates=())
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
