@@ -28,6 +28,16 @@ def witness_bags(number=24, *, seed=0, width=5, largest=9, shift=2.0, ids=None):
     return Bags.from_list(parts, labels, ids=ids)
 
 
+def covariate_bags(count, *, seed=0, missing=0.0, **more):
+    """Bags of noise, and a covariate that ranks them with an AUROC of .75: a Gaussian shift of 0.954 deviations."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    age = 60 + 10 * (rng.normal(size=count) + 0.9538725524 * labels)
+    age[rng.random(count) < missing] = np.nan
+    parts = [rng.normal(size=(int(rng.integers(2, 6)), 3)).astype(np.float32) for _ in range(count)]
+    return Bags.from_list(parts, labels, covariates={"age": age, **more})
+
+
 def train(trainer, epochs=None):
     """Train to the end, or so many epochs; returns the trainer."""
     while not trainer.finished and trainer.epoch != epochs:

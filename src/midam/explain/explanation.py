@@ -16,6 +16,7 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
+from midam.evaluate.covariates import of_bag
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions
@@ -132,8 +133,9 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    model, chunk_size = column_of(model, column), chunk_size or usual_chunk(bags.instance_shape)
-    batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
+    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+    model = of_bag(column_of(model, column), bags, index)
+    batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))
         passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)

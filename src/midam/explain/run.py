@@ -1,5 +1,6 @@
 """Explain bags with a trained run: which ones, the files of each, and how far a call came, so that it can go on."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -273,8 +274,12 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """What makes two calls the same, beside the content of each bag: model, calibration, options, and ids of bags."""
-    return {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
+    """What makes two calls the same, beside the content of each bag: model, calibration, options, ids, covariates."""
+    call = {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
+    if bags.covariates is None:
+        return call
+    beside = json.dumps(bags.covariates.subset(list(index)).values())
+    return {**call, "covariates": hashlib.sha256(beside.encode()).hexdigest()}
 
 
 def _open_journal(

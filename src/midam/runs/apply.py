@@ -21,6 +21,7 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.covariates import covariate_names, covariates_of, saved_coder
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
@@ -139,8 +140,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
-            columns = target_named(content["data"].get("outcome")).count
-            model = build_ensemble(settings, instance_shape=shape, columns=columns)
+            columns, coder = target_named(content["data"].get("outcome")).count, saved_coder(content["model"])
+            model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
         else:
             model = empty_model(method, shape, content["model"], content.get("parts"))
         model.load_state_dict(content["model"])
@@ -188,7 +189,10 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
-    changes |= cut or {}
+    taken = covariate_names(run.model)
+    # Those that were constant in training say nothing; of a table they are no features either.
+    unused = (name for name in run.settings.data.covariates if name not in taken)
+    changes |= {"covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
     changes |= {name: value for name, value in reading.items() if value is not None}
     classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
@@ -287,12 +291,13 @@ def predict_run(
     if instances is not None:
         scores = write_instance_scores(run.model, bags, instances, chunk_size=chunk, journal=journal, on_bags=on_bags)
     else:
-        known = {} if journal is None else journal.known(bags)
+        known, beside = {} if journal is None else journal.known(bags), covariates_of(run.model, bags)
         for group in bag_groups(bags.sizes, chunk_size=chunk):
             if all(i in known for i in group):
                 scores[group] = [known[i] for i in group]
             else:
-                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk)
+                own = None if beside is None else beside[group.start : group.stop]
+                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk, covariates=own)
                 if journal is not None:
                     journal.add(bags, group, scores[group])
             if on_bags is not None:

@@ -19,10 +19,11 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.errors import MidamError, RunExistsError, need_package
+from midam.evaluate.covariates import covariates_of
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate, partial_path
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, of_covariates
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
@@ -84,15 +85,15 @@ def write_instance_scores(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
             f"{taken[0].name}); choose another folder, or remove them."
         )
-    reader = reader_of(model, bags)
+    reader, beside = reader_of(model, bags), covariates_of(model, bags)
     found, chunk_size = np.empty(len(bags)), chunk_size or usual_chunk(bags.instance_shape)
     with evaluation(model):
         for i, path in enumerate(paths):
             if i in known and path.exists():
                 found[i] = known[i]
             else:
-                batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
-                passed = InstancePass(model, batch, chunk_size=chunk_size)
+                own = model if beside is None else of_covariates(model, beside[i])
+                passed = InstancePass(own, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
                 # Noted before the file takes its name: a file that the journal does not know is somebody else's.
                 note = None if journal is None else partial(journal.add, bags, [i])
                 found[i] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note)

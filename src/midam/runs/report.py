@@ -138,7 +138,8 @@ def _page(
     wanted = settings.run.baseline
     how["baseline"] = None if external else _baseline(folder, about, tested, str(how["part"]), parts, wanted=wanted)
     if isinstance(tested, ScoredBags):
-        return study_page(Study(**how, classes=about.get("data", {}).get("classes")))
+        known = {"classes": about.get("data", {}).get("classes")}
+        return study_page(Study(**how, **known, covariates=None if external else about.get("covariates")))
     how |= {"target": target.name, "merit": target.metric, "names": target.names, "told_names": told_names(target)}
     return outcome_page(OutcomeStudy(**how))
 

@@ -33,6 +33,9 @@ class DataSettings(Room):
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
+    covariates
+        Columns that say something of the bags beside their instances, numbers or categories, such as age,sex; of the
+        table, the label table, the keys of an npz file or the covariates of a store.
     labels
         Label table (CSV, TSV or Excel) of a folder of feature files, or other labels for a store.
     slides
@@ -65,6 +68,7 @@ class DataSettings(Room):
     split: str | None = None
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
     labels: str | None = None
     slides: str | None = None
     positive: str | None = None

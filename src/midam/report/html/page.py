@@ -6,7 +6,7 @@ from typing import Any
 from midam.evaluate.bands import Bands, curve_bands
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
-from midam.report.html.beside import beside_baseline
+from midam.report.html.beside import beside_baseline, beside_covariates
 from midam.report.html.decisions import abstention, errors, operating_points
 from midam.report.html.discrimination import calibration, ranking, usefulness
 from midam.report.html.frame import limits, whole_page
@@ -98,6 +98,7 @@ def _summary(study: Study, bands: Bands | None) -> Section:
         paragraph(counted, note=True),
         beside_own_test(study),
         beside_baseline(study),
+        beside_covariates(study),
         box("Before you rely on it", listing(_limits(study)), warn=True),
     ]
     return Section("summary", "In short", join(body))

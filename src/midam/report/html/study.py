@@ -122,6 +122,8 @@ class Report:
         Level of each tested bag, by the name of the subgroups.
     baseline : Baseline, optional
         Of the run's own test bags.
+    covariates : mapping, optional
+        What the run takes beside the instances, and how that does alone: its entry in summary.json.
     explained, explain_command : Explained or None, str
         Where explanations of tested bags are, and how to make them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
@@ -154,6 +156,7 @@ class Report:
     cautions: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     baseline: Baseline | None = None
+    covariates: Mapping[str, Any] | None = None
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
 
