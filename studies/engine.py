@@ -46,8 +46,9 @@ VERSIONS = {
     "complexity": 1,
     "tracking": 2,
     "tracked-state": 1,
-    "screening": 1,
     "survival": 1,
+    "labels": 1,
+    "screening": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

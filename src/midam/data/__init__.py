@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from midam.data.missing import missing_counts as missing_counts
     from midam.data.on_disk import RowFile as RowFile
     from midam.data.on_disk import Rows as Rows
+    from midam.data.outcome import Outcome as Outcome
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
+    from midam.data.sampling import StrataSampler as StrataSampler
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
     from midam.data.sources.imageoptions import ImageOptions as ImageOptions

@@ -20,7 +20,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
@@ -95,6 +95,7 @@ def explain_bag(
     bags: Bags,
     index: int,
     *,
+    column: int | None = None,
     chunk_size: int | None = None,
     faithful: bool = True,
     write_to: Path | None = None,
@@ -107,6 +108,8 @@ def explain_bag(
         Put into evaluation mode for the call.
     bags, index : Bags, int
         Bags, and the position of the one to explain.
+    column : int, optional
+        Score column to explain, from 0, of a model of several, of which one must be said.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
@@ -129,7 +132,7 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+    model, chunk_size = column_of(model, column), chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))

@@ -47,9 +47,7 @@ class MethodSettings(Room):
     state_refresh
         Set the tracked state exactly again after each so many epochs, by a pass over all bags; default: never.
     objective
-        What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs), "bce" (cross-entropy), of several
-        classes "cross-entropy" (softmax), of survival "cox"; "auto": minmax-auc of classes and labels, pairwise of an
-        order.
+        What is optimized; "auto": "minmax-auc", of an order "pairwise" (squared hinge).
     objective_args
         Further arguments of the objective.
     margin

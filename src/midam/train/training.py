@@ -16,6 +16,7 @@ from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, Sampler, StackedSampler, StrataSampler
 from midam.data.witness_log import WitnessLog
 from midam.errors import ConfigError
+from midam.nn.branches import fold
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
 from midam.registry import DRAWS, OBJECTIVES
@@ -186,7 +187,7 @@ class Training:
         index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
         x = self._reader.rows(self._reader.starts[index.cpu()])
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), denormals_flushed():
-            z, v = self.trained.instances(x)
+            z, v = fold(*self.trained.instances(x))
             loss = self.objective(
                 BagOutput(z, v, torch.ones_like(z), self.trained.pooling), self._labels[index], index=index
             )
