@@ -119,6 +119,13 @@ def sensitivities(
     return found
 
 
+def image_share(design: Design) -> float:
+    """Return the share of the negative test bags in which an image of the test pool stands, on average."""
+    images = split_images(design.seeds[0])
+    count = len(images["val"][1]) + len(images["test"][1])
+    return float(1 - (1 - 1 / count) ** design.size)
+
+
 @lru_cache(maxsize=2)
 def screening_bags(design: Design, seeds: tuple[int, ...]) -> Bags:
     """Bags of digits of each seed, training bags before test bags; a positive one holds one nine.
