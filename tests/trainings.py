@@ -9,11 +9,13 @@ from midam.settings import Settings
 from midam.train.build import build_method
 
 
-def make_scorers(pooling, members=1, *, shape=(4,), **settings):
+def make_scorers(pooling, members=1, *, shape=(4,), columns=1, **settings):
     """An ensemble of untrained scorers, one a seed."""
     how = {"pooling": pooling, "estimator": "exact", "standardize": False, **settings}
     configs = [Settings(**how, seed=seed) for seed in range(members)]
-    return BagEnsemble([build_method(config, instance_shape=shape, num_bags=1).model for config in configs])
+    what = {"instance_shape": shape, "num_bags": 1, "columns": columns}
+    what |= {} if columns == 1 else {"pairs": "labels"}
+    return BagEnsemble([build_method(config, **what).model for config in configs])
 
 
 def witness_bags(number=24, *, seed=0, width=5, largest=9, shift=2.0, ids=None):

@@ -1,10 +1,11 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,7 @@ def explain_bag(
     chunk_size: int | None = None,
     faithful: bool = True,
     write_to: Path | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
     """Explain the score of one bag; its instances are encoded once, a chunk at a time.
 
@@ -117,6 +119,8 @@ def explain_bag(
         Measure deletion and insertion curves.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
+    about : Mapping
+        Further attributes of this file.
 
     Raises
     ------
@@ -151,6 +155,7 @@ def explain_bag(
                 index,
                 chunk_size=chunk_size,
                 beside=lambda: {"contribution": added()},
+                about=about,
             )
         instances, contribution = gathered(passed, passed.seen), added()
         order = _order(instances, contribution)

@@ -289,7 +289,8 @@ def predict_run(
     """
     chunk, scores = run.settings.run.chunk_size, np.empty(_shape(run, bags))
     if instances is not None:
-        scores = write_instance_scores(run.model, bags, instances, chunk_size=chunk, journal=journal, on_bags=on_bags)
+        how: dict[str, Any] = {"columns": run.target.columns, "chunk_size": chunk}
+        scores = write_instance_scores(run.model, bags, instances, **how, journal=journal, on_bags=on_bags)
     else:
         known, beside = {} if journal is None else journal.known(bags), covariates_of(run.model, bags)
         for group in bag_groups(bags.sizes, chunk_size=chunk):
