@@ -67,7 +67,8 @@ def test_a_file_holds_what_instance_scores_gives(pooling, members, tmp_path):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize(("members", "attention"), [(1, "per-class"), (2, "shared")])
 def test_a_file_of_several_columns_holds_all_of_them(pooling, members, attention, tmp_path):
-    model = make_scorers(pooling, members, columns=3, attention=attention)
+    more = {"attention": attention} if "attention" in pooling else {}
+    model = make_scorers(pooling, members, columns=3, **more)
     with torch.no_grad():
         for number, weights in enumerate(model.parameters()):
             weights.add_(torch.linspace(-0.4, 0.4, weights.numel()).view(weights.shape) * (1 + number % 2))
