@@ -253,6 +253,8 @@ BASELINES = Registry(
         "auto": "midam.compare.auto.method.Auto",
         "bag-statistics-extratrees": "midam.compare.baselines.BagStatisticsTrees",
         "bag-statistics-logistic": "midam.compare.baselines.BagStatisticsLogistic",
+        "bag-statistics-ridge": "midam.compare.baselines.BagStatisticsRidge",
+        "bag-statistics-cox": "midam.compare.baselines.BagStatisticsCox",
         "mi-kernel-svm": "midam.compare.baselines.SetKernelSVM",
         "instance-logistic-max": "midam.compare.baselines.InstanceLogisticMax",
         "rgb-logistic": "midam.compare.baselines.ColorLogistic",

@@ -11,6 +11,7 @@ from midam.report.beside import advice, caution, result_words, verdict
 from midam.runs.beside import read_scores, train_beside, usual_baseline, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
+from midam.targets import Binary
 
 
 def entry(difference, low, high, **changes):
@@ -63,7 +64,7 @@ def test_a_comparison_on_validation_bags_says_so():
     ],
 )
 def test_pixels_stand_beside_their_colors(shape, name):
-    assert usual_baseline(shape) == name
+    assert usual_baseline(shape, Binary()) == name
 
 
 def parts_of(bags, test):

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
-from midam.compare.deploy import best_method, deploy_method, why_no_model
+from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
 from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
-from midam.compare.methods import find_method, find_methods
+from midam.compare.methods import find_method, find_methods, usual_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
@@ -24,6 +24,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES
 from midam.report.terminal import FitProgress, LiveProgress, stdout_console
+from midam.report.words import MERITS
 from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
@@ -33,7 +34,7 @@ _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by g
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
 {", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
 validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
-was."""
+was. Classes, labels, grades, numbers and times take the methods that serve them."""
 
 # Settings that the names of the methods decide, the folds, or the options above, and those that mean nothing here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
@@ -46,9 +47,8 @@ def parser() -> ArgumentParser:
     """Options of the command."""
     compare = Parser("compare", _TEXT)
     compare.add_argument("data", type=str, help=DATA)
-    compare.add_argument(
-        "--methods", type=str, required=True, metavar="A,B,...", help="names; the first is the reference"
-    )
+    text = "names; the first is the reference; needed for two classes, else midam and a baseline by default"
+    compare.add_text("--methods", metavar="A,B,...", help=text)
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
     compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
@@ -68,23 +68,31 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Compare; returns the exit code."""
-    methods = words(options.methods)
-    find_methods(methods)
+    methods = None if options.methods is None else words(options.methods)
+    if methods is not None:
+        find_methods(methods)
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
     settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
     keep_folder(options, "out")
     keep_folder(options, "deploy")
-    _check_deploy(options, methods)
+    _check_deploy(options, methods or [])
     with noting() as told:
         bags = read_data(options.data, settings)
+    if options.deploy is not None:
+        check_target(bags)
+    if methods is None:
+        if bags.outcome is None:
+            raise ConfigError("Expected --methods, got nothing; see --help.")
+        methods = usual_methods(bags)
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
     _warn_of_unused(options, methods)
     made = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(made) // repeats
-    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
-    notes = [*told, *([f"{fewer}different groups"] if per_repeat < folds else [])]
+    tested = "test two positive bags of" if bags.outcome is None else "rank bags of two"
+    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each {tested} different groups"
+    notes = [*told, *([fewer] if per_repeat < folds else [])]
     notes += _unaware(methods, settings)
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
@@ -112,7 +120,7 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
     if name is not None and (options.deploy is None or name not in methods):
         got = f"{name!r}" + ("" if options.deploy is not None else " without --deploy")
         raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
-    if options.deploy is not None:
+    if options.deploy is not None and methods:
         RunFolder(Path(options.deploy)).require_free()
         reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
         if None not in reasons.values():
@@ -169,10 +177,12 @@ class CompareProgress(LiveProgress):
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """The summary as a table, and what was left out."""
-    first = comparison.summary["method"].iloc[0]
-    table = Table("method", "AUROC [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None)
+    first, metric = comparison.summary["method"].iloc[0], comparison.metric
+    table = Table(
+        "method", f"{MERITS[metric]} [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None
+    )
     for row in comparison.summary.to_dict("records"):
-        intervals = (format_interval(row, "auroc"), format_interval(row, "difference", sign=True))
+        intervals = (format_interval(row, metric), format_interval(row, "difference", sign=True))
         cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))
         table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from midam.compare.fitted import empty_forest_scorer, fill_linear, forest_scorer, summary_rows, summary_scorer, unscaled
 from midam.compare.folds import Positions, inner_folds
+from midam.compare.outcome_methods import outcome_cox, outcome_logistic, outcome_ridge, outcome_trees
 from midam.compare.setkernel import median_gamma, set_kernels
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
@@ -50,6 +51,9 @@ class Baseline(ABC):
     It is made before anything runs: its constructor raises a `ConfigError` where a package that it needs is missing.
     """
 
+    serves: ClassVar[frozenset[str]] = frozenset({"binary"})
+    """The kinds of pairs that it ranks by, `pairs` of a `midam.targets.Target`: those of two classes, unless it says
+    more."""
     uses_torch = False
     """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
@@ -61,7 +65,8 @@ class Baseline(ABC):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
-        Positive bags score higher. Only the labels of the training bags may be used.
+        Positive bags score higher; of several score columns, it is [n, C]. Only the labels of the training bags may be
+        used.
         """
 
 
@@ -112,11 +117,14 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
 class BagStatisticsTrees(ModelBaseline):
     """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
+    serves = frozenset({"binary", "classes", "labels", "order", "survival"})
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the trees."""
+        if bags.outcome is not None:
+            return outcome_trees(self.statistics, bags, trial)
         forest = self._forest(bags, trial.train, seed=trial.seed)
         return np.asarray(forest.predict_proba(self.statistics(bags, trial.score))[:, 1])
 
@@ -137,11 +145,14 @@ class BagStatisticsTrees(ModelBaseline):
 class BagStatisticsLogistic(ModelBaseline):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
+    serves = frozenset({"binary", "classes", "labels"})
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
+        if bags.outcome is not None:
+            return outcome_logistic(self.statistics, bags, trial, _LOGISTIC_C)
         fitted = self._fitted(bags, trial.train, seed=trial.seed)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
 
@@ -162,6 +173,26 @@ class BagStatisticsLogistic(ModelBaseline):
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
         folds = inner_folds(bags, train, seed=seed)
         return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
+
+
+class BagStatisticsRidge(Baseline):
+    """`bag-statistics-ridge`: ridge regression of the grade or number on bag statistics; the ridge is chosen."""
+
+    serves = frozenset({"order"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Predicted grades or numbers."""
+        return outcome_ridge(bag_statistics, bags, trial)
+
+
+class BagStatisticsCox(Baseline):
+    """`bag-statistics-cox`: Cox regression on bag statistics, with a ridge that is chosen."""
+
+    serves = frozenset({"survival"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Log hazards."""
+        return outcome_cox(bag_statistics, bags, trial)
 
 
 class ColorLogistic(BagStatisticsLogistic):

@@ -70,10 +70,11 @@ def deploy_method(
     Raises
     ------
     ConfigError
-        If there is no such method, or it can be no model.
+        If there is no such method, or it can be no model; for bags that are ranked by more than 0 and 1.
     RunExistsError
         If the folder holds something.
     """
+    check_target(bags)
     name = best_method(comparison, method)
     found, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
@@ -117,6 +118,15 @@ def deploy_method(
             folder.clear()
             raise
     return summary
+
+
+def check_target(bags: Bags) -> None:
+    """Refuse to deploy for bags that are ranked by more than 0 and 1, with a `ConfigError`."""
+    if bags.outcome is not None:
+        raise ConfigError(
+            f"Expected bags of two classes to deploy a method, got the target {bags.outcome.target!r} (in "
+            f"{bags.source}); train the method that is named best with `midam fit`."
+        )
 
 
 def best_method(comparison: Comparison, method: str | None = None) -> str:

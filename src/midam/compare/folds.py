@@ -3,15 +3,24 @@
 import hashlib
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.splits import check_disjoint, class_counts, most_parts, split_bags, stratified_folds
-from midam.data.validate import both_classes
+from midam.data.splits import (
+    check_disjoint,
+    class_counts,
+    most_parts,
+    split_bags,
+    split_strata,
+    strata_folds,
+    stratified_folds,
+)
 from midam.errors import BagDataError, ConfigError
+from midam.evaluate.outcomes import Pairs
+from midam.targets import Target, target_of
 
 Positions = NDArray[np.int64]
 Parts = tuple[Positions, Positions]  # to train and to validate on
@@ -33,31 +42,27 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     and two positive groups (with one, an AUROC ranks a single patient), but to no less than two. Fewer than two groups
     of a class are a `BagDataError`.
 
+    Bags that are ranked by more than 0 and 1 are stratified by `midam.targets.Target.strata`, and the folds reduced
+    until the labels of each test part rank two groups above others.
+
     Examples
     --------
     >>> bags = Bags.from_list([[[float(i)]] for i in range(8)], [0, 1] * 4)
     >>> [(f.repeat, f.fold, len(f.train), len(f.test)) for f in repeated_folds(bags, repeats=1, folds=2)]
     [(0, 0, 4, 4), (0, 1, 4, 4)]
     """
-    both_classes(bags)
-    labels, units = bags.require_labels(), _units(bags)
+    target_of(bags).check(bags)
     unit = "bags" if bags.groups is None else "groups"
-    possible = most_parts(class_counts(labels, units))
-    if possible < 2:
-        negative, positive = (class_counts(labels, units) > 0).sum(axis=0).tolist()
-        raise BagDataError(
-            f"Expected at least two {unit} of each class, one to train on and one to test on, got {positive} with "
-            f"positive and {negative} with negative bags (in {bags.source}); add bags of the rarer class."
-        )
-    count = min(folds, possible)
+    count = min(folds, _most_folds(bags, unit))
     made = _repeated(bags, repeats=repeats, folds=count)
-    while count > 2 and any(_positive_units(bags, fold) < 2 for fold in made):
+    while count > 2 and any(_ranked_units(bags, fold) < 2 for fold in made):
         count -= 1
         made = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
+        binary = bags.outcome is None
+        tested = f"test two positive and a negative of the {unit}" if binary else f"rank two of the {unit} above others"
         warnings.warn(
-            f"{folds} folds reduced to {count}: no more of them can each test two positive and a negative of the "
-            f"{unit} (in {bags.source})",
+            f"{folds} folds reduced to {count}: no more of them can each {tested} (in {bags.source})",
             UserWarning,
             stacklevel=2,
         )
@@ -65,10 +70,20 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
 
 
 def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
-    """Sentences on folds whose test part ranks a single positive group."""
-    single = sum(_positive_units(bags, fold) == 1 for fold in folds)
-    unit = "bag" if bags.groups is None else "group"
-    return [f"{single} of {len(folds)} folds test a single positive {unit}"] if single else []
+    """Sentences on folds whose test part ranks a single group, and on classes that some of them cannot rank."""
+    single = sum(_ranked_units(bags, fold) == 1 for fold in folds)
+    unit, target = "bag" if bags.groups is None else "group", target_of(bags)
+    what = f"test a single positive {unit}" if target.name == "binary" else f"rank a single {unit} above others"
+    found = [f"{single} of {len(folds)} folds {what}"] if single else []
+    lacking = dict.fromkeys(target.columns, 0)
+    for fold in folds if target.count > 1 else []:
+        for name, (above, below) in zip(target.columns, _sides(target, target.values(bags)[fold.test]), strict=True):
+            lacking[name] += not (above.any() and below.any())
+    few = [f"{name} ({count})" for name, count in lacking.items() if count]
+    if few:
+        kind = "a class" if target.pairs == "classes" else "a label"
+        found.append(f"{kind} without an AUROC in some folds has no part in their macro AUROC: {', '.join(few)}")
+    return found
 
 
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
@@ -105,42 +120,90 @@ def folds_digest(folds: Sequence[Fold]) -> str:
     return digest.hexdigest()
 
 
-def one_class(bags: Bags, positions: Positions) -> bool:
-    """Whether the bags at these positions lack a class."""
-    labels = bags.require_labels()[positions]
-    return bool(labels.min() == labels.max())
+def ranked(bags: Bags, positions: Positions) -> bool:
+    """Whether the bags at these positions have a figure of merit: of two classes, whether they hold both."""
+    target = target_of(bags)
+    return target.judged(target.values(bags)[positions])
+
+
+def trainable(bags: Bags, positions: Positions) -> bool:
+    """Whether something can be learned from the bags at these positions: of two classes, whether they hold both."""
+    target = target_of(bags)
+    if target.name == "binary":
+        return ranked(bags, positions)
+    try:
+        target.check(bags.subset(positions))
+    except BagDataError:
+        return False
+    return True
 
 
 def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> Parts | None:
     """Split training bags into parts to train and, a `fraction`, to validate on: stratified, disjoint by group.
 
-    None where the parts cannot both hold both classes.
+    None where the parts cannot both hold both classes; of other targets, where one teaches and the other ranks nothing.
     """
-    groups = None if bags.groups is None else bags.groups[train]
+    target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
+    split = split_bags if target.name == "binary" else split_strata
+    strata = target.strata(target.values(bags)[train])
     try:
-        parts = split_bags(
-            bags.require_labels()[train], groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed
-        )
+        parts = split(strata, groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed)
     except BagDataError:
         return None
-    return train[parts == "train"], train[parts == "val"]
+    inner, val = train[parts == "train"], train[parts == "val"]
+    sound = target.name == "binary" or (trainable(bags, inner) and (ranked(bags, val) or not len(val)))
+    return (inner, val) if sound else None
 
 
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Test positions among the training bags of up to five folds; none where two folds cannot hold both classes."""
-    labels, units = bags.require_labels()[train], _units(bags)[train]
-    count = min(5, most_parts(class_counts(labels, units)))
-    if count < 2:
+    """Test positions among the training bags of up to five folds; none where two folds cannot hold both classes.
+
+    Of other targets than two classes, only folds whose bags can be ranked, and whose others teach something.
+    """
+    target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
+    strata, units = target.strata(target.values(bags)[train]), _units(bags)[train]
+    if target.name == "binary":
+        count = min(5, most_parts(class_counts(strata, units)))
+        numbers = stratified_folds(strata, groups=groups, folds=count, seed=seed) if count >= 2 else None
+    else:
+        count = min(5, len(np.unique(units)))
+        numbers = strata_folds(strata, groups=groups, folds=count, seed=seed) if count >= 2 else None
+    if numbers is None:
         return []
-    numbers = stratified_folds(labels, groups=None if bags.groups is None else units, folds=count, seed=seed)
-    return [np.flatnonzero(numbers == fold) for fold in range(count)]
+    found = [np.flatnonzero(numbers == fold) for fold in range(count)]
+    if target.name == "binary":
+        return found
+    every = np.arange(len(train))
+    return [fold for fold in found if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
+
+
+def _most_folds(bags: Bags, unit: str) -> int:
+    """Folds that can be made, at least two; or a `BagDataError`."""
+    units = _units(bags)
+    if bags.outcome is not None:
+        possible = len(np.unique(units))
+        if possible < 2:
+            raise BagDataError(
+                f"Expected at least two {unit}, one to train on and one to test on, got one (in {bags.source}); add "
+                "bags of others."
+            )
+        return possible
+    counts = class_counts(bags.require_labels(), units)
+    if most_parts(counts) < 2:
+        negative, positive = (counts > 0).sum(axis=0).tolist()
+        raise BagDataError(
+            f"Expected at least two {unit} of each class, one to train on and one to test on, got {positive} with "
+            f"positive and {negative} with negative bags (in {bags.source}); add bags of the rarer class."
+        )
+    return most_parts(counts)
 
 
 def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
-    labels = bags.require_labels()
-    made = []
+    target = target_of(bags)
+    split = stratified_folds if target.name == "binary" else strata_folds
+    strata, made = target.strata(target.values(bags)), []
     for repeat in range(repeats):
-        numbers = stratified_folds(labels, groups=bags.groups, folds=folds, seed=repeat)
+        numbers = split(strata, groups=bags.groups, folds=folds, seed=repeat)
         made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
     return made
 
@@ -150,5 +213,22 @@ def _units(bags: Bags) -> NDArray[np.str_]:
     return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
 
 
-def _positive_units(bags: Bags, fold: Fold) -> int:
-    return len(np.unique(_units(bags)[fold.test[bags.require_labels()[fold.test] == 1]]))
+def _ranked_units(bags: Bags, fold: Fold) -> int:
+    """Groups that the labels of the test bags rank above others; of several columns, of the one with most."""
+    target, units = target_of(bags), _units(bags)[fold.test]
+    sides = _sides(target, target.values(bags)[fold.test])
+    if target.name == "binary":
+        return len(np.unique(units[sides[0][0]]))
+    return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)
+
+
+def _sides(target: Target, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Bags [n] that some other is ranked below, and bags that are: of each score column."""
+    if target.name == "binary":
+        return [(values == 1, values == 0)]
+    if target.pairs == "labels":
+        return [(column == 1, column == 0) for column in values.T]
+    if target.pairs == "classes":
+        return [(values[:, 0] == code, values[:, 0] != code) for code in range(target.count)]
+    pairs = Pairs.of_times(*values.T) if target.pairs == "survival" else Pairs.of_numbers(values[:, 0])
+    return [pairs.sides]

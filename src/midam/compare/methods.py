@@ -1,14 +1,20 @@
 """What can be compared, by name: methods trained here, and baselines, which include other libraries' models."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from midam.compare.baselines import Baseline
+from midam.data.bags import Bags
 from midam.errors import ConfigError, nearest
-from midam.registry import BASELINES, build
+from midam.registry import BASELINES, OBJECTIVES, build
+from midam.runs.beside import usual_baseline
+from midam.targets import Target, target_of
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
 __all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
+
+_WITHOUT_MARGIN = ("bce", "cross-entropy", "cox")
 
 
 @dataclass(frozen=True)
@@ -42,3 +48,40 @@ def find_method(name: str) -> ComparedMethod:
         return ComparedMethod(name, method_settings(name), tuned=True)
     made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
     return ComparedMethod(name, {}, baseline=made)
+
+
+def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
+    """Refuse methods that do not serve a target, and name those that do; `midam` takes the target's objective."""
+    wrong = []
+    for method in methods:
+        objective = method.settings.get("objective")
+        if method.baseline is not None and target.pairs not in method.baseline.serves:
+            wrong.append(method.name)
+        elif objective is not None and target.pairs not in OBJECTIVES.find(objective).serves:
+            wrong.append(f"{method.name}, whose objective is {objective}")
+    if wrong:
+        objectives = " or ".join(target.objectives)
+        raise ConfigError(
+            f"Expected methods that serve the target {target.name!r}, got {'; '.join(wrong)}; name {DEFAULT}, "
+            f"OBJECTIVE+ESTIMATOR+POOLING with {objectives}, such as {target.objectives[0]}+vrsp+attention, or "
+            f"{', '.join(_serving(target))}."
+        )
+
+
+def usual_methods(bags: Bags) -> list[str]:
+    """The methods that a comparison has at least: the library's own, and the baseline that stands beside a run."""
+    return [DEFAULT, usual_baseline(bags.instance_shape, target_of(bags))]
+
+
+def has_margin(objective: str) -> bool:
+    """Whether an objective has a margin to choose."""
+    return objective not in _WITHOUT_MARGIN
+
+
+def _serving(target: Target) -> list[str]:
+    """Names of the baselines that serve a target."""
+    found = []
+    for name in BASELINES.names():
+        with suppress(ConfigError):  # a package of somebody's that cannot be imported
+            found += [name] if target.pairs in BASELINES.find(name).serves else []
+    return found

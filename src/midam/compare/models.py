@@ -24,7 +24,7 @@ from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.judge import fit_decision
+from midam.runs.judge import judge_of
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings
 from midam.train.trainer import Trainer
@@ -93,13 +93,13 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
                 trainer.train_epoch()
         except DivergedError:
             return None
-        calibrator = threshold = None
+        decision: dict[str, Any] = {"calibrator": None, "threshold": None}
         if len(val):
-            held = bags.subset(val)
-            scores = trainer.scores(held, trainer.reader(held))
-            calibrator, threshold = fit_decision(held.require_labels(), scores)
+            held = SplitBags(bags.subset(val), names[val])
+            scores = trainer.scores(held.bags, trainer.reader(held.bags))
+            decision = judge_of(held, scores, classes=None).made()
     origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
-    return model_content(trainer.config, trainer.reported, origin, calibrator=calibrator, threshold=threshold)
+    return model_content(trainer.config, trainer.reported, origin, **decision)
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:

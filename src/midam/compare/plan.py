@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 
 from midam.compare.engine import Group, Row
-from midam.compare.folds import Fold, Parts, Positions, one_class, validation_part
-from midam.compare.methods import ComparedMethod
+from midam.compare.folds import Fold, Parts, Positions, ranked, trainable, validation_part
+from midam.compare.methods import ComparedMethod, has_margin
 from midam.compare.tasks import Outcome, Task
-from midam.compare.trials import NO_VALIDATION, OK, ONE_CLASS_TEST, ONE_CLASS_TRAIN, trial_name, trial_result
+from midam.compare.trials import (
+    NO_VALIDATION,
+    OK,
+    ONE_CLASS_TEST,
+    ONE_CLASS_TRAIN,
+    UNFIT_TRAIN,
+    UNRANKED_TEST,
+    trial_name,
+    trial_result,
+)
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.settings import Settings
@@ -41,8 +50,7 @@ class Selection:
         values = settings_of(self.base, method)
         if not method.tuned:
             return [Settings.from_flat(values)]
-        # Cross-entropy knows no margin.
-        margins = self.margins if values["objective"] != "bce" else [self.base.method.margin]
+        margins = self.margins if has_margin(values["objective"]) else [self.base.method.margin]
         return [Settings.from_flat({**values, "lr": lr, "margin": margin}) for lr in self.lrs for margin in margins]
 
 
@@ -93,7 +101,7 @@ def plan(
 def group_results(
     bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
 ) -> list[Row]:
-    """Results of the folds of a group, each of the candidate with the best validation AUROC; the first gets `peak`.
+    """Results of the folds of a group, each of the candidate with the best validation merit; the first gets `peak`.
 
     Of equals, the one with the best mean over epochs is taken, then the first.
     """
@@ -123,10 +131,11 @@ def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
 
 
 def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:
-    if one_class(bags, fold.test):
-        return ONE_CLASS_TEST
-    if one_class(bags, fold.train):
-        return ONE_CLASS_TRAIN
+    binary = bags.outcome is None
+    if not ranked(bags, fold.test):
+        return ONE_CLASS_TEST if binary else UNRANKED_TEST
+    if not trainable(bags, fold.train):
+        return ONE_CLASS_TRAIN if binary else UNFIT_TRAIN
     return NO_VALIDATION if validates and parts is None else None
 
 

@@ -1,17 +1,22 @@
 """The page about a comparison: what stands in its folder, gathered for `midam.report.html`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from midam.compare.summary import basis
+from midam.data.outcome import CODED, Outcome
 from midam.errors import CheckpointError
+from midam.evaluate.outcomes.classes import class_aurocs, one_against_rest
 from midam.files import write_text
 from midam.report.html.comparison import Method, MethodsStudy, Tested, comparison_page
 from midam.settings import Settings, read_yaml
+from midam.targets import Target, target_named
 
 PREDICTIONS = "predictions.csv"
 
@@ -32,8 +37,11 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
             )
     record = read_yaml(folder / "config.yaml")
     summary, trials = (pd.read_csv(folder / f"{name}.csv") for name in ("summary", "trials"))
-    scores = pd.read_csv(folder / PREDICTIONS, dtype={"bag": str}, keep_default_na=False)
-    methods = [_method(row, trials, scores) for row in summary.to_dict("records")]
+    target = target_named(record if "target" in record else None)
+    # A class may be called NA, and a bag 007.
+    texts: Any = {"bag": str} if target.name == "binary" else str
+    scores = pd.read_csv(folder / PREDICTIONS, dtype=texts, keep_default_na=False).astype({"repeat": int, "fold": int})
+    methods = [_method(row, trials, scores, target) for row in summary.to_dict("records")]
     settings = record["settings"]
     usual = Settings(encoder=settings["encoder"]).flat() if "." not in settings["encoder"] else Settings().flat()
     changed = [
@@ -45,7 +53,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
     study = MethodsStudy(
         data=Path(record["data"]).name,
         methods=methods,
-        basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates())),
+        basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates()), metric=target.metric),
         changed=changed,
         settings=[(name, json.dumps(value)) for name, value in settings.items()],
         facts=[
@@ -58,19 +66,59 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
             ("versions", f"midam {record['version']}"),
         ],
         notes=[line.removeprefix("- ") for line in lines if line.startswith("- ")],
+        metric=target.metric,
+        kinds=_kinds(target),
+        by_class=_by_class(methods, scores, target) if target.count > 1 else [],
     )
     write_text(path, comparison_page(study))
     return path
 
 
-def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame) -> Method:
+def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, target: Target) -> Method:
     name = str(row["method"])
     own, of_trials = scores[scores["method"] == name], trials[trials["method"] == name]
-    areas = {(trial["repeat"], trial["fold"]): trial for trial in of_trials.to_dict("records")}
+    merits = {(trial["repeat"], trial["fold"]): trial for trial in of_trials.to_dict("records")}
     tested = []
     for repeat, fold in sorted(set(zip(own["repeat"].tolist(), own["fold"].tolist()))):
         part = own[(own["repeat"] == repeat) & (own["fold"] == fold)]
-        arrays = (part["bag"].to_numpy(np.str_), part["label"].to_numpy(np.int64), part["score"].to_numpy(np.float64))
-        tested.append(Tested(repeat, fold, *arrays, auroc=float(areas[repeat, fold]["auroc"])))
+        values = part[target.score_columns].to_numpy(np.float64)
+        arrays = (part["bag"].to_numpy(np.str_), _codes(part, target), values[:, 0] if target.count == 1 else values)
+        tested.append(Tested(repeat, fold, *arrays, merit=float(merits[repeat, fold][target.metric])))
     figures = {key: float(value) for key, value in row.items() if key != "method"}
     return Method(name, figures, tested)
+
+
+def _kinds(target: Target) -> Sequence[str]:
+    """Kinds of bags that folds hold in like shares, where they have names."""
+    named = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
+    return named.get(target.name, target.names if target.name in CODED else ())
+
+
+def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
+    """Place of each bag's kind; 0 of all where there are no kinds."""
+    if target.name == "binary":
+        return part["label"].to_numpy(np.int64)
+    column = {"survival": 1, "multiclass": 0, "ordinal": 0}.get(target.name)
+    return np.zeros(len(part), dtype=np.int64) if column is None else _values(part, target)[:, column].astype(np.int64)
+
+
+def _values(part: pd.DataFrame, target: Target) -> NDArray[np.float64]:
+    """Labels [n, L] of the bags."""
+    table = {str(name): column.tolist() for name, column in part.items()}
+    return Outcome.of_columns(target.name, target.names, table).values
+
+
+def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -> list[tuple[str, list[float]]]:
+    """AUROC of each class or label, by method: means over the folds whose test bags have both kinds."""
+    bags = scores.drop_duplicates("bag")
+    values = _values(bags, target)
+    table = one_against_rest(values[:, 0], target.count) if target.pairs == "classes" else values
+    known = dict(zip(bags["bag"], table, strict=True))
+    columns = []
+    for method in methods:
+        found = [class_aurocs([known[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
+        areas = np.array(found).reshape(-1, target.count)
+        seen = np.isfinite(areas)
+        sums, counts = np.where(seen, areas, 0.0).sum(axis=0), seen.sum(axis=0)
+        columns.append(np.divide(sums, counts, out=np.full(target.count, np.nan), where=counts > 0).tolist())
+    return [(name, list(row)) for name, row in zip(target.columns, zip(*columns, strict=True), strict=True)]

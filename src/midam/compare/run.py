@@ -10,7 +10,7 @@ from midam import __version__
 from midam.compare.engine import Group, TrialStore, check_backend, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
-from midam.compare.methods import find_methods
+from midam.compare.methods import check_methods, find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
 from midam.compare.plan import Selection, chosen_counts, group_results, make_selection, plan
@@ -20,12 +20,13 @@ from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts, tell
-from midam.data.validate import both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
 from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
+from midam.targets import target_of
 from midam.train.step_cost import free_memory, memory_share
 from midam.train.trainer import make_fabric
+from midam.train.training import with_objective
 
 OnProgress = Callable[[float, int], None]
 
@@ -48,7 +49,7 @@ def run_comparison(
     on_progress: OnProgress | None = None,
     on_model: OnProgress | None = None,
 ) -> Comparison:
-    """Test methods on the same folds.
+    """Test methods on the same folds, by the figure of merit of what ranks the bags: of two classes, the AUROC.
 
     In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
     rate, margin and epoch of the methods trained here. With one learning rate, one margin and ``select="last"`` nothing
@@ -61,6 +62,7 @@ def run_comparison(
         Labeled; groups keep the inner splits disjoint.
     methods : sequence of str
         At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
+        All serve the target of the bags; where the settings name no objective, "midam" has that of the target.
     folds : sequence of Fold
         From `repeated_folds`, or ``(repeat, fold, train, test)`` of your own. The repeat is the seed.
     settings : Settings, optional
@@ -105,10 +107,13 @@ def run_comparison(
     check_backend(backend, jobs=jobs)
     if keep_models and out is None:
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
-    both_classes(bags)
+    target = target_of(bags)
+    target.check(bags)
+    check_methods(compared, target)
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
-    base = _settled((settings or Settings()).resolve(bags.instance_shape), folder, jobs=jobs)
+    own = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
+    base = _settled(own, folder, jobs=jobs)
     how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
     tell(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
@@ -118,7 +123,7 @@ def run_comparison(
     if not groups:
         raise _no_fold(bags, len(checked), {result["status"] for _, result in barred})
     total = len(compared) * len(checked)
-    with _open_store(folder, {**_record(bags, checked, selection), "methods": names}) as store:
+    with _open_store(folder, bags, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
         keeper, progress = _Keeper(bags, store, folder, how), _progress(on_progress, missing, total)
@@ -132,7 +137,8 @@ def run_comparison(
             remarks += chosen_counts(bags, groups)
             comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
             trained = [method.name for method in compared if method.baseline is None]
-            comparison = comparison.with_remarks(stopped_early(comparison.summary, trained, base.training.epochs))
+            how_far = stopped_early(comparison.summary, trained, base.training.epochs, metric=target.metric)
+            comparison = comparison.with_remarks(how_far)
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:
@@ -166,7 +172,7 @@ def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
     for name, frame in (("summary", table), ("predictions", comparison.predictions)):
         write_text(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
     write_text(folder / "summary.md", comparison.markdown())
-    plot_comparison(folder / "compare.png", table, title=title)
+    plot_comparison(folder / "compare.png", table, title=title, metric=comparison.metric)
     write_comparison_report(folder)
 
 
@@ -198,7 +204,7 @@ class _Keeper:
 
     def _write(self) -> None:
         if self._folder is not None:
-            write_trials(self._folder / "trials.csv", self._store.rows)
+            write_trials(self._folder / "trials.csv", self._store.rows, metric=target_of(self._bags).metric)
 
 
 def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: int) -> Callable[[float], None] | None:
@@ -210,14 +216,19 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
 
 
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
+    binary = bags.outcome is None
     wanted, way_out = "a fold with both classes in training and test", "ask for fewer folds, or add bags"
+    if not binary:
+        wanted = (
+            "a fold whose training bags suffice, of each class or label or with an event, and whose test bags differ"
+        )
     if NO_VALIDATION in reasons:
-        wanted = "training parts that can spare validation bags of both classes"
+        wanted = f"training parts that can spare validation bags{' of both classes' if binary else ''}"
         way_out = "choose nothing (one lr, one margin, select='last'), or add bags"
     return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 
 
-def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
+def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> TrialStore:
     """Trials of a folder; refuse the folder of something else."""
     if folder is None:
         return TrialStore()
@@ -236,7 +247,8 @@ def _open_store(folder: Path | None, record: dict[str, Any]) -> TrialStore:
             f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
             "another one."
         )
-    store = open_trials(journal)
+    target = target_of(bags)
+    store = open_trials(journal, metric=target.metric, columns=target.count)
     sweep(folder)
     write_text(path, yaml_text(record))
     return store
@@ -249,9 +261,11 @@ def _foreign(folder: Path, journal: Path) -> bool:
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
     """What must be equal in two calls that share a folder, except for the path of the data."""
+    target = {} if bags.outcome is None else {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {
         "version": __version__,
         "data": bags.source,
+        **target,
         "fingerprint": bags.fingerprint(),
         "folds": folds_digest(folds),
         "lrs": selection.lrs,

@@ -15,23 +15,41 @@ from midam.compare.engine import Row
 from midam.compare.folds import Fold
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.trials import (
-    COLUMNS,
     DIVERGED,
     NO_VALIDATION,
     ONE_CLASS_TEST,
     ONE_CLASS_TRAIN,
+    UNFIT_TRAIN,
+    UNRANKED_TEST,
     prediction_table,
+    trial_columns,
 )
 from midam.data.bags import Bags
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import NEAR_CHANCE
+from midam.evaluate.outcomes import primary_difference, primary_estimate
 from midam.report.figures import BLUE, GRAY, ORANGE, write_figure
+from midam.report.words import MERITS
 from midam.settings.training import TrainingSettings
+from midam.targets import target_of
 
 _REASONS = {
     "one_class": "whose test or training part holds one class only",
     "no_validation": "whose training part cannot spare validation bags of both classes",
     "diverged": "where the training diverged",
+}
+_REASONS_OF_OUTCOMES = {
+    "unranked": "whose test part holds no two bags that their labels order",
+    "unfit": "whose training part holds too few bags of a class or label, or too few events",
+    "no_validation": "whose training part cannot spare validation bags",
+    "diverged": _REASONS["diverged"],
+}
+_STATUSES = {
+    "one_class": (ONE_CLASS_TEST, ONE_CLASS_TRAIN),
+    "unranked": (UNRANKED_TEST,),
+    "unfit": (UNFIT_TRAIN,),
+    "no_validation": (NO_VALIDATION,),
+    "diverged": (DIVERGED,),
 }
 
 
@@ -45,19 +63,23 @@ class Comparison:
         A row per trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
         A row per method: `folds` used; mean `auroc`, `auprc`, `difference` to the first method, paired by fold, and
-        `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none.
+        `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none. The
+        `metric` takes the place of `auroc` and `auprc` where bags are ranked by more than 0 and 1.
     remarks : tuple of str
         Sentences about the folds.
     predictions : DataFrame
         The out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label and,
         where known, group. Positive bags score higher; the scores of two methods, or of two folds, have no common
         scale.
+    metric : str
+        Figure of merit that methods are compared by, a key of `midam.report.words.MERITS`.
     """
 
     trials: pd.DataFrame
     summary: pd.DataFrame
     remarks: tuple[str, ...] = ()
     predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    metric: str = "auroc"
 
     def with_remarks(self, remarks: Sequence[str]) -> Self:
         """The comparison with further remarks."""
@@ -66,26 +88,26 @@ class Comparison:
     @property
     def basis(self) -> str:
         """What the intervals of the summary rest on."""
-        return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()))
+        return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()), metric=self.metric)
 
     @property
     def notes(self) -> list[str]:
         """Sentences about the folds, and about those that were left out."""
         rows = self.summary.to_dict("records")
-        lost = [(row, *reason) for row in rows for reason in _REASONS.items() if row[reason[0]]]
+        lost = [(row, *reason) for row in rows for reason in _reasons(self.metric).items() if row[reason[0]]]
         return [*self.remarks, *(f"{row['method']}: {row[name]} folds left out, {text}" for row, name, text in lost)]
 
     def markdown(self) -> str:
         """Table and notes as Markdown."""
-        first = self.summary["method"].iloc[0]
-        lines = [
-            f"| method | AUROC [95% interval] | difference to {first} [95% interval] | AUPRC | folds | seconds | MiB |",
-            "|---|---|---|---|---|---|---|",
-        ]
+        first, merit = self.summary["method"].iloc[0], MERITS[self.metric]
+        heads = ["method", f"{merit} [95% interval]", f"difference to {first} [95% interval]"]
+        heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds", "MiB"]
+        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         for row in self.summary.to_dict("records"):
-            cells = [row["method"], format_interval(row, "auroc"), format_interval(row, "difference", sign=True)]
-            folds = row["folds"] + sum(row[reason] for reason in _REASONS)
-            cells += [format_number(row["auprc"]), f"{row['folds']} of {folds}"]
+            cells = [row["method"], format_interval(row, self.metric), format_interval(row, "difference", sign=True)]
+            folds = row["folds"] + sum(row[reason] for reason in _reasons(self.metric))
+            cells += [format_number(row["auprc"])] if self.metric == "auroc" else []
+            cells += [f"{row['folds']} of {folds}"]
             cells += [format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0)]
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
@@ -108,16 +130,17 @@ def make_comparison(
             by_method[row["method"]][row["repeat"], row["fold"]] = row
     first = by_method[methods[0]]
     tested = bags.subset(folds[0].test) if len(folds) == 1 else None
-    summary = [_summarize(name, by_method[name], first, ratios, tested) for name in methods]
+    metric = target_of(bags).metric
+    summary = [_summarize(name, by_method[name], first, ratios, tested, metric=metric) for name in methods]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
-    trials = pd.DataFrame(ordered, columns=COLUMNS)
-    return Comparison(trials, pd.DataFrame(summary), tuple(remarks), prediction_table(bags, ordered, folds))
+    trials, scores = pd.DataFrame(ordered, columns=trial_columns(metric)), prediction_table(bags, ordered, folds)
+    return Comparison(trials, pd.DataFrame(summary), tuple(remarks), scores, metric)
 
 
-def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int) -> list[str]:
+def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, *, metric: str = "auroc") -> list[str]:
     """A sentence on those of the methods `trained` here that are near chance after fewer epochs than the default."""
     usual = TrainingSettings().epochs
-    weak = summary["method"].isin(list(trained)) & (summary["auroc"] < NEAR_CHANCE)
+    weak = summary["method"].isin(list(trained)) & (summary[metric] < NEAR_CHANCE)
     if epochs >= usual or not weak.any():
         return []
     few = f"{epochs} epoch" + "s" * (epochs > 1)
@@ -126,8 +149,14 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int) 
     ]
 
 
-def basis(*, folds: int) -> str:
+def basis(*, folds: int, metric: str = "auroc") -> str:
     """What the intervals of a comparison on so many folds rest on, for its table."""
+    if folds == 1 and metric != "auroc":
+        return (
+            f"One fold: intervals of the {MERITS[metric]} and of the paired difference on its test bags, by groups "
+            "where they are known, from what each moves the figure by (infinitesimal jackknife). How much hangs on "
+            "training bags and seed they leave out."
+        )
     if folds == 1:
         return (
             "One fold: intervals of the AUROC and of the paired difference on its test bags, by groups where they are "
@@ -158,10 +187,12 @@ def _summarize(
     first: Mapping[tuple[int, int], Row],
     ratios: Mapping[tuple[int, int], float],
     tested: Bags | None,
+    *,
+    metric: str,
 ) -> dict[str, Any]:
     """A row of the summary; `tested` are the test bags of a single fold."""
-    used = {key: row["auroc"] for key, row in rows.items() if row["auroc"] is not None}
-    reference = {key: row["auroc"] for key, row in first.items() if row["auroc"] is not None and rows is not first}
+    used = {key: row[metric] for key, row in rows.items() if row[metric] is not None}
+    reference = {key: row[metric] for key, row in first.items() if row[metric] is not None and rows is not first}
     areas = corrected_interval(list(used.values()), ratio=_mean(ratios[key] for key in used))
     pairs = {key: area - reference[key] for key, area in used.items() if key in reference}
     gaps = corrected_interval(list(pairs.values()), ratio=_mean(ratios[key] for key in pairs))
@@ -172,21 +203,24 @@ def _summarize(
     return {
         "method": name,
         "folds": areas.trials,
-        "auroc": areas.mean,
+        metric: areas.mean,
         # The t interval knows nothing of the range of an AUROC.
-        "auroc_low": float(np.maximum(areas.low, 0.0)),
-        "auroc_high": float(np.minimum(areas.high, 1.0)),
-        "auprc": _mean(rows[key]["auprc"] for key in used),
+        f"{metric}_low": float(np.maximum(areas.low, 0.0)),
+        f"{metric}_high": float(np.minimum(areas.high, 1.0)),
+        **({"auprc": _mean(rows[key]["auprc"] for key in used)} if metric == "auroc" else {}),
         "difference": gaps.mean,
         "difference_low": float(np.maximum(gaps.low, -1.0)),
         "difference_high": float(np.minimum(gaps.high, 1.0)),
         "paired_folds": gaps.trials,
         "seconds": _mean(rows[key]["seconds"] for key in used),
         "peak_mib": max(peaks, default=np.nan),
-        "one_class": statuses.count(ONE_CLASS_TEST) + statuses.count(ONE_CLASS_TRAIN),
-        "no_validation": statuses.count(NO_VALIDATION),
-        "diverged": statuses.count(DIVERGED),
+        **{reason: sum(status in _STATUSES[reason] for status in statuses) for reason in _reasons(metric)},
     }
+
+
+def _reasons(metric: str) -> dict[str, str]:
+    """Why folds are left out, by column of the summary."""
+    return _REASONS if metric == "auroc" else _REASONS_OF_OUTCOMES
 
 
 def _on_test_bags(
@@ -195,11 +229,13 @@ def _on_test_bags(
     found: CorrectedInterval,
     first: Mapping[tuple[int, int], Row] | None = None,
 ) -> CorrectedInterval:
-    """The mean of a single fold with the interval on its test bags: of the AUROC, or of its difference to `first`."""
+    """The mean of a single fold with the interval on its test bags: of the merit, or of its difference to `first`."""
     if found.trials == 0:
         return found
-    labels = tested.require_labels()
     ((key, row),) = rows.items()
+    if tested.outcome is not None:
+        return _on_outcomes(tested, row["scores"], found, None if first is None else first[key]["scores"])
+    labels = tested.require_labels()
     if first is None:
         low, high, _ = auroc_interval(labels, row["scores"], groups=tested.groups)
     else:
@@ -207,19 +243,30 @@ def _on_test_bags(
     return found._replace(low=low, high=high)
 
 
+def _on_outcomes(tested: Bags, scores: Any, found: CorrectedInterval, first: Any | None) -> CorrectedInterval:
+    """As `_on_test_bags`, of bags that are ranked by more than 0 and 1."""
+    target, groups = target_of(tested), tested.groups
+    values = target.values(tested)
+    if first is not None:
+        _, low, high, _ = primary_difference(target.name, values, scores, first, groups=groups)
+        return found._replace(low=low, high=high)
+    own = primary_estimate(target.name, values, scores, groups=groups)
+    return found if own is None else found._replace(low=own.low, high=own.high)
+
+
 def _mean(values: Any) -> float:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else float("nan")
 
 
-def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str) -> None:
+def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metric: str = "auroc") -> None:
     """Draw a forest plot of ``Comparison.summary`` as PNG; its first row is what the others are compared with."""
     names = summary["method"].tolist()
     figure = Figure(figsize=(9.2, 1.5 + 0.34 * len(names)), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1))
-    _bars(left, summary, "auroc", color=BLUE)
-    left.set_xlabel("Mean AUROC over folds, 95% interval")
+    _bars(left, summary, metric, color=BLUE)
+    left.set_xlabel(f"Mean {MERITS[metric]} over folds, 95% interval")
     left.set_yticks(range(len(names)), names)
     left.set_ylim(len(names) - 0.4, -0.6)
     _bars(right, summary, "difference", color=ORANGE)

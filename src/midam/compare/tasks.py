@@ -14,13 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from midam.compare.engine import Row
 from midam.compare.folds import Fold, Parts, Positions
-from midam.compare.methods import ComparedMethod
+from midam.compare.methods import ComparedMethod, has_margin
 from midam.compare.trials import DIVERGED, OK
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute
 from midam.evaluate.metrics import auprc
-from midam.evaluate.ranking import auroc
 from midam.settings import Settings
+from midam.targets import Target, target_of
 from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial, TrialResult, train_trials
 
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     """What a task found on one fold."""
 
     columns: Row  # of the trial
-    validation: tuple[float, float] = (0.0, 0.0)  # AUROC of the tested epoch, and mean over epochs
+    validation: tuple[float, float] = (0.0, 0.0)  # figure of merit of the tested epoch, and mean over epochs
 
 
 def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome], list[str]]:
@@ -91,28 +91,29 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
         for fold, (train, val) in zip(task.folds, task.parts, strict=True)
     ]
     results = train_trials(config, bags, trials, every_epoch=task.every_epoch)
-    labels = bags.require_labels()
+    target = target_of(bags)
+    values = target.values(bags)
     return [
-        _pick(labels, result, val=val, test=fold.test, config=config)
+        _pick(target, values, result, val=val, test=fold.test, config=config)
         for fold, (_, val), result in zip(task.folds, task.parts, results, strict=True)
     ]
 
 
 def _pick(
-    labels: NDArray[np.int64], result: TrialResult, *, val: Positions, test: Positions, config: Settings
+    target: Target, values: NDArray[Any], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
-    """Test the epoch with the best validation AUROC, the later of equals; without validation, the last."""
-    usable = np.flatnonzero(np.isfinite(result.scores).all(axis=1))
-    rows, margin = len(result.scores), None if config.method.objective == "bce" else config.method.margin
+    """Test the epoch with the best validation AUROC, or other merit, the later of equals; without any, the last."""
+    rows, margin = len(result.scores), config.method.margin if has_margin(config.method.objective) else None
+    usable = np.flatnonzero(np.isfinite(result.scores.reshape(rows, -1)).all(axis=1))
     columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}
     if not len(usable) or (not len(val) and usable[-1] != rows - 1):
         return Outcome({**columns, "status": DIVERGED})
     best, validation = int(usable[-1]), (0.0, 0.0)
     if len(val):
-        areas = [auroc(labels[val], result.scores[e, : len(val)]) for e in usable]
-        best = int(usable[len(areas) - 1 - int(np.argmax(areas[::-1]))])
-        validation = max(areas), float(np.mean(areas))
-    tested = _tested(labels[test], result.scores[best, len(val) :])
+        merits = [_merit(target, values[val], result.scores[e, : len(val)]) for e in usable]
+        best = int(usable[len(merits) - 1 - int(np.argmax(merits[::-1]))])
+        validation = max(merits), float(np.mean(merits))
+    tested = _tested(target, values[test], result.scores[best, len(val) :])
     return Outcome({**columns, **tested, "epoch": config.training.epochs - rows + best + 1}, validation)
 
 
@@ -124,11 +125,19 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
         started = time.perf_counter()
         scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
-    finite = bool(np.isfinite(scores).all())
-    tested = _tested(bags.require_labels()[fold.test], scores) if finite else {"status": DIVERGED}
+    target, finite = target_of(bags), bool(np.isfinite(scores).all())
+    tested = _tested(target, target.values(bags)[fold.test], scores) if finite else {"status": DIVERGED}
     return Outcome({"seconds": seconds, **tested})
 
 
-def _tested(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
-    areas = {"auroc": auroc(labels, scores), "auprc": auprc(labels, scores)}
-    return {"status": OK, **areas, "scores": np.asarray(scores, dtype=np.float64).tolist()}
+def _tested(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> dict[str, Any]:
+    figures = {target.metric: _merit(target, values, scores)}
+    if target.name == "binary":
+        figures["auprc"] = auprc(values, scores)
+    return {"status": OK, **figures, "scores": np.asarray(scores, dtype=np.float64).tolist()}
+
+
+def _merit(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
+    """Figure of merit of bags that the labels order: folds without such are not computed."""
+    found = target.merit(values, scores)
+    return float("nan") if found is None else found

@@ -4,6 +4,9 @@
 that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
 and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
+
+Of bags that are ranked by more than 0 and 1, the figure of merit of their target takes the place of `auroc` and
+`auprc`, positive bags are not counted, and the scores of a bag are a list where there are several columns.
 """
 
 import math
@@ -18,18 +21,37 @@ from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.files import write_text
+from midam.targets import target_of
 
 OK = "ok"
 DIVERGED = "diverged"
 ONE_CLASS_TEST = "one-class-test"
 ONE_CLASS_TRAIN = "one-class-train"
+UNRANKED_TEST = "unranked-test"
+UNFIT_TRAIN = "unfit-train"
 NO_VALIDATION = "no-validation"
-STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, NO_VALIDATION)
+STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, UNRANKED_TEST, UNFIT_TRAIN, NO_VALIDATION)
 
-_MEASURED = ("auroc", "auprc", "seconds", "peak_mib", "lr", "margin", "epoch")
-_COUNTS = ("repeat", "fold", "test_bags", "test_positives", "seed")
-COLUMNS = ["method", "repeat", "fold", *_MEASURED, "test_bags", "test_positives", "seed", "status"]
-_KEPT = [*COLUMNS, "scores"]
+_COST = ("seconds", "peak_mib", "lr", "margin", "epoch")
+_AREAS = ("auroc", "auprc")
+
+
+def measured_columns(metric: str) -> tuple[str, ...]:
+    """Columns of what a trial measures; `metric` is that of its `midam.targets.Target`."""
+    return (*(_AREAS if metric == "auroc" else (metric,)), *_COST)
+
+
+def counted_columns(metric: str) -> tuple[str, ...]:
+    """Columns of what is counted in a trial."""
+    return ("test_bags", *(["test_positives"] if metric == "auroc" else []), "seed")
+
+
+def trial_columns(metric: str) -> list[str]:
+    """Columns of trials.csv."""
+    return ["method", "repeat", "fold", *measured_columns(metric), *counted_columns(metric), "status"]
+
+
+COLUMNS = trial_columns("auroc")
 
 
 def trial_name(method: str, fold: Fold) -> Row:
@@ -39,54 +61,74 @@ def trial_name(method: str, fold: Fold) -> Row:
 
 def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row:
     """The other columns of a trial; what was not measured is None."""
-    positives = int(bags.require_labels()[fold.test].sum())
-    counts = {"test_bags": len(fold.test), "test_positives": positives, "seed": fold.repeat}
+    target = target_of(bags)
+    counts = {"test_bags": len(fold.test)}
+    if target.name == "binary":
+        counts["test_positives"] = int(bags.require_labels()[fold.test].sum())
     scores = measured.pop("scores", None)
-    return {**dict.fromkeys(_MEASURED), **measured, **counts, "status": status, "scores": scores}
+    found = {**dict.fromkeys(measured_columns(target.metric)), **measured, **counts, "seed": fold.repeat}
+    return {**found, "status": status, "scores": scores}
 
 
-def open_trials(path: Path) -> TrialStore:
-    """Trials in a journal; a line that is none raises a `CheckpointError`."""
-    store = TrialStore(path)
+def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> TrialStore:
+    """Trials in a journal, with so many columns of scores; a line that is none raises a `CheckpointError`."""
+    store, kept = TrialStore(path), [*trial_columns(metric), "scores"]
     for number, row in enumerate(store.rows, start=1):
-        if list(row) != _KEPT or not _is_trial(row):
+        if list(row) != kept or not _is_trial(row, metric, columns):
             store.close()
+            figure = "an AUROC" if metric == "auroc" else f"a {metric}"
             raise CheckpointError(
-                f"Expected a trial with {', '.join(_KEPT)}, where its status is ok an AUROC in [0, 1] and as many "
+                f"Expected a trial with {', '.join(kept)}, where its status is ok {figure} in [0, 1] and as many "
                 f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "
                 "trial again."
             )
     return store
 
 
-def _is_trial(row: Row) -> bool:
-    numbers = [row[name] for name in _MEASURED if row[name] is not None]
+def _is_trial(row: Row, metric: str, columns: int) -> bool:
+    numbers = [row[name] for name in measured_columns(metric) if row[name] is not None]
     sound = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-    sound = sound and all(type(row[name]) is int for name in _COUNTS) and isinstance(row["method"], str)
+    counts = [row[name] for name in ("repeat", "fold", *counted_columns(metric))]
+    sound = sound and all(type(count) is int for count in counts) and isinstance(row["method"], str)
     if not sound or not isinstance(row["status"], str) or row["status"] not in STATUSES:
         return False
-    scores = row["scores"]
-    scored = isinstance(scores, list) and all(isinstance(score, float) and math.isfinite(score) for score in scores)
+    scores, figure = row["scores"], row[metric]
+    scored = isinstance(scores, list) and all(_is_score(score, columns) for score in scores)
     if row["status"] != OK:
         return scores is None or scored
-    return row["auroc"] is not None and 0 <= row["auroc"] <= 1 and scored and len(scores) == row["test_bags"]
+    return figure is not None and 0 <= figure <= 1 and scored and len(scores) == row["test_bags"]
 
 
-def write_trials(path: Path, rows: Iterable[Row]) -> None:
+def _is_score(score: Any, columns: int) -> bool:
+    if columns > 1:
+        return isinstance(score, list) and len(score) == columns and all(_is_score(part, 1) for part in score)
+    return isinstance(score, float) and math.isfinite(score)
+
+
+def write_trials(path: Path, rows: Iterable[Row], *, metric: str = "auroc") -> None:
     """Write the trials as CSV, floats in full."""
-    frame = pd.DataFrame(list(rows), columns=COLUMNS, dtype=object)
+    frame = pd.DataFrame(list(rows), columns=trial_columns(metric), dtype=object)
     write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
-    """The score of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group."""
-    tested, labels = {(fold.repeat, fold.fold): fold.test for fold in folds}, bags.require_labels()
+    """The scores of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group.
+
+    Of several score columns they are "score_NAME"; the labels have the columns of `midam.data.outcome.Outcome`.
+    """
+    tested, target = {(fold.repeat, fold.fold): fold.test for fold in folds}, target_of(bags)
+    said = {"label": bags.require_labels()} if bags.outcome is None else bags.outcome.columns()
+    labels = {name: pd.Series(column).to_numpy() for name, column in said.items()}
     parts = []
     for row in rows:
         test = tested.get((row["repeat"], row["fold"]))
         if row["scores"] is not None and test is not None:
             named = {name: row[name] for name in ("method", "repeat", "fold")}
-            part = pd.DataFrame({"bag": bags.ids[test], **named, "score": row["scores"], "label": labels[test]})
+            by_column = zip(*row["scores"]) if target.count > 1 else [row["scores"]]
+            named |= zip(target.score_columns, by_column, strict=True)
+            named |= {name: column[test] for name, column in labels.items()}
+            part = pd.DataFrame({"bag": bags.ids[test], **named})
             parts.append(part if bags.groups is None else part.assign(group=bags.groups[test]))
-    columns = ["bag", "method", "repeat", "fold", "score", "label", *(["group"] if bags.groups is not None else [])]
+    columns = ["bag", "method", "repeat", "fold", *target.score_columns, *labels]
+    columns += ["group"] if bags.groups is not None else []
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from midam.report.words import MERITS
+from midam.report.words import MERITS, merit_of_part
 
 _SAYS = {
     "ahead": "the model is ahead",
@@ -36,11 +36,11 @@ def verdict_words(found: Mapping[str, Any]) -> str:
 
 
 def result_words(found: Mapping[str, Any]) -> str:
-    """The AUROC of the baseline, the difference with its interval, and the verdict: a line of the console."""
-    low, high = found["difference_ci95"]
+    """The merit of the baseline, the difference with its interval, and the verdict: a line of the console."""
+    (low, high), merit = found["difference_ci95"], merit_of_part(found)
     return (
-        f"baseline AUROC {found['auroc']:.3f} ({found['method']}); model minus baseline {found['difference']:+.3f} "
-        f"(95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
+        f"baseline {MERITS[merit]} {found[merit]:.3f} ({found['method']}); model minus baseline "
+        f"{found['difference']:+.3f} (95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
     )
 
 
@@ -80,16 +80,18 @@ def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None
     on = "the baseline is compared on validation bags"
     if selected.get("weights") == "best":
         return f"{on}, which chose the model's epoch: that favors the model"
-    return f"{on}: there are no test bags of both classes"
+    return f"{on}: there are no test bags {'of both classes' if 'auroc' in found else 'that their labels order'}"
 
 
-def advice(found: Mapping[str, Any], data: str) -> str | None:
-    """What to do where the baseline is ahead of the model trained on `data`."""
+def advice(found: Mapping[str, Any], data: str, *, target: str | None = None) -> str | None:
+    """What to do where the baseline is ahead of the model trained on `data`; `target` where it is not two classes."""
     if verdict(found) != "behind":
         return None
     name, source = found["method"], shlex.quote(data)
+    better = "the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on"
+    if target is not None:
+        return f"{better} many splits, `midam compare {source} --target {target} --methods midam,{name}`"
     return (
-        f"the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on many "
-        f"splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
+        f"{better} many splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
         f"itself, `midam fit {source} --method {name}`, or a mean of both, `--method auto`"
     )

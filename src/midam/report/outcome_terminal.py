@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from midam.report.words import MERITS
+from midam.report.words import MERITS, merit_of_part
 
 _FIGURES = {
     "accuracy": "accuracy",
@@ -20,11 +20,6 @@ _FIGURES = {
     "c_ipcw": "C (IPCW)",
 }
 _MOST = 30  # classes that are listed
-
-
-def merit_of_part(part: Mapping[str, Any]) -> str:
-    """Figure of merit of a part of a summary, a key of `midam.report.words.MERITS`."""
-    return next(name for name in MERITS if name in part)
 
 
 def format_merit(part: Mapping[str, Any]) -> str:

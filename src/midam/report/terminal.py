@@ -180,6 +180,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
         if several is not None:
             console.print(f"scores are {several}")
         console.print(f"{headline} {format_merit(summary[headline])}")
+        _print_baseline(console, summary)
         _print_covariates(console, summary)
         console.print(f"run folder: {escape(run)}")
         return
@@ -309,7 +310,8 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     if found is None:
         return
     console.print(escape(result_words(found)))
-    hidden, better = caution(found, summary["selected"]), advice(found, summary["data"]["name"])
+    hidden = caution(found, summary["selected"])
+    better = advice(found, summary["data"]["name"], target=summary.get("target"))
     if hidden is not None:
         console.print(f"[yellow]note:[/] {hidden}")
     if better is not None:

@@ -17,6 +17,17 @@ def merit_of(history: Sequence[Mapping[str, Any]]) -> str:
     return next((name for name in MERITS if history and f"val_{name}" in history[0]), "auroc")
 
 
+def merit_of_part(part: Mapping[str, Any]) -> str:
+    """Figure of merit of a part of a summary, or of the baseline in it, a key of `MERITS`.
+
+    Examples
+    --------
+    >>> merit_of_part({"bags": 40, "c_index": 0.7})
+    'c_index'
+    """
+    return next(name for name in MERITS if name in part)
+
+
 def shortened(name: str, limit: int) -> str:
     """Name of at most `limit` characters, without its middle: names often differ at the end. Nothing below 4.
 

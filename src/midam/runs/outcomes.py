@@ -10,7 +10,7 @@ from midam.data.bags import Bags
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.outcomes.classes import one_against_rest
 from midam.report.outcome_figures import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
-from midam.runs.beside import COMPARED, Beside
+from midam.runs.beside import COMPARED, Beside, train_beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
 from midam.targets import Target
@@ -30,13 +30,12 @@ def outcome_predictions(
 
     A single score column is "score", several are "score_NAME". What the scores mean is what `Target.told` says.
     """
-    named = ["score"] if target.count == 1 else [f"score_{name}" for name in target.columns]
     by_column = scores.reshape(len(bags), -1).T.tolist()
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
         **({} if bags.outcome is None else bags.outcome.columns()),
         "split": None if splits is None else splits.tolist(),
-        **dict(zip(named, by_column, strict=True)),
+        **dict(zip(target.score_columns, by_column, strict=True)),
         **target.told(scores, decision),
         "instances": None if splits is None else bags.sizes.tolist(),
         "group": None if bags.groups is None else bags.groups.tolist(),
@@ -83,9 +82,9 @@ class OutcomeJudge:
         how: dict[str, Any] = {"splits": self._parts.splits, "decision": self._decision}
         return outcome_predictions(self._parts.bags, self._target, self._scores, **how)
 
-    def beside(self, *, seed: int) -> Beside:  # noqa: ARG002
-        """None yet."""
-        return Beside()
+    def beside(self, *, seed: int) -> Beside:
+        """Train the baseline, and compare it with the scores."""
+        return train_beside(self._parts, self._scores, seed=seed)
 
     def summarize(self) -> dict[str, Any]:
         """Entries of summary.json of each split."""

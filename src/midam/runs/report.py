@@ -177,5 +177,6 @@ def _baseline(
     scores = read_scores(folder, bags.ids, bags.labels) if isinstance(bags, ScoredBags) else None
     if scores is None and isinstance(bags, ScoredBags):
         return None
-    told = {"caution": caution(found, about["selected"]), "advice": advice(found, about["data"]["name"])}
+    better = advice(found, about["data"]["name"], target=about.get("target"))
+    told = {"caution": caution(found, about["selected"]), "advice": better}
     return Baseline(found, model=about[own], scores=scores if own == part else None, **told)

@@ -62,8 +62,7 @@ def _binary(rows: pd.DataFrame) -> ScoredBags:
 
 def _outcome(rows: pd.DataFrame, target: Target) -> OutcomeBags:
     table = {str(name): column.tolist() for name, column in rows.items()}
-    names = ["score"] if target.count == 1 else [f"score_{name}" for name in target.columns]
-    scores = np.stack([_numbers(rows[name]) for name in names], axis=1)
+    scores = np.stack([_numbers(rows[name]) for name in target.score_columns], axis=1)
     return OutcomeBags(
         rows["bag"].to_numpy(dtype=np.str_),
         Outcome.of_columns(target.name, target.names, table).values,

@@ -56,6 +56,11 @@ class Target:
         """Number of score columns, C."""
         return len(self.columns)
 
+    @property
+    def score_columns(self) -> list[str]:
+        """Columns of its scores in a table."""
+        return ["score"] if self.count == 1 else [f"score_{name}" for name in self.columns]
+
     def values(self, bags: Bags) -> NDArray[Any]:
         """What objectives and metrics see of labeled bags: [N], or [N, L] of an outcome."""
         return self._outcome(bags).values

@@ -26,12 +26,13 @@ from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
 from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_for_each
 from midam.train.cpu import cpu_threads
 from midam.train.standardize import fit_standardizers
 from midam.train.trainer import Trainer, make_fabric
-from midam.train.training import Member, Training, build_members
+from midam.train.training import Member, Training, build_members, with_objective
 
 _ROWS_AT_A_TIME = 4096
 _AT_ONCE = 16
@@ -55,9 +56,9 @@ class TrialResult:
     `scores` are those of its bags after each of E epochs, or after the last alone; NaN once a training has diverged.
     """
 
-    scores: NDArray[np.float64]  # [E or 1, len(score)]
+    scores: NDArray[np.float64]  # [E or 1, len(score)], or [E or 1, len(score), C] of several columns
     loss: NDArray[np.float64]  # [E], as in `Trainer.history`
-    train_auroc: NDArray[np.float64]  # [E]
+    train_auroc: NDArray[np.float64]  # [E]; of another target, its figure of merit
     seconds: float  # wall time of the lockstep run, divided by its trials
 
 
@@ -71,9 +72,10 @@ def train_trials(
     each with `every_epoch`. The results come in the order of `trials`.
 
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
-    large, the estimator streams, or the encoder is more than a small network.
+    large, the estimator streams, the encoder is more than a small network, or bags are ranked by more than 0 and 1.
     """
-    config = config.resolve(bags.instance_shape).replace(select="last", patience=None)
+    config = with_objective(config, target_of(bags)).resolve(bags.instance_shape)
+    config = config.replace(select="last", patience=None)
     if config.training.open:
         return _each_as_chosen(config, bags, trials, every_epoch=every_epoch)
     if not _stackable(config, bags):
@@ -122,10 +124,10 @@ def _stackable(config: Settings, bags: Bags) -> bool:
     run, method = config.run, config.method
     if run.checkpointing or run.compile or run.precision != "32-true" or config.model.freeze or config.training.augment:
         return False
-    if bags.covariates is not None:
+    # Only scorers of two classes without covariates are stacked; what stays on disk is not made for copies in memory.
+    if bags.outcome is not None or bags.covariates is not None or on_disk(bags.instances):
         return False
-    # What stays on disk is not made for copies in memory.
-    if on_disk(bags.instances) or method.state_start != "first-visit" or method.state_refresh is not None:
+    if method.state_start != "first-visit" or method.state_refresh is not None:
         return False
     estimator = ESTIMATORS.find(config.method.estimator)
     if estimator.whole and float(bags.sizes.mean()) > _MAX_MEAN_SIZE:
@@ -258,7 +260,8 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     scored = bags.subset(trial.score)
     reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []
-    failed = np.full(len(trial.score), np.nan)
+    columns, merit = trainer.target.count, f"train_{trainer.target.metric}"
+    failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
     while not trainer.finished:
         try:
             trainer.train_epoch()
@@ -272,7 +275,7 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     return TrialResult(
         np.stack([*scores, *[failed] * (wanted - len(scores))]),
         np.array([row["loss"] for row in rows] + lost),
-        np.array([row["train_auroc"] for row in rows] + lost),
+        np.array([row[merit] for row in rows] + lost),
         seconds=time.perf_counter() - started,
     )
 

@@ -7,15 +7,15 @@ from midam.evaluate.proportions import Estimate
 from midam.report.beside import covariate_verdict, verdict_words
 from midam.report.html.markup import Cell, Column, Html, box, estimate, join, paragraph, table
 from midam.report.html.study import NAMES, Report, Study
+from midam.report.words import MERITS, merit_of_part
 
-_SAYS = (
-    "The baseline is plain: a few statistics of each bag in 500 trees, trained on the same training bags, with nothing "
-    "tuned. The interval is that of the difference on the same bags, which knows nothing of other splits and seeds"
-)
+_TREES = "500 trees, trained on the same training bags, with nothing tuned"
+_COX = "Cox regression, trained on the same training bags, which choose its ridge"
+_RESTS = "The interval is that of the difference on the same bags, which knows nothing of other splits and seeds"
 
 
 def beside_baseline(study: Report) -> Html:
-    """AUROC of the model and of the baseline on the same bags, and their difference; nothing on other data."""
+    """Merit of the model and of the baseline on the same bags, and their difference; nothing on other data."""
     baseline = study.baseline
     if baseline is None:
         return Html("")
@@ -25,12 +25,14 @@ def beside_baseline(study: Report) -> Html:
         return paragraph(f"No baseline stands beside the model: {why}.", note=True)
     part, name = NAMES[found["part"]], found["method"]
     bags, rests = len(study.parts[found["part"]]), "groups" if "groups" in found["difference_method"] else "bags"
-    area = estimate(_figure(found, "auroc", bags), key="baseline.auroc")
+    merit = merit_of_part(found)
+    area = estimate(_figure(found, merit, bags), key=f"baseline.{merit}")
     gap = estimate(_figure(found, "difference", bags), form="+.3f", key="baseline.difference")
-    model = estimate(_figure(baseline.model, "auroc", bags))
+    model = estimate(_figure(baseline.model, merit, bags))
     rows: list[list[Cell]] = [["this model", model, None], [f"baseline: {name}", area, gap]]
-    heads = [Column("method"), Column("AUROC", True), Column("model minus baseline", True)]
-    words = f"{_sentence(verdict_words(found))} {_SAYS}; its independent units are {rests}."
+    heads = [Column("method"), Column(MERITS[merit], True), Column("model minus baseline", True)]
+    plain = f"The baseline is plain: a few statistics of each bag in {_COX if name.endswith('-cox') else _TREES}"
+    words = f"{_sentence(verdict_words(found))} {plain}. {_RESTS}; its independent units are {rests}."
     hidden = "" if baseline.caution is None else f" {_sentence(baseline.caution)}"
     body = [table(f"Beside a plain baseline, on the same {bags} {part} bags", heads, rows)]
     body.append(paragraph(words + hidden, note=True))

@@ -29,6 +29,7 @@ from midam.report.html.markup import (
     titled,
 )
 from midam.report.html.subgroups import Row, forest
+from midam.report.words import MERITS
 
 _GRID = np.linspace(0, 1, 101)
 _COLORS = 8
@@ -36,14 +37,14 @@ _COLORS = 8
 
 @dataclass(frozen=True)
 class Tested:
-    """Scores of a method on the test bags of one fold."""
+    """Scores [n] or [n, C] of a method on the test bags of one fold; a label is a place in `MethodsStudy.kinds`."""
 
     repeat: int
     fold: int
     ids: NDArray[np.str_]
     labels: NDArray[np.int64]
     scores: NDArray[np.float64]
-    auroc: float
+    merit: float
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,11 @@ class Method:
 
 @dataclass(frozen=True)
 class MethodsStudy:
-    """All that the page says of a comparison; settings and facts as of `midam.report.html.study.Study`."""
+    """All that the page says of a comparison; settings and facts as of `midam.report.html.study.Study`.
+
+    `metric` is a key of `midam.report.words.MERITS`; `kinds` are the bags that folds hold in like shares, none where
+    labels are no such kinds. `by_class` has a row a class or label: its name, and its AUROC by each method.
+    """
 
     data: str
     methods: Sequence[Method]
@@ -71,11 +76,25 @@ class MethodsStudy:
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
     notes: Sequence[str] = field(default_factory=tuple)
+    metric: str = "auroc"
+    kinds: Sequence[str] = ("negative", "positive")
+    by_class: Sequence[tuple[str, Sequence[float]]] = ()
+
+    @property
+    def merit(self) -> str:
+        """The metric in words."""
+        return MERITS[self.metric]
+
+    @property
+    def title(self) -> str:
+        """The metric in words, with a capital."""
+        return f"{self.merit[:1].upper()}{self.merit[1:]}"
 
 
 def comparison_page(study: MethodsStudy) -> str:
     """HTML of the page."""
-    sections = [_summary(study), _curves(study), _folds(study), _provenance(study)]
+    between = [_curves(study)] if study.metric == "auroc" else [_classes(study)] if study.by_class else []
+    sections = [_summary(study), *between, _folds(study), _provenance(study)]
     return document(
         title=f"{study.data}: {len(study.methods)} methods on the same folds",
         kicker="midam \N{MIDDLE DOT} Comparison",
@@ -88,12 +107,13 @@ def comparison_page(study: MethodsStudy) -> str:
 
 def _lead(study: MethodsStudy) -> list[Html]:
     first, *others = study.methods
-    ranked = sorted((m for m in study.methods if m.estimate("auroc")), key=lambda m: -m.figures["auroc"])
+    metric = study.metric
+    ranked = sorted((m for m in study.methods if m.estimate(metric)), key=lambda m: -m.figures[metric])
     best = ranked[0] if ranked else first
     apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
-    area = estimate(best.estimate("auroc"))
+    area = estimate(best.estimate(metric))
     words = [
-        "The highest mean AUROC has ",
+        f"The highest mean {study.merit} has ",
         tag("strong", best.name),
         " with ",
         area,
@@ -108,11 +128,11 @@ def _lead(study: MethodsStudy) -> list[Html]:
 
 
 def _summary(study: MethodsStudy) -> Section:
-    first = study.methods[0].name
+    first, metric, merit = study.methods[0].name, study.metric, study.merit
     rows = []
     for method in study.methods:
         figures = method.figures
-        cells = [method.name, estimate(method.estimate("auroc"), key=f"{method.name}.auroc")]
+        cells = [method.name, estimate(method.estimate(metric), key=f"{method.name}.{metric}")]
         gap = (
             "reference"
             if method.name == first
@@ -120,21 +140,22 @@ def _summary(study: MethodsStudy) -> Section:
         )
         cells += [
             gap,
-            _number(figures["auprc"]),
+            *([_number(figures["auprc"])] if metric == "auroc" else []),
             f"{figures['folds']:.0f}",
             _number(figures["seconds"], ".2f"),
             _number(figures["peak_mib"], ".0f"),
         ]
         rows.append(cells)
-    heads = [Column("method"), Column("AUROC"), Column(f"difference to {first}")]
-    heads += [Column(name, True) for name in ("average precision", "folds", "seconds a trial", "MiB")]
-    areas = [Row(method.name, method.estimate("auroc")) for method in study.methods]
+    heads = [Column("method"), Column(merit), Column(f"difference to {first}")]
+    precision = ["average precision"] if metric == "auroc" else []
+    heads += [Column(name, True) for name in (*precision, "folds", "seconds a trial", "MiB")]
+    areas = [Row(method.name, method.estimate(metric)) for method in study.methods]
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "diamond", 1)]
     gaps += [Row(method.name, method.estimate("difference"), color=1) for method in study.methods[1:]]
     drawn = pair(
         figure(
-            forest(areas, "Mean AUROC over folds", "Mean AUROC of each method.", marked=False),
-            titled("Mean AUROC, 95% intervals."),
+            forest(areas, f"Mean {merit} over folds", f"Mean {merit} of each method.", marked=False),
+            titled(f"Mean {merit}, 95% intervals."),
         ),
         figure(
             forest(gaps, f"Difference to {first}", "Paired difference of each method.", reference=0.0),
@@ -186,6 +207,20 @@ def _curves(study: MethodsStudy) -> Section:
     return Section("curves", "Curves of each method", join([drawn, paragraph(words, note=True)]))
 
 
+def _classes(study: MethodsStudy) -> Section:
+    heads = [Column("class or label"), *(Column(method.name, True) for method in study.methods)]
+    rows = [[name, *(_number(area) for area in areas)] for name, areas in study.by_class]
+    words = (
+        "Each class against the rest, each label where it is known: the mean over the folds whose test bags hold both. "
+        "A fold that lacks one leaves it out of its macro AUROC."
+    )
+    body = [
+        table("AUROC of each class or label, mean over folds", heads, rows, sorts=True),
+        paragraph(words, note=True),
+    ]
+    return Section("classes", "Classes and labels", join(body))
+
+
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
     fall, recall, _ = roc_curve(part.labels, part.scores, drop_intermediate=False)
     found: NDArray[np.float64] = np.interp(_GRID, fall, recall)
@@ -205,27 +240,30 @@ def _folds(study: MethodsStudy) -> Section:
     if first is None:
         return Section("folds", "Folds", paragraph("No fold could be used."))
     names = [method.name for method in study.methods]
-    values = [part.auroc for method in study.methods for part in method.tested]
+    values, merit = [part.merit for method in study.methods for part in method.tested], study.title
     low = max(0.0, min(values) - 0.03)
-    strip = Chart.of_rows("AUROC of each fold, by method.", Range("AUROC of a fold", low, 1.0), names, height=30)
+    strip = Chart.of_rows(f"{merit} of each fold, by method.", Range(f"{merit} of a fold", low, 1.0), names, height=30)
     for y, method in enumerate(study.methods):
         for part in method.tested:
             spread = 0.32 * ((part.fold * 7 + part.repeat * 3) % 11 / 10 - 0.5)
-            tip = f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.auroc:.3f}"
-            strip.dot(part.auroc, y + spread, color=0, radius=3, tip=tip)
-        found = method.estimate("auroc")
+            tip = f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.merit:.3f}"
+            strip.dot(part.merit, y + spread, color=0, radius=3, tip=tip)
+        found = method.estimate(study.metric)
         if found is not None:
             strip.dot(found.value, y, color=1, shape="diamond", radius=5, tip=f"{method.name}: mean {found.value:.3f}")
     strip.key("A fold", color=0)
     strip.key("Mean", color=1, shape="diamond")
-    said = titled("AUROC of each fold.", f" {len(first.tested)} folds.")
+    said = titled(f"{merit} of each fold.", f" {len(first.tested)} folds.")
     parts = [figure(strip.drawing(), said, keys=strip.keys())]
-    parts.append(_assignment([part for part in first.tested if part.repeat == first.tested[0].repeat]))
+    if 1 < len(study.kinds) <= _COLORS:
+        inside = [part for part in first.tested if part.repeat == first.tested[0].repeat]
+        parts.append(_assignment(inside, study.kinds))
     sizes, positives = [len(part.ids) for part in first.tested], [int(part.labels.sum()) for part in first.tested]
     repeats = len({part.repeat for part in first.tested})
     made = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
-    words = f"{made}; each tests {_span(sizes)} bags, {_span(positives)} of them positive."
-    return Section("folds", "Folds", join([paragraph(words), pair(*parts)]))
+    words = f"{made}; each tests {_span(sizes)} bags"
+    words += f", {_span(positives)} of them positive." if study.metric == "auroc" else "."
+    return Section("folds", "Folds", join([paragraph(words), pair(*parts) if len(parts) > 1 else parts[0]]))
 
 
 def _span(values: Sequence[int]) -> str:
@@ -233,23 +271,24 @@ def _span(values: Sequence[int]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _assignment(parts: Sequence[Tested]) -> Html:
-    """Which bags each fold of a repeat tests: negative bags to the left, positive ones to the right."""
+def _assignment(parts: Sequence[Tested], kinds: Sequence[str]) -> Html:
+    """Which bags each fold of a repeat tests, kind by kind from the left: negative bags, then positive ones."""
     total = sum(len(part.ids) for part in parts)
     names, height = [f"fold {part.fold}" for part in parts], max(16, min(26, 260 // len(parts)))
-    across = Range("Bags, negative first", 0, total)
+    across = Range(f"Bags, {kinds[0]} first", 0, total)
     chart = Chart.of_rows("Bags that each fold tests.", across, names, height=height)
-    starts = {0: 0, 1: sum(int((part.labels == 0).sum()) for part in parts)}
-    for y, part in enumerate(parts):
-        for low, high in ((0, starts[1]), (starts[1], total)):
+    counts = np.array([np.bincount(part.labels, minlength=len(kinds)) for part in parts])
+    ends = np.cumsum(counts.sum(axis=0)).tolist()
+    starts = [0, *ends[:-1]]
+    for y, (part, own) in enumerate(zip(parts, counts.tolist(), strict=True)):
+        for low, high in zip([0, *starts[1:]], [*starts[1:], total]):
             chart.block(low, high, y, color=4, faint=True)
-        for label in (0, 1):
-            count = int((part.labels == label).sum())
-            tip = f"fold {part.fold} tests {count} {'positive' if label else 'negative'} bags"
+        for label, (kind, count) in enumerate(zip(kinds, own)):
+            tip = f"fold {part.fold} tests {count} {kind} bags"
             chart.block(starts[label], starts[label] + count, y, color=label, tip=tip)
             starts[label] += count
-    for name, color in (("Tests negative", 0), ("Tests positive", 1)):
-        chart.swatch(name, color=color)
+    for color, kind in enumerate(kinds):
+        chart.swatch(f"Tests {kind}", color=color)
     chart.swatch("Trains and validates", color=4, faint=True)
     caption = titled(f"Folds of repeat {parts[0].repeat}.", " Each bag is tested once; groups stay together.")
     return figure(chart.drawing(), caption, keys=chart.keys())

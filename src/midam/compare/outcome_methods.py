@@ -1,0 +1,115 @@
+"""Baselines on bag statistics for bags that are ranked by more than 0 and 1, by the names of a comparison.
+
+They score as `midam.compare.baselines.Baseline.score` does. What they choose, they choose by the mean merit of the
+target over inner folds of the training bags, which are disjoint by group; the first of equals is taken.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from midam.compare.folds import Positions, inner_folds
+from midam.compare.outcome_baselines import choose_cox, score_outcome
+from midam.data.bags import Bags
+from midam.evaluate.outcomes import kaplan_meier
+from midam.targets import target_of
+from midam.train.lockstep import Trial
+
+Scores = NDArray[np.float64]
+Statistics = Callable[[Bags, Positions], Scores]
+# Of a strength, rows and labels of training bags, and rows of others: their scores, [n] or [n, C].
+Fit = Callable[[float, Scores, Scores, Scores], Scores]
+
+_RIDGES = 10.0 ** np.arange(4, -4, -1)
+_MAX_ITERATIONS = 5000
+
+
+def outcome_trees(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Scores [n] or [n, C] of extremely randomized trees, see `score_outcome`.
+
+    Of survival they are regression trees on the martingale residuals of the training bags: events less the cumulative
+    hazard at a bag's time, so that who has the event early is above 0 (Therneau, Grambsch and Fleming 1990, Biometrika
+    77:147).
+    """
+    target = target_of(bags)
+    values = target.values(bags)[trial.train]
+    name = target.name
+    if name == "survival":
+        name, values = "continuous", _residuals(values)[:, None]
+    rows = np.concatenate([statistics(bags, part) for part in (trial.train, trial.score)])
+    # The labels of the bags that are scored stay unseen.
+    seen = np.concatenate([values, np.full((len(trial.score), values.shape[1]), np.nan)])
+    train = np.arange(len(values))
+    test = np.arange(len(values), len(rows))
+    return score_outcome(name, rows, seen, train, test, columns=target.count, seed=trial.seed)
+
+
+def outcome_logistic(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
+    """Scores [n, C] of logistic regression, of several classes at once, or of each label; C of `strengths` is chosen.
+
+    A class without training bags scores 0, and so does a label of one kind.
+    """
+    target = target_of(bags)
+
+    def of_classes(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
+        fitted, found = _logistic(strength).fit(x, y[:, 0].astype(np.int64)), np.zeros((len(test), target.count))
+        found[:, fitted.classes_] = fitted.predict_proba(test)
+        return found
+
+    def of_labels(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
+        found = np.zeros((len(test), target.count))
+        for column, label in enumerate(y.T):
+            known = np.isfinite(label)
+            if len(np.unique(label[known])) > 1:
+                found[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
+        return found
+
+    return _chosen(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
+
+
+def outcome_ridge(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Grades or numbers [n] by ridge regression."""
+
+    def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
+        model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
+        return np.asarray(model.fit(x, y[:, 0]).predict(test))
+
+    return _chosen(fit, _RIDGES, statistics, bags, trial)
+
+
+def outcome_cox(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Log hazards [n] of Cox regression, see `choose_cox`."""
+    time, event = target_of(bags).values(bags)[trial.train].T
+    groups = None if bags.groups is None else bags.groups[trial.train]
+    model = choose_cox(statistics(bags, trial.train), time, event, groups=groups, seed=trial.seed)
+    return model.predict(statistics(bags, trial.score))
+
+
+def _logistic(strength: float) -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS))
+
+
+def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Scores with the strength of the best mean merit over inner folds; without folds, that in the middle."""
+    target = target_of(bags)
+    x, y = statistics(bags, trial.train), target.values(bags)[trial.train]
+    merits: list[list[float | None]] = []
+    for fold in inner_folds(bags, trial.train, seed=trial.seed):
+        rest = np.setdiff1d(np.arange(len(y)), fold)
+        merits.append([target.merit(y[fold], fit(strength, x[rest], y[rest], x[fold])) for strength in strengths])
+    best = int(np.argmax(np.mean(np.array(merits, dtype=np.float64), axis=0))) if merits else len(strengths) // 2
+    return fit(strengths[best], x, y, statistics(bags, trial.score))
+
+
+def _residuals(values: Scores) -> Scores:
+    """Martingale residuals [n] of times and events [n, 2] without any statistics, by the Nelson-Aalen estimator."""
+    time, event = values.T
+    curve = kaplan_meier(time, event)
+    hazard = np.cumsum(curve.events / curve.at_risk)
+    found: Scores = event - hazard[np.searchsorted(curve.time, time)]
+    return found
