@@ -182,6 +182,11 @@ def test_the_interval_is_honest_at_the_border():
         assert least < found.low < 0.9999
         reverse = concordance.concordance_interval(Pairs.of_numbers(np.arange(bags)), -np.arange(bags))
         np.testing.assert_allclose([1 - reverse.high, 1 - reverse.low], found[:2], atol=1e-12)
+    values = np.arange(1000.0)
+    near, far = values + 40 * np.sin(7 * values), values + 400 * np.sin(7 * values)
+    of = Pairs.of_numbers(values)
+    assert concordance.concordance_interval(of, near).method == "logit-jackknife + score"
+    assert concordance.concordance_interval(of, far).method == "logit-jackknife"
     units = np.repeat(np.arange(5), 4)
     grouped = concordance.concordance_interval(Pairs.of_numbers(np.arange(20)), np.arange(20), groups=units)
     plain = concordance.concordance_interval(Pairs.of_numbers(np.arange(20)), np.arange(20))

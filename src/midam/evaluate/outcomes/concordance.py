@@ -16,6 +16,8 @@ from midam.evaluate.outcomes.pairs import Pairs, Positions, check_times, units_o
 from midam.evaluate.outcomes.survival import uncensored_shares
 from midam.evaluate.ranking import Scores
 
+# Above it a few bags that are ranked far off decide, and many bags may hold none of them.
+_NEAR_ONE = 0.95
 # Rounding leaves this in place of no variance.
 _NOTHING = 1e-24
 
@@ -129,15 +131,16 @@ def concordance_interval(
 
     - The variance is that of the infinitesimal jackknife, which adds up what each bag, or each group of bags, moves the
       C-index by ("logit-jackknife", over groups "cluster-jackknife"); the interval is made on the logit scale.
-    - Where fewer than 200 bags (groups) are on the smaller side, those with an event or a label above some other, it is
-      widened to hold a score interval too ("+ score"), which alone stands where there is no variance (C-index 0 or 1,
-      one bag of a side: "score"). It is Newcombe's of the AUROC, carried over to any pairs by how many share a bag.
-      With groups it counts the bags divided by the design effect (the jackknife's variance over groups, by that over
-      bags), or the groups where fewer than 10 are on a side ("score (groups)").
+    - Where fewer than 200 bags (groups) are on the smaller side, those with an event or a label above some other, or
+      the C-index is above 0.95 or below 0.05, it is widened to hold a score interval too ("+ score"), which alone
+      stands where there is no variance (C-index 0 or 1, one bag of a side: "score"). It is Newcombe's of the AUROC,
+      carried over to any pairs by how many share a bag. With groups it counts the bags divided by the design effect
+      (the jackknife's variance over groups, by that over bags), or the groups where fewer than 10 are on a side
+      ("score (groups)").
 
     The weights of the pairs are taken as known. The price is coverage above the nominal one; without the score interval
-    it falls far below where a few bags are ranked far off. A bootstrap of groups covers no better, see
-    ``benchmarks/outcome_coverage.py``.
+    it falls far below where a few bags, which the sample need not hold, are ranked far off. A bootstrap covers no
+    better: ``docs/results/outcome-coverage.md``.
 
     Parameters
     ----------
@@ -184,7 +187,7 @@ def concordance_interval(
     half = z * np.sqrt(variance) / (center * (1 - center))
     low, high = (float(expit(logit(center) + side * half)) for side in (-1, 1))
     method = "cluster-jackknife" if grouped else "logit-jackknife"
-    if fewest >= FEW_UNITS:
+    if fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE:
         return Interval(low, high, method)
     return Interval(min(low, score[0]), max(high, score[1]), f"{method} + score")
 
