@@ -1,36 +1,56 @@
-"""Write the stub of `MIDAMClassifier`, by which editors and type checkers know its parameters, from `midam.settings`.
+"""Write the stubs of `midam.sklearn`, by which editors and type checkers know the parameters, from `midam.settings`.
 
-`python docs/gen_cli.py` calls it; a test fails when the stub is out of date.
+`python docs/gen_cli.py` calls it; a test fails when a stub is out of date.
 """
 
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from midam.settings.describe import rooms
 from midam.sklearn.parameters import setting_defaults
 
-STUB = Path(__file__).parents[1] / "src/midam/sklearn/classifier.pyi"
+FOLDER = Path(__file__).parents[1] / "src/midam/sklearn"
 HEAD = """\
 # Written by docs/gen_cli.py; do not edit.
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from midam.sklearn.bag_classifier import BagClassifier
+from midam.sklearn.{module} import {base}
 
-class MIDAMClassifier(BagClassifier):
+class {name}({base}):
     def __init__(
         self,
         *,
 """
-OWN = ("positive: Any = None", "warm_start: bool = False", "show_progress: bool = False")
+COMMON = ("warm_start: bool = False", "show_progress: bool = False")
 
 
-def rendered() -> str:
-    """The stub."""
-    fields = {name: field for _, room in rooms().values() for name, field in room.model_fields.items()}
-    lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
-    return HEAD + "".join(f"        {line},\n" for line in (*lines, *OWN)) + "    ) -> None: ...\n"
+class Stub(NamedTuple):
+    """A class whose constructor is made of the settings, and the parameters that are its own."""
+
+    name: str
+    base: str
+    module: str
+    own: tuple[str, ...]
+
+    def rendered(self) -> str:
+        """The stub."""
+        fields = {name: field for _, room in rooms().values() for name, field in room.model_fields.items()}
+        lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
+        head = HEAD.format(name=self.name, base=self.base, module=self.module)
+        return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n"
+
+
+STUBS = {
+    FOLDER / "classifier.pyi": Stub(
+        "MIDAMClassifier", "BagClassifier", "bag_classifier", ("positive: Any = None", *COMMON)
+    ),
+    FOLDER / "ranker.pyi": Stub(
+        "MIDAMRanker", "BagRanker", "bag_rankers", ("grades: Sequence[Any] | None = None", *COMMON)
+    ),
+    FOLDER / "survival.pyi": Stub("MIDAMSurvival", "BagSurvival", "bag_rankers", COMMON),
+}
 
 
 def _word(kind: Any, default: object) -> str:
@@ -57,8 +77,9 @@ def _type(kind: Any) -> str:
 
 
 def write() -> None:
-    """Write the stub."""
-    STUB.write_text(rendered(), encoding="utf-8")
+    """Write the stubs."""
+    for path, stub in STUBS.items():
+        path.write_text(stub.rendered(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,9 @@ VERSIONS = {
     "complexity": 1,
     "tracking": 2,
     "tracked-state": 1,
+    "survival": 1,
+    "labels": 1,
+    "screening": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
@@ -191,7 +194,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     usual, first = Settings().flat() | _BEFORE, set(_FIRST.split())
     # Bags of images have their encoder named by the studies on them.
     named = config.resolve((1,)).flat()
-    settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr")}
+    settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr", "objective")}
     settings["hidden"] = settings["hidden"] or []  # of sets as wide as the floor, the default is what it was
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}

@@ -30,6 +30,9 @@ STUDIES = Registry(
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
         "real-draws": "studies.regime.real.run",
+        "survival": "studies.targets.survival.run",
+        "labels": "studies.targets.labels.run",
+        "screening": "studies.screening.screening.run",
     },
 )
 _OPTIONAL = ("margin", "splits", "protocol", "size", "device")

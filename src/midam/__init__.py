@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from midam.sklearn import BagStatistics as BagStatistics
     from midam.sklearn import ColorStatistics as ColorStatistics
     from midam.sklearn import MIDAMClassifier as MIDAMClassifier
+    from midam.sklearn import MIDAMRanker as MIDAMRanker
+    from midam.sklearn import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn import VoxelCounts as VoxelCounts
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint

@@ -78,7 +78,7 @@ def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | No
     for own, (positive, repeat) in zip(instances, sets):
         if not 1 <= positive <= size:
             raise ConfigError(f"Expected 1 to {size} witnesses in a bag of {size}, got {positive}; choose another.")
-        _scaled(repeat).take(draw_rows(size, positive=positive, repeat=repeat, counts=counts), axis=0, out=own)
+        scaled_images(repeat).take(draw_rows(size, positive=positive, repeat=repeat, counts=counts), axis=0, out=own)
     total = len(sets) * counts.total
     return Bags(
         instances.reshape(-1, PIXELS),
@@ -119,7 +119,8 @@ def split_images(repeat: int) -> dict[str, tuple[NDArray[np.int64], NDArray[np.i
 
 
 @lru_cache(maxsize=8)
-def _scaled(repeat: int) -> NDArray[np.float16]:
+def scaled_images(repeat: int) -> NDArray[np.float16]:
+    """Return all images, centered and scaled by the pixels of the training images of a repeat."""
     images = _digits()[0]
     own = images[np.concatenate(split_images(repeat)["train"])]
     scaled: NDArray[np.float16] = ((images - own.mean()) / own.std()).astype(np.float16)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.row_files import row_file
 from tests.trainings import make_scorers
 
@@ -17,6 +18,7 @@ from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.files import partial_path
 from midam.runs.instance_files import file_name, write_instance_scores
+from midam.runs.journal import ScoreJournal
 
 h5py = pytest.importorskip("h5py")
 
@@ -60,6 +62,47 @@ def test_a_file_holds_what_instance_scores_gives(pooling, members, tmp_path):
         assert (attributes["bag"], attributes["members"], attributes["pooling"]) == (bag, members, pooling)
         assert attributes["bag_score"] == scores[i] == np.mean(attributes["member_scores"])
         assert ("members/score" in found) == (members > 1)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(("members", "attention"), [(1, "per-class"), (2, "shared")])
+def test_a_file_of_several_columns_holds_all_of_them(pooling, members, attention, tmp_path):
+    model = make_scorers(pooling, members, columns=3, attention=attention)
+    with torch.no_grad():
+        for number, weights in enumerate(model.parameters()):
+            weights.add_(torch.linspace(-0.4, 0.4, weights.numel()).view(weights.shape) * (1 + number % 2))
+    bags = make_bags()
+    scores = write_instance_scores(model, bags, tmp_path, columns=["a", "b", "c"], chunk_size=256)
+    np.testing.assert_allclose(scores, predict(model, bags), rtol=0, atol=1e-6)
+    assert np.ptp(scores, axis=1).min() > 0
+    for i, bag in enumerate(bags.ids):
+        found, attributes = read(tmp_path / f"{file_name(str(bag))}.h5")
+        expected = [instance_scores(model, bags, i, column=c, chunk_size=256) for c in range(3)]
+        for name, key in (("score", "score"), ("weight", "weight"), ("attention_scores", "attention")):
+            assert found[name].shape == (bags.sizes[i], 3)
+            wanted = np.stack([getattr(own, key) for own in expected], axis=1)
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6)
+            if members == 1:
+                assert f"members/{name}" not in found
+                continue
+            own = [np.stack([getattr(one, key) for one in column.members], axis=1) for column in expected]
+            np.testing.assert_allclose(found[f"members/{name}"], np.stack(own, axis=2), rtol=1e-5, atol=1e-6)
+        assert attributes["columns"].tolist() == ["a", "b", "c"]
+        assert np.array_equal(attributes["bag_score"], scores[i])
+        np.testing.assert_allclose(attributes["member_scores"].mean(axis=0), scores[i], rtol=1e-12)
+
+
+def test_scores_of_several_columns_are_taken_from_the_journal(tmp_path):
+    model, bags = make_scorers("attention", columns=3), make_bags()
+    with ScoreJournal(tmp_path / "p.part", {}) as journal:
+        first = write_instance_scores(model, bags, tmp_path / "out", columns=list("abc"), journal=journal)
+    passes = []
+    model.members[0].encoder.register_forward_hook(lambda *_: passes.append(1))
+    with ScoreJournal(tmp_path / "p.part", {}) as journal:
+        again = write_instance_scores(model, bags, tmp_path / "out", columns=list("abc"), journal=journal)
+    assert first.shape == (4, 3)
+    assert np.array_equal(first, again)
+    assert not passes
 
 
 def test_a_file_system_that_reserves_no_room_is_written_to_all_the_same(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusio
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import outcomes
-from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.outcomes import classes, concordance, survival
 from midam.evaluate.outcomes.grades import GradeCuts, quadratic_kappa
 from midam.evaluate.outcomes.pairs import Pairs
@@ -167,6 +167,12 @@ def test_the_interval_of_two_grades_is_nearly_that_of_the_auroc():
     ours, theirs = concordance.concordance_interval(Pairs.of_numbers(labels), scores), auroc_interval(labels, scores)
     np.testing.assert_allclose(ours[:2], theirs[:2], rtol=1e-9)
     assert (ours.method, ours.high) == ("score", 1.0)
+    labels, units, scores = np.repeat([0, 1], [32, 20]), np.arange(52) // 4, np.arange(52)
+    pairs = Pairs.of_numbers(labels)
+    ours = concordance.concordance_interval(pairs, scores, groups=units)
+    theirs = auroc_interval(labels, scores, groups=units)
+    np.testing.assert_allclose(ours[:2], theirs[:2], rtol=1e-9)
+    assert ours.method == theirs.method == "score (groups)"
 
 
 def test_the_interval_is_honest_at_the_border():
@@ -306,6 +312,45 @@ def test_classes_without_bags_are_named_and_left_out():
     assert outcomes.primary_value("multilabel", np.zeros((9, 3)), scores[:9]) is None
 
 
+@pytest.mark.parametrize("groups", [None, 100])
+def test_the_paired_difference_is_that_of_delong(groups):
+    generator = np.random.default_rng(0)
+    labels, units = generator.integers(0, 2, 400), np.arange(400) % groups if groups else None
+    a, b = np.round(generator.normal(size=(2, 400)), 1) + labels * np.array([[1.0], [0.8]])
+    expected = paired_delong(labels, a, b, groups=units)  # its variance differs by 1 / N
+    np.testing.assert_allclose(
+        outcomes.primary_difference("ordinal", labels[:, None], a, b, groups=units), expected, rtol=0.05
+    )
+    tables = [np.stack([table, table], axis=1) for table in (labels, a, b)]
+    np.testing.assert_allclose(outcomes.primary_difference("multilabel", *tables, groups=units), expected, rtol=0.05)
+    assert outcomes.primary_difference("ordinal", labels[:, None], a, 2 * a, groups=units) == (0, 0, 0, 1)
+
+
+def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
+    generator, held, sure = np.random.default_rng(0), 0, 0
+    gap = (np.arcsin(0.8) - np.arcsin(0.6)) / np.pi
+    for _ in range(300):
+        values, noise, other = generator.normal(size=(3, 50))
+        pairs = Pairs.of_numbers(values)
+        found = outcomes.paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
+        held += found[1] <= gap <= found[2]
+        sure += (found[3] < 0.05) == (not found[1] <= 0 <= found[2])
+    assert held >= 277  # 0.925
+    assert sure == 300
+    pairs = Pairs.of_numbers(np.arange(12))
+    difference, low, high, p = outcomes.paired_concordance(pairs, np.arange(12), -np.arange(12))
+    assert (difference, high) == (1.0, 1.0)
+    assert 0.3 < low < 0.9
+    assert p < 0.001
+    table = np.eye(3)[np.arange(12) % 3]
+    difference, low, high, p = outcomes.paired_macro_auroc(table, table, np.zeros((12, 3)))
+    assert 0 < low < difference == 0.5 < high < 1
+    with pytest.raises(OneClassError):
+        outcomes.primary_difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
+    with pytest.raises(OneClassError):
+        outcomes.primary_difference("survival", [[1, 0], [2, 0]], [0, 1], [1, 0])
+
+
 @pytest.mark.parametrize("count", [2, 5])
 def test_kappa_is_that_of_scikit_learn(count):
     grades, called = np.random.default_rng(count).integers(0, count, (2, 50))
@@ -417,6 +462,9 @@ def test_summaries_are_whole_and_ready_for_json(target, groups):
     if target == "survival":
         assert [row["group"] for row in found["risk_groups"]] == [0, 1, 2]
         assert found["log_rank_p"] < 1e-4
+        assert [("log-rank" in line) for line in found["warnings"]] == ([] if groups is None else [True])
+    if target in ("multiclass", "ordinal"):
+        assert found["accuracy_ci95"][0] < found["accuracy"] < found["accuracy_ci95"][1]
 
 
 @pytest.mark.parametrize("target", TARGETS)

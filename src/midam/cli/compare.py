@@ -85,6 +85,7 @@ def run(options: Namespace, console: Console) -> int:
     per_repeat = len(made) // repeats
     fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each test two positive bags of "
     notes = [*told, *([f"{fewer}different groups"] if per_repeat < folds else [])]
+    notes += _unaware(methods, settings)
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
     with CompareProgress(console) as bar:
@@ -96,6 +97,13 @@ def run(options: Namespace, console: Console) -> int:
         how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
         _deploy(Path(options.deploy), console, bags, comparison, how)
     return 0
+
+
+def _unaware(methods: list[str], settings: Settings) -> list[str]:
+    """Sentences on the methods that see the instances alone, where there are covariates."""
+    names = [name for name in methods if find_method(name).baseline is not None]
+    covariates = ", ".join(settings.data.covariates)
+    return [f"{', '.join(names)}: of the instances alone, without {covariates}"] if names and covariates else []
 
 
 def _check_deploy(options: Namespace, methods: list[str]) -> None:

@@ -20,6 +20,8 @@ def parser() -> ArgumentParser:
     add_inputs(explain)
     usual = "bags to explain; default: the highest and the lowest scored test bag (of other data: bag)"
     explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
+    text = "class or label whose score is explained, of a run of several; default: the most probable one of each bag"
+    explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
     explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
@@ -57,22 +59,22 @@ def run(options: Namespace, console: Console) -> int:
     trained, bags = read_inputs(options)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
-    out, what = (
-        stdout_console(),
-        ExplainOptions(options.top, not options.no_faithful, options.all, options.images, options.image_downsample),
-    )
+    named, out = options["class"], stdout_console()
+    if named is not None:
+        trained.target.column(named)
+    images = {"images": options.images, "image_downsample": options.image_downsample}
+    what = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
     images_of(what, bags, range(len(bags)))
-    named = find_bags(bags, options.bags)
-    check_packages(file for i in named or range(len(bags)) for file in files_of(bags, i))
-    if named:
-        index = named
-    else:
+    index = find_bags(bags, options.bags)
+    check_packages(file for i in index or range(len(bags)) for file in files_of(bags, i))
+    if not index:
         test = own_test_bags(trained, bags)
         among = test or range(len(bags))
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
-            index = extreme_bags(trained, bags, among, on_bags=progress.update_all)
+            index = extreme_bags(trained, bags, among, of=named, on_bags=progress.update_all)
         which = "test bags" if test else "bags"
-        out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
+        by = ", each by its most probable class" if named is None and trained.target.count > 1 else ""
+        out.print(f"the highest and the lowest scored of the {which}{by}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
     draws = draw_facts(root, trained, bags) if trained.method is None else None
@@ -98,8 +100,10 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     from midam.explain.page import verdict_text
 
     best = entry["top"][0]
-    label = "" if entry["label"] is None else f" (label {entry['label']})"
-    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: score {entry['score']:.4f}, {entry['instances']} instances")
+    label = "" if entry["label"] is None else escape(f" (label {entry['label']})")
+    of = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
+    said = f"score{of} {entry['score']:.4f}, {entry['instances']} instances"
+    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {said}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
     if entry.get("polygons", entry["instances"]) < entry["instances"]:

@@ -32,7 +32,7 @@ _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_ar
 # What the short help shows; --help-all shows all.
 USUAL = (
     *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
-    *("test_fraction", "accelerator", "bag_column", "label_column", "groups", "split", "ignore", "labels", "positive"),
+    *("test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels", "positive"),
     "patch_size",
 )
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}

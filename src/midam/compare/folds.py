@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.data.splits import check_disjoint, class_counts, most_parts, split_bags, stratified_folds
+from midam.data.validate import both_classes
 from midam.errors import BagDataError, ConfigError
 
 Positions = NDArray[np.int64]

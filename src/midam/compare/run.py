@@ -18,8 +18,9 @@ from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts, tell
+from midam.data.validate import both_classes
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
 from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text

@@ -6,12 +6,13 @@ from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags
-    from midam.data.bags import both_classes as both_classes
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
     from midam.data.batch import WholeBatch as WholeBatch
     from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.batch import whole_batches as whole_batches
+    from midam.data.covariate_codes import CovariateCoder as CovariateCoder
+    from midam.data.covariates import Covariates as Covariates
     from midam.data.digests import bag_digests as bag_digests
     from midam.data.draws import Draw as Draw
     from midam.data.draws import Drawn as Drawn
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from midam.data.missing import missing_counts as missing_counts
     from midam.data.on_disk import RowFile as RowFile
     from midam.data.on_disk import Rows as Rows
+    from midam.data.outcome import Outcome as Outcome
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
+    from midam.data.sampling import StrataSampler as StrataSampler
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
     from midam.data.sources.imageoptions import ImageOptions as ImageOptions
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
+    from midam.data.validate import both_classes as both_classes
     from midam.data.witness_log import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
+from midam.data.covariates import Covariates
 from midam.data.digests import fingerprint
 from midam.data.on_disk import Rows, row_positions
 from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,8 @@ class Bags:
         What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
     outcome : Outcome, optional
         What the bags are ranked by where it is more than 0 or 1; then there are no `labels`.
+    covariates : Covariates or mapping of arrays [N], optional
+        What is known of the bags beside their instances: numbers or categories by name, see `Covariates`.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
     splits : array of str, shape [N], optional
@@ -82,6 +85,7 @@ class Bags:
     labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
     outcome: Outcome | None
+    covariates: Covariates | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
@@ -103,6 +107,7 @@ class Bags:
         labels: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
         outcome: Outcome | None = None,
+        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
@@ -126,6 +131,7 @@ class Bags:
             labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
             classes=names,
             outcome=outcome,
+            covariates=Covariates.known(covariates, source=source),
             groups=None if groups is None else validate.group_array(groups, ids, source),
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
@@ -149,6 +155,7 @@ class Bags:
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
         outcome: Outcome | None = None,
+        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: ArrayLike | None = None,
@@ -187,7 +194,7 @@ class Bags:
             # The constructor refuses those of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
-        others |= {"feature_names": feature_names, "outcome": outcome}
+        others |= {"feature_names": feature_names, "outcome": outcome, "covariates": covariates}
         return cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
 
     @classmethod
@@ -199,6 +206,7 @@ class Bags:
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
         outcome: Outcome | None = None,
+        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: Sequence[ArrayLike] | None = None,
@@ -225,7 +233,7 @@ class Bags:
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
-        others["outcome"] = outcome
+        others |= {"outcome": outcome, "covariates": covariates}
         return cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
 
     @classmethod
@@ -239,6 +247,7 @@ class Bags:
         split_column: str | None = None,
         coord_columns: Sequence[str] = (),
         ignore_columns: Sequence[str] = (),
+        covariates: Sequence[str] = (),
         positive: str | None = None,
         source: str = "a DataFrame",
     ) -> "Bags":
@@ -257,13 +266,11 @@ class Bags:
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
         from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
-        from midam.data.sources.reader import Request  # noqa: PLC0415
 
         how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
         how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
-        how |= {"group_column": group_column, "split_column": split_column}
-        labeled = label_column != "label" or label_column in frame.columns
-        return bags_of_frame(frame, Request(source, **how, require_labels=labeled))
+        how["covariates"] = tuple(covariates)
+        return bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
@@ -324,7 +331,8 @@ class Bags:
         chosen = index if index.dtype == np.bool_ else index.astype(np.int64)
         parts = {name: getattr(self, name) for name in _PER_BAG}
         selected = {name: None if part is None else part[chosen] for name, part in parts.items()}
-        return self.replace(**selected, outcome=None if self.outcome is None else self.outcome.subset(chosen))
+        tables = {"outcome": self.outcome, "covariates": self.covariates}
+        return self.replace(**selected, **{k: None if v is None else v.subset(chosen) for k, v in tables.items()})
 
     def replace(self, **changes: Any) -> Self:
         """These bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
@@ -373,19 +381,7 @@ class Bags:
 
         Values may be `missing`: then NaN is none of the faults.
         """
-        validate.check_instances(self.instances, self.coords, self.source)
-        validate.check_layout(self.starts, self.sizes, self.ids, len(self.instances), self.source)
-        for name in ("groups", "sources", "digests", "attributes"):
-            if getattr(self, name) is not None:
-                validate.check_length(getattr(self, name), self.ids, name[:-1], self.source)
-        if self.splits is not None:
-            validate.check_splits(self.splits, self.ids, self.source)
-        if self.outcome is not None:
-            if self.labels is not None:
-                raise BagDataError(f"Expected labels or an outcome, got both (in {self.source}); leave one out.")
-            self.outcome.check(self.ids, self.source)
-        if finite and self.instances.dtype.kind == "f":
-            validate.check_finite(self.instances, self.starts, self.sizes, self.ids, self.source, missing=missing)
+        validate.check_bags(self, finite=finite, missing=missing)
 
     def _checked(self, *, missing: bool = False) -> Self:
         self.check(missing=missing)
@@ -394,14 +390,3 @@ class Bags:
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
         return fingerprint(self)
-
-
-def both_classes(bags: Bags) -> None:
-    """Refuse labeled bags of one class only, with a `OneClassError`."""
-    labels = bags.require_labels()
-    positives = int(labels.sum())
-    if positives in (0, len(labels)):
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
-            f"(in {bags.source}); add bags of the other class."
-        )

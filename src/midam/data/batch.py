@@ -182,6 +182,7 @@ class SampledBatch:
     class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective works them out
     may_be_whole: bool = True  # False: each bag is larger than its draw
     seen: Tensor | None = None  # float16 [K, B]: an estimator leaves the logits z here, for the draws to come
+    covariates: Tensor | None = None  # [K, P], encoded, on the reader's device
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,13 @@ class WholeBatch:
     index: Tensor  # int64 [K], CPU, positions of the bags in that set
     labels: Tensor  # [K] or [K, L], on the reader's device
     class_weights: ClassWeights | None = None  # as in `SampledBatch`
+    covariates: Tensor | None = None  # as in `SampledBatch`
+
+    @classmethod
+    def unlabeled(cls, reader: InstanceReader, index: Tensor, covariates: Tensor | None = None) -> "WholeBatch":
+        """Bags at these positions [K] of the reader's, to be scored; `covariates` [N, P] are of all of its bags."""
+        own = None if covariates is None else covariates[index.to(covariates.device)]
+        return cls(reader, index, torch.zeros(len(index)), covariates=own)
 
     @property
     def starts(self) -> Tensor:
@@ -219,11 +227,11 @@ class WholeBatch:
 
 
 def sampled_batches(
-    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor
+    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor, covariates: Tensor | None = None
 ) -> Generator[SampledBatch, None, None]:
     """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    `labels` [N] or [N, L] are on the reader's device.
+    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some.
     """
     plan = sampler.epoch()
     if plan.slots is None or plan.mask is None:
@@ -237,25 +245,26 @@ def sampled_batches(
     ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
     seen = None if plan.seen is None else plan.seen.to(reader.device)
     rows = [None] * steps if seen is None else seen.unbind()
+    known = [None] * steps if covariates is None else covariates[index].unbind()
     small = bool((sizes <= plan.slots.shape[-1]).any())
-    parts = zip(
-        index.unbind(), step_labels.unbind(), sizes.to(reader.device, labels.dtype).unbind(), masks, ratios, rows
-    )
+    counts = sizes.to(reader.device, labels.dtype).unbind()
+    parts = zip(index.unbind(), step_labels.unbind(), counts, masks, ratios, rows, known)
     with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
-        for _, (bags, of_bags, counts, mask, ratio, row), x in read:
-            yield SampledBatch(x, bags, of_bags, counts, mask, ratio, weights, small, row)
+        for _, (bags, of_bags, count, mask, ratio, row, beside), x in read:
+            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, beside)
     # Whoever leaves the epoch early has not seen all.
     sampler.end_epoch(replace(plan, seen=seen))
 
 
 def whole_batches(
-    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor
+    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor, covariates: Tensor | None = None
 ) -> Generator[WholeBatch, None, None]:
     """One epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
     weights = _class_weights(plan, labels)
     for bags in plan.bags:
-        yield WholeBatch(reader, bags, labels[bags.to(reader.device)], weights)
+        index = bags.to(reader.device)
+        yield WholeBatch(reader, bags, labels[index], weights, None if covariates is None else covariates[index])
 
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:

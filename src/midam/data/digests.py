@@ -43,6 +43,8 @@ def fingerprint(bags: "Bags") -> str:
     }
     if bags.outcome is not None:
         head["outcome"] = described(bags.outcome)
+    if bags.covariates is not None:
+        head["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 

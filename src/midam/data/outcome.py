@@ -1,6 +1,7 @@
 """What bags are ranked by where it is more than 0 or 1: classes, several labels, grades, numbers, survival."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -71,6 +72,22 @@ class Outcome:
             known = [[None if np.isnan(value) else int(value) for value in column] for column in self.values.T]
             return {f"label_{name}": column for name, column in zip(self.names, known)}
         return {"label": self.values[:, 0].tolist()}
+
+    @classmethod
+    def of_columns(cls, target: str, names: Sequence[str], table: Mapping[str, Sequence[str]]) -> Self:
+        """The outcome of which `columns` made these columns of text, "" where nothing is known.
+
+        Examples
+        --------
+        >>> Outcome.of_columns("multilabel", ["a", "b"], {"label_a": ["1", ""], "label_b": ["0", "1"]}).values.tolist()
+        [[1.0, 0.0], [nan, 1.0]]
+        """
+        if target in CODED:
+            codes = {name: code for code, name in enumerate(names)}
+            return cls.of(target, [codes[word] for word in table["label"]], names=names)
+        of = {"survival": ["time", "event"], "multilabel": [f"label_{name}" for name in names]}.get(target, ["label"])
+        numbers = [[float(word) if word else math.nan for word in table[column]] for column in of]
+        return cls.of(target, np.array(numbers).T, names=names)
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
         """Refuse values that are none of the target, with a `BagDataError` that names the first bag at fault."""

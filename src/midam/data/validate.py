@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, given
+from midam.errors import BagDataError, OneClassError, given
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
@@ -158,6 +161,37 @@ def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str,
 def empty_bag_message(bag: object, source: str) -> str:
     """Message about a bag without instances."""
     return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
+
+
+def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
+    """Check all that bags are made of; the instances themselves where they shall be `finite`, see `check_finite`."""
+    ids, source = bags.ids, bags.source
+    check_instances(bags.instances, bags.coords, source)
+    check_layout(bags.starts, bags.sizes, ids, len(bags.instances), source)
+    for name in ("groups", "sources", "digests", "attributes"):
+        if getattr(bags, name) is not None:
+            check_length(getattr(bags, name), ids, name[:-1], source)
+    if bags.splits is not None:
+        check_splits(bags.splits, ids, source)
+    if bags.outcome is not None:
+        if bags.labels is not None:
+            raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
+        bags.outcome.check(ids, source)
+    if bags.covariates is not None:
+        bags.covariates.check(ids, source)
+    if finite and bags.instances.dtype.kind == "f":
+        check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
+
+
+def both_classes(bags: "Bags") -> None:
+    """Refuse labeled bags of one class only, with a `OneClassError`."""
+    labels = bags.require_labels()
+    positives = int(labels.sum())
+    if positives in (0, len(labels)):
+        raise OneClassError(
+            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
+            f"(in {bags.source}); add bags of the other class."
+        )
 
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from midam.evaluate.calibrate import calibration_line as calibration_line
     from midam.evaluate.conformal import ConformalSets as ConformalSets
     from midam.evaluate.conformal import coverage_range as coverage_range
+    from midam.evaluate.covariates import covariates_of as covariates_of
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong

@@ -58,10 +58,14 @@ class PlattCalibrator:
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
+        probabilities: NDArray[np.float64] = expit(self.logits(scores))
+        return probabilities
+
+    def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """Logits [N] of these probabilities, which tell those apart that round to 1."""
         self._check_fitted()
         s = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
-        probabilities: NDArray[np.float64] = expit(self.slope_ * s + self.intercept_)
-        return probabilities
+        return self.slope_ * s + self.intercept_
 
     def to_dict(self) -> dict[str, float]:
         """The fitted numbers `center`, `scale`, `slope` and `intercept` as plain floats, for JSON or a checkpoint."""

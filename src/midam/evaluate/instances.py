@@ -8,15 +8,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.evaluate.stream import output_of
-from midam.nn.ensemble import BagEnsemble, column_of, member_mean, scorers_of, weights_of
+from midam.nn.ensemble import BagEnsemble, column_of, columns_of, member_mean, scorers_of, weights_of
+from midam.nn.pooling.column import ColumnPooling
 from midam.nn.scorer import BagScorer
 
 
@@ -56,20 +58,27 @@ class InstancePass:
         """Names of the poolings."""
         return " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what is known of one instance: (M,)."""
+        return (len(self.scorers),)
+
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                scores, pairs, of = [], [], segment.to(x.device)
-                for scorer, total in zip(self.scorers, self._totals):
-                    z, v = scorer.instances(x)
-                    total.add(positions, of, z, v)
-                    pairs.append((z, v))
-                    scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
-                if self._keep is not None:
-                    self._keep(pairs)
-                yield torch.stack(scores, dim=1), torch.stack([z.cpu() for z, _ in pairs], dim=1)
+                yield self.take(positions, segment.to(x.device), [scorer.instances(x) for scorer in self.scorers])
+
+    def take(self, positions: Tensor, of: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """What `chunks` gives of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
+        scores = []
+        for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
+            total.add(positions, of, z, v)
+            scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
+        if self._keep is not None:
+            self._keep(pairs)
+        return torch.stack(scores, dim=1), torch.stack([z.cpu() for z, _ in pairs], dim=1)
 
     @torch.no_grad()
     def bag_scores(self) -> list[float]:
@@ -102,3 +111,52 @@ class InstancePass:
         if self.weights is None:
             return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + level
         return torch.logsumexp(z - log_sums + self.weights.log(), dim=1) + level
+
+
+class ColumnsPass:
+    """As `InstancePass` for a model of C > 1 score columns, all of which come from one pass of the encoder.
+
+    What it gives has the columns as a last axis: [m, M, C] and [m, C], and [C] of the bag.
+    """
+
+    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
+        self.scorers, self.weights = scorers_of(model), weights_of(model)
+        self._batch, self._chunk_size = batch, chunk_size
+        columns = range(columns_of(model))
+        self._each = [InstancePass(model, batch, column=column, chunk_size=chunk_size) for column in columns]
+
+    @property
+    def pooling(self) -> str:
+        """Names of the poolings."""
+        return self._each[0].pooling
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what is known of one instance: (M, C)."""
+        return len(self.scorers), len(self._each)
+
+    @torch.no_grad()
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """First pass, to be taken to its end: scores and logits [m, M, C] of the instances in order, on the CPU."""
+        with closing(self._batch.read(self._chunk_size)) as chunks:
+            for positions, segment, x in chunks:
+                of, pairs = segment.to(x.device), [scorer.instances(x) for scorer in self.scorers]
+                found = []
+                for one in self._each:
+                    poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]
+                    found.append(one.take(positions, of, [own.own(*pair) for own, pair in zip(poolings, pairs)]))
+                score, z = (torch.stack(part, dim=2) for part in zip(*found))
+                yield score, z
+
+    def bag_scores(self) -> NDArray[np.float64]:
+        """Scores of the bag by each member, [M, C], after the first pass."""
+        return np.array([one.bag_scores() for one in self._each]).T
+
+    def bag_score(self) -> NDArray[np.float64]:
+        """Scores of the bag, [C], after the first pass."""
+        return np.array([one.bag_score() for one in self._each])
+
+    def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
+        """Second pass, as `InstancePass.average` for scores and logits [m, M, C]."""
+        parts = [one.average(score[..., c], z[..., c], first=first) for c, one in enumerate(self._each)]
+        return Averages(*(torch.stack(part, dim=-1) for part in zip(*parts)))

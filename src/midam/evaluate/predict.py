@@ -12,6 +12,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
+from midam.evaluate.covariates import covariates_of, of_bag
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
@@ -52,6 +53,7 @@ def predict(
     *,
     chunk_size: int | None = None,
     reader: InstanceReader | None = None,
+    covariates: Tensor | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Scores of whole bags, [N] in [0, 1]; of a model of several score columns [N, C]; needs O(chunk) memory.
@@ -62,20 +64,22 @@ def predict(
         Put into evaluation mode for the call; its device is used. Of an ensemble, the mean of the members' scores; each
         chunk is read once.
     bags : Bags
-        With or without labels.
+        With or without labels; with the covariates that the model takes, if it takes some.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     reader : InstanceReader, optional
         An open reader of `bags`.
+    covariates : Tensor [N, P], optional
+        What `midam.evaluate.covariates.covariates_of` gives of `bags`; by default it is asked.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
     """
     reader = reader or reader_of(model, bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    scores = []
+    known, scores = covariates_of(model, bags) if covariates is None else covariates, []
     with evaluation(model):
         for group in bag_groups(bags.sizes, chunk_size=chunk_size):
-            batch = WholeBatch(reader, torch.tensor(group), torch.zeros(len(group)))
+            batch = WholeBatch.unlabeled(reader, torch.tensor(group), known)
             outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
             stacked = torch.stack([output.score.double() for output in outputs])
             scores.append(member_mean(model, stacked, dim=0).cpu())
@@ -105,10 +109,11 @@ def instance_scores(
 ) -> InstanceScores:
     """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there.
 
-    Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`).
+    Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`). With covariates, those
+    of this bag are those of a bag that held one instance alone.
     """
-    reader = reader_of(model, bags)
-    batch = WholeBatch(reader, torch.tensor([index]), torch.zeros(1))
+    reader, model = reader_of(model, bags), of_bag(model, bags, index)
+    batch = WholeBatch.unlabeled(reader, torch.tensor([index]))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     passed = InstancePass(model, batch, column=column, chunk_size=chunk_size)
     with evaluation(model):

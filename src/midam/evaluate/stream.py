@@ -42,7 +42,8 @@ def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
             of = segment.to(x.device)
             for model, total in zip(models, totals):
                 total.add(*fold_chunk(positions, of, *model.instances(x)))
-    return [output_of(model, total) for model, total in zip(models, totals)]
+    outputs = [output_of(model, total) for model, total in zip(models, totals)]
+    return [model.with_covariates(output, batch.covariates) for model, output in zip(models, outputs)]
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:

@@ -87,7 +87,7 @@ def find_subgroups(
         raise BagDataError(f"Expected one level a bag, got {names.shape} for {y.size} bags; pass an array of length N.")
     units = None if groups is None else np.asarray(groups, dtype=np.str_)
     found = []
-    for level in dict.fromkeys(_sorted(np.unique(names).tolist())):
+    for level in dict.fromkeys(sorted_levels(np.unique(names).tolist())):
         inside = names == level
         found.append(_measure(level, y[inside], s[inside], threshold, None if units is None else units[inside]))
     complete = [part for part in found if part.auroc is not None and reference in (None, part.level)]
@@ -157,7 +157,7 @@ def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
     return Subgroup(**{**vars(part), "differences": gaps})
 
 
-def _sorted(levels: list[str]) -> list[str]:
+def sorted_levels(levels: list[str]) -> list[str]:
     """Levels by the number that they begin with, then by name; those that are none at the end."""
 
     def key(level: str) -> tuple[bool, float, str]:

@@ -113,7 +113,8 @@ def _training_bags(run: LoadedRun, bags: Bags) -> Bags | None:
 
 def _rows_of(train: Bags, num_instances: int) -> list[Row]:
     """A row of each training bag, and what uniform draws would hold of it."""
-    counts = counts_of(train)
+    # Witnesses make a bag positive: of other labels none is known.
+    counts = counts_of(train) if train.outcome is None else np.zeros(len(train), dtype=np.int64)
     chances = chance_of_a_witness(train.sizes, counts, num_instances).tolist()
     return [
         {

@@ -1,10 +1,11 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
+from midam.evaluate.covariates import of_bag
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
@@ -95,9 +97,11 @@ def explain_bag(
     bags: Bags,
     index: int,
     *,
+    column: int | None = None,
     chunk_size: int | None = None,
     faithful: bool = True,
     write_to: Path | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
     """Explain the score of one bag; its instances are encoded once, a chunk at a time.
 
@@ -107,12 +111,16 @@ def explain_bag(
         Put into evaluation mode for the call.
     bags, index : Bags, int
         Bags, and the position of the one to explain.
+    column : int, optional
+        Score column to explain, from 0, of a model of several, of which one must be said.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
         Measure deletion and insertion curves.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
+    about : Mapping
+        Further attributes of this file.
 
     Raises
     ------
@@ -130,7 +138,8 @@ def explain_bag(
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    batch = WholeBatch(reader_of(model, bags), torch.tensor([index]), torch.zeros(1))
+    model = of_bag(column_of(model, column), bags, index)
+    batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))
         passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)
@@ -146,6 +155,7 @@ def explain_bag(
                 index,
                 chunk_size=chunk_size,
                 beside=lambda: {"contribution": added()},
+                about=about,
             )
         instances, contribution = gathered(passed, passed.seen), added()
         order = _order(instances, contribution)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from midam.explain.explanation import instance_name
+from midam.explain.outcomes import predicted_words
 from midam.report.html.markup import Cell, Html, join, number, tag
 from midam.report.words import signed
 
@@ -68,14 +69,17 @@ def facts_text(entry: Mapping[str, Any]) -> str:
     kind = "weighted mean" if entry.get("weighted") else "mean"
     several = f", {kind} of {entry['members']} scorers" if entry["members"] > 1 else ""
     texts = {
+        "explained": "for {explained}",
         "probability": "probability {probability:.3f}",
         "called": "called {called} (threshold {threshold:.3f})",
+        "predicted": "{predicted}",
         "label": "label {label}",
         "split": "{split} bag",
         "instances": "n = {instances} instances",
         "pooling": "{pooling} pooling",
     }
-    return ";  ".join(text.format(**entry) for key, text in texts.items() if entry[key] is not None) + several
+    known = {**entry, "predicted": predicted_words(entry.get("predicted"))}
+    return ";  ".join(text.format(**known) for key, text in texts.items() if known.get(key) is not None) + several
 
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *, draws: Html | None = None) -> str:
@@ -103,7 +107,9 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
 
 def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
     """Table of all bags; on a narrow screen each is a block."""
-    columns = ("Bag", "Label", "Split", "Score", "Probability", "Instances", "Top instance", "Removing the top")
+    columns = ["Bag", "Label", "Split", "Score", "Probability", "Instances", "Top instance", "Removing the top"]
+    several = any(entry.get("explained") is not None for entry in entries)
+    columns[3:3] = ["Class"] if several else []
     rows = []
     for at, entry in enumerate(entries):
         tested, best = entry["faithfulness"], entry["top"][0]
@@ -111,6 +117,7 @@ def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
             tag("a", entry["bag"], href=f"#bag-{at}"),
             entry["label"],
             entry["split"],
+            *([entry["explained"]] if several else []),
             number(entry["score"], form=".4f"),
             number(entry["probability"], form=".4f"),
             entry["instances"],

@@ -1,5 +1,6 @@
 """Explain bags with a trained run: which ones, the files of each, and how far a call came, so that it can go on."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from midam.explain.draws import DrawFacts
 from midam.explain.draws_text import draws_section, draws_table
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text
+from midam.explain.outcomes import column_scores, leading_columns, outcome_entry
 from midam.explain.overlay import PatchMap
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import patches_of, warn_of_estimate
@@ -55,6 +57,8 @@ class ExplainOptions:
         Folder with the images of slides that are known by features only; see `midam.explain.backdrop.ImageFolder`.
     image_downsample : float, optional
         Pixels of level 0 for one of such an image, where it is no slide itself, >= 1.
+    of : str, optional
+        Class or label whose score is explained, where the run has several; default: the most probable one of each bag.
     """
 
     top: int = 8
@@ -62,6 +66,7 @@ class ExplainOptions:
     everything: bool = False
     images: str | None = None
     image_downsample: float | None = None
+    of: str | None = None
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
@@ -82,13 +87,22 @@ def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
 
 
 def extreme_bags(
-    run: LoadedRun, bags: Bags, among: Sequence[int], *, on_bags: Callable[[Sequence[int]], None] | None = None
+    run: LoadedRun,
+    bags: Bags,
+    among: Sequence[int],
+    *,
+    of: str | None = None,
+    on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> list[int]:
     """Positions of the highest and the lowest scored bag among those at some positions; one where they are the same.
 
+    Of several classes or labels the score is that of the one named by `of`, else of the most probable one of each bag.
     `on_bags` is called with places in `among` of the bags that are scored.
     """
+    column = None if of is None else run.target.column(of)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
+    if scores.ndim == 2:
+        scores = scores[np.arange(len(scores)), leading_columns(run, scores) if column is None else column]
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
@@ -146,12 +160,16 @@ def explain_bags(
 
     Raises
     ------
+    ConfigError
+        If a class is to be explained that the run has not.
     RunExistsError
         If one of the files is there already, unless the same call was stopped; nothing has then been written.
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
     images = images_of(options, bags, index)
+    if options.of is not None:
+        run.target.column(options.of)
     of_all = file_names(bags)
     names = [of_all[i] for i in index]
     wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
@@ -196,16 +214,18 @@ def _explain(
     run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions, *, images: ImageFolder | None
 ) -> dict[str, Any]:
     files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in _SUFFIXES.items()}
-    chunk, h5 = run.settings.run.chunk_size, files["instances"]
-    found = explain_bag(run.model, bags, index, chunk_size=chunk, faithful=options.faithful, write_to=h5)
-    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
-    entry = _entry(run, bags, found, probability, options.top)
+    several = column_scores(run, bags, index, options.of)
+    how: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
+    how |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
+    found = explain_bag(run.model, bags, index, write_to=files["instances"], **how)
+    entry = _entry(run, bags, found, options.top)
+    entry |= {} if run.target.name == "binary" else outcome_entry(run, bags, found, several)
     with noting() as notes:
         drawn, patches = map_of(found, bags, images), patches_of(bags, index)
         if patches is not None:
             warn_of_estimate(patches, found.bag)
-    how: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
-    entry |= {"notes": notes, "picture": draw_explanation(files["picture"], found, bags, **how)}
+    shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
+    entry |= {"notes": notes, "picture": draw_explanation(files["picture"], found, bags, **shown)}
     if patches is None:
         del files["polygons"]
     else:
@@ -238,8 +258,9 @@ def _write_layers(drawn: PatchMap, stem: Path) -> dict[str, Path]:
     return files
 
 
-def _entry(run: LoadedRun, bags: Bags, found: Explanation, probability: float | None, top: int) -> dict[str, Any]:
+def _entry(run: LoadedRun, bags: Bags, found: Explanation, top: int) -> dict[str, Any]:
     threshold, content = run.threshold, _content(bags, found.index)
+    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
     return {
         "bag": found.bag,
         "content": content,
@@ -273,8 +294,13 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """What makes two calls the same, beside the content of each bag: model, calibration, options, and ids of bags."""
-    return {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
+    """What makes two calls the same, beside the content of each bag: model, calibration, options, ids, covariates."""
+    said = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
+    call = {"run": run.digest(), "options": said, "wanted": [str(bags.ids[i]) for i in index]}
+    if bags.covariates is None:
+        return call
+    beside = json.dumps(bags.covariates.subset(list(index)).values())
+    return {**call, "covariates": hashlib.sha256(beside.encode()).hexdigest()}
 
 
 def _open_journal(

@@ -5,6 +5,7 @@ from typing import Any
 
 from midam import __version__
 from midam.errors import ExportError
+from midam.evaluate.covariates import covariate_names
 from midam.nn.encoders import MLP, Encoder, ResNet20
 from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
@@ -48,6 +49,16 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         },
         "settings": settings,
     }
+
+
+def refuse_covariates(run: LoadedRun) -> None:
+    """Refuse a run whose score takes covariates, which no format holds, by an `ExportError`."""
+    names = covariate_names(run.model)
+    if names:
+        raise ExportError(
+            f"Expected a model of instances alone to export, got one that takes the covariates {', '.join(names)}; "
+            "score bags with `midam predict`, or train without `covariates`."
+        )
 
 
 def require_trained(run: LoadedRun, what: str) -> None:

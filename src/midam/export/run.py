@@ -10,7 +10,7 @@ from typing import Any
 
 from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package
 from midam.export.card import card_text
-from midam.export.config import describe, require_plain, require_trained
+from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, load_run
 from midam.runs.folder import RunFolder, read_json
@@ -49,7 +49,7 @@ def export_run(
     Raises
     ------
     ExportError
-        If a format that was asked for cannot hold the run.
+        If a format that was asked for cannot hold the run, or none can: one that takes covariates.
     CheckpointError
         If there is no run, or it did not finish. The card of a model that a classifier or a comparison has saved has no
         results.
@@ -89,6 +89,7 @@ def write_export(
 
     `summary` is what its summary.json holds; empty for a run that `midam fit` has not written.
     """
+    refuse_covariates(run)
     config, done = describe(run), []
     for name in formats or FORMATS:
         try:

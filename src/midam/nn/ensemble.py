@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
+from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.column import ColumnPooling
+from midam.nn.pooling.shifted import ShiftedPooling
 from midam.nn.scorer import BagScorer
 
 _SUM_ERROR = 1e-9
@@ -26,7 +28,7 @@ class BagEnsemble(nn.Module):
     Raises
     ------
     ValueError
-        If there are no members, they differ in their columns, or the weights are no such numbers.
+        If there are no members, they differ in their columns or covariates, or the weights are no such numbers.
 
     Examples
     --------
@@ -46,12 +48,16 @@ class BagEnsemble(nn.Module):
         columns = sorted({member.pooling.columns for member in members})
         if len(columns) > 1:
             raise ValueError(f"Expected members of equally many score columns, got {columns}; average those alike.")
+        coders = [None if member.covariates is None else member.covariates.coder for member in members]
+        if any(coder != coders[0] for coder in coders):
+            raise ValueError("Expected members of the same covariates, got others in some; average those alike.")
         self.members = nn.ModuleList(members)
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 
-    def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
+    def forward(self, x: Tensor, sizes: Tensor, *, covariates: Tensor | None = None) -> Tensor:
         """Scores of whole bags [K] or [K, C] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
-        return member_mean(self, torch.stack([member(x, sizes).score for member in self.members]), dim=0)
+        scores = [member(x, sizes, covariates=covariates).score for member in self.members]
+        return member_mean(self, torch.stack(scores), dim=0)
 
 
 def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
@@ -72,16 +78,35 @@ def columns_of(model: BagScorer | BagEnsemble) -> int:
 def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer | BagEnsemble:
     """One score column of a model, from 0, as a model of one column with the same encoders and weights.
 
-    Of one column it is the model itself, and `column` may be None; a `ConfigError` for a column that there is not.
+    Of one column it is the model itself, and `column` may be None; a `ConfigError` for a column that there is not. What
+    covariates add is left to `of_covariates`.
     """
     columns = columns_of(model)
     if columns == 1 and column in (None, 0):
         return model
     if column is None or not 0 <= column < columns:
         raise ConfigError(f"Expected a score column from 0 to {columns - 1}, got {column}; name one of the model's.")
+    return _with_poolings(model, [ColumnPooling(member.pooling, column) for member in scorers_of(model)])
+
+
+@torch.no_grad()
+def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> BagScorer | BagEnsemble:
+    """The model for bags of these encoded covariates [P] alone, with the same encoders and weights, and without a term.
+
+    A model that takes none is returned as it is.
+    """
+    terms = [member.covariates for member in scorers_of(model)]
+    if covariates is None or terms[0] is None:
+        return model
+    shifts = [term(covariates.unsqueeze(0))[0] for term in terms if term is not None]
+    return _with_poolings(model, [ShiftedPooling(x.pooling, shift) for x, shift in zip(scorers_of(model), shifts)])
+
+
+def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) -> BagScorer | BagEnsemble:
+    """The same members with other poolings, without covariates."""
     found = [
-        BagScorer(member.encoder, ColumnPooling(member.pooling, column), standardizer=member.standardizer)
-        for member in scorers_of(model)
+        BagScorer(member.encoder, pooling, standardizer=member.standardizer)
+        for member, pooling in zip(scorers_of(model), poolings, strict=True)
     ]
     return BagEnsemble(found, model.weights) if isinstance(model, BagEnsemble) else found[0]
 
@@ -94,7 +119,8 @@ def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tenso
 
 def without_standardizer(model: BagEnsemble) -> BagEnsemble:
     """The same members, by reference, for instances that come standardized."""
-    return BagEnsemble([BagScorer(member.encoder, member.pooling) for member in scorers_of(model)], model.weights)
+    members = [BagScorer(x.encoder, x.pooling, covariates=x.covariates) for x in scorers_of(model)]
+    return BagEnsemble(members, model.weights)
 
 
 def _checked(weights: Sequence[float] | Tensor, count: int) -> Tensor:

@@ -1,12 +1,14 @@
 """The bag scorer: encoder and pooling in one module."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from midam.errors import ConfigError
 from midam.nn.branches import each, fold, own_branch, rows_of, unfold
+from midam.nn.covariates import CovariateTerm
 from midam.nn.pooling.base import Pooling
 
 
@@ -23,22 +25,26 @@ class BagOutput:
         branches, K * G rows: `midam.nn.branches`.
     pooling : Pooling
         Owner of f2.
+    shift : Tensor [K] or [K, C], optional
+        What covariates add to the logit.
     """
 
     l: Tensor  # noqa: E741
     r: Tensor
     n: Tensor
     pooling: Pooling
+    shift: Tensor | None = None
 
     @cached_property
     def score(self) -> Tensor:
         """Bag scores h in [0, 1], [K]; of several columns [K, C]."""
-        return self.pooling.score(*self._by_bag())
+        return self.pooling.score(*self._by_bag()) if self.shift is None else torch.sigmoid(self.logit)
 
     @cached_property
     def logit(self) -> Tensor:
         """Logits of the scores, [K] or [K, C]."""
-        return self.pooling.logit(*self._by_bag())
+        pooled = self.pooling.logit(*self._by_bag())
+        return pooled if self.shift is None else pooled + self.shift
 
     def _by_bag(self) -> tuple[Tensor, Tensor, Tensor]:
         branches = self.pooling.branches
@@ -46,7 +52,7 @@ class BagOutput:
 
 
 class BagScorer(nn.Module):
-    """Scores bags: standardize, encode, pool.
+    """Scores bags: standardize, encode, pool, and add what covariates say.
 
     Parameters
     ----------
@@ -56,6 +62,8 @@ class BagScorer(nn.Module):
         Head for encodings of width D.
     standardizer : nn.Module, optional
         Applied to the raw instances first; part of the model, so it travels with the weights.
+    covariates : CovariateTerm, optional
+        Added to the pooled logit; bags then need covariates.
 
     Examples
     --------
@@ -66,9 +74,19 @@ class BagScorer(nn.Module):
     torch.Size([2])
     """
 
-    def __init__(self, encoder: nn.Module, pooling: Pooling, *, standardizer: nn.Module | None = None) -> None:
+    covariates: CovariateTerm | None
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        pooling: Pooling,
+        *,
+        standardizer: nn.Module | None = None,
+        covariates: CovariateTerm | None = None,
+    ) -> None:
         super().__init__()
         self.standardizer, self.encoder, self.pooling = standardizer, encoder, pooling
+        self.covariates = covariates
 
     @property
     def repeatable(self) -> bool:
@@ -86,11 +104,24 @@ class BagScorer(nn.Module):
         """Logits and values of the instances x [M, ...] of whole bags of `sizes` [K], one bag after the other."""
         return self.instances(x)
 
-    def forward(self, x: Tensor, sizes: Tensor, *, carriers: bool = False) -> BagOutput:
+    def with_covariates(self, output: BagOutput, covariates: Tensor | None) -> BagOutput:
+        """A bag output with what the covariates [K, P] add; as it is where the scorer takes none."""
+        if self.covariates is None:
+            return output
+        if covariates is None:
+            raise ConfigError(
+                f"Expected the covariates of the bags ({', '.join(self.covariates.coder.names)}), with which the model "
+                "was made, got none; pass them encoded, as `midam.evaluate.covariates.covariates_of` does."
+            )
+        return replace(output, shift=self.covariates(covariates))
+
+    def forward(
+        self, x: Tensor, sizes: Tensor, *, covariates: Tensor | None = None, carriers: bool = False
+    ) -> BagOutput:
         """Score whole bags of `sizes` (int64 [K], >= 1) with instances x [M, ...], bag after bag, by plain autograd.
 
-        With `carriers`, where one instance carries all of a bag's gradient, it is looked for without a graph and
-        encoded once more.
+        Where the scorer takes covariates, those of the bags are needed, [K, P], encoded. With `carriers`, where one
+        instance carries all of a bag's gradient, it is looked for without a graph and encoded once more.
         """
         statistic, branches = self.pooling.statistic, self.pooling.branches
         rows = sizes.shape[0] * branches
@@ -104,6 +135,6 @@ class BagScorer(nn.Module):
         if carrier is not None:
             row = carrier(z, segment, num_bags=rows).clamp(max=len(z) - 1)
             z, v = own_branch(*self.instances(x[row if branches == 1 else row // branches]))
-            return BagOutput(z, v, n, self.pooling)
+            return self.with_covariates(BagOutput(z, v, n, self.pooling), covariates)
         stat = statistic.reduce_segments(z, v, segment, num_bags=rows)
-        return BagOutput(stat.l, stat.r, n, self.pooling)
+        return self.with_covariates(BagOutput(stat.l, stat.r, n, self.pooling), covariates)

@@ -112,6 +112,8 @@ class StackedScorer(BagScorer):
                 f"Expected scorers of one score column to train at once, got {pooling.name!r} of {pooling.columns}; "
                 "train them one after the other."
             )
+        if scorers[0].covariates is not None:
+            raise ConfigError("Expected scorers without covariates to train at once; train them one after the other.")
         stack = Stack(scorers)
         super().__init__(nn.Identity(), _StackedPooling(stack, pooling))
         self.stack = stack

@@ -10,5 +10,10 @@ if TYPE_CHECKING:
     from midam.report.figures import plot_curves as plot_curves
     from midam.report.figures import plot_roc as plot_roc
     from midam.report.figures import plot_sizes as plot_sizes
+    from midam.report.outcome_figures import plot_class_rocs as plot_class_rocs
+    from midam.report.outcome_figures import plot_confusion as plot_confusion
+    from midam.report.outcome_figures import plot_grade_scores as plot_grade_scores
+    from midam.report.outcome_figures import plot_number_scores as plot_number_scores
+    from midam.report.outcome_figures import plot_survival as plot_survival
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -1,8 +1,10 @@
 """What is said of a run beside its baseline: the entry `baseline` of summary.json in words."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from midam.report.words import MERITS
 
 _SAYS = {
     "ahead": "the model is ahead",
@@ -40,6 +42,35 @@ def result_words(found: Mapping[str, Any]) -> str:
         f"baseline AUROC {found['auroc']:.3f} ({found['method']}); model minus baseline {found['difference']:+.3f} "
         f"(95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
     )
+
+
+def covariate_words(found: Mapping[str, Any]) -> list[str]:
+    """What the covariates of a run are, and how they do alone: the entry `covariates` of summary.json in lines."""
+    said = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
+    lines, alone = [f"covariates: {said}"], found["alone"]
+    merit = next((name for name in MERITS if name in (alone or {})), None)
+    if merit is None:
+        return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
+    words = f"covariates alone: {MERITS[merit]} {alone[merit]:.3f}{_interval(alone[f'{merit}_ci95'])}"
+    gap = f"{alone['difference']:+.3f}{_interval(alone['difference_ci95'], form='+.3f')}"
+    verdict = f": {covariate_verdict(alone)}" if alone["difference_ci95"] else ""
+    return [*lines, f"{words} ({alone['method']}, {alone['part']} bags); model minus that {gap}{verdict}"]
+
+
+def covariate_verdict(alone: Mapping[str, Any]) -> str:
+    """Whether a model ranks better than its covariates alone, in words.
+
+    Examples
+    --------
+    >>> covariate_verdict({"difference_ci95": [0.01, 0.2]}), covariate_verdict({"difference_ci95": [-0.3, 0.01]})
+    ('the model is ahead', 'whether the instances add to them stays open')
+    """
+    says = {"ahead": "the model is ahead", "behind": "covariates alone are ahead"}
+    return says.get(verdict(alone), "whether the instances add to them stays open")
+
+
+def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
+    return "" if bounds is None else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
 
 
 def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.report.beside import advice, caution, result_words
+from midam.report.beside import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
 from midam.report.outcome_facts import outcome_words
 from midam.report.outcome_terminal import format_merit, print_outcomes
@@ -180,6 +180,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
         if several is not None:
             console.print(f"scores are {several}")
         console.print(f"{headline} {format_merit(summary[headline])}")
+        _print_covariates(console, summary)
         console.print(f"run folder: {escape(run)}")
         return
     _print_parts(console, parts)
@@ -199,6 +200,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
     _print_tried(console, summary)
     _print_baseline(console, summary)
+    _print_covariates(console, summary)
     console.print(f"run folder: {escape(run)}")
 
 
@@ -312,6 +314,12 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]note:[/] {hidden}")
     if better is not None:
         console.print(f"[yellow]warning:[/] {escape(better)}")
+
+
+def _print_covariates(console: Console, summary: Mapping[str, Any]) -> None:
+    """What the covariates of the run are, and what they are worth alone."""
+    for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
+        console.print(escape(line), soft_wrap=True)
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -21,6 +21,8 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.covariates import covariate_names, covariates_of, saved_coder
+from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
@@ -138,8 +140,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
-            columns = target_named(content["data"].get("outcome")).count
-            model = build_ensemble(settings, instance_shape=shape, columns=columns)
+            columns, coder = target_named(content["data"].get("outcome")).count, saved_coder(content["model"])
+            model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
         else:
             model = empty_model(method, shape, content["model"], content.get("parts"))
         model.load_state_dict(content["model"])
@@ -187,7 +189,10 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     cut: dict[str, Any] | None = run.data.get("cut")
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
-    changes |= cut or {}
+    taken = covariate_names(run.model)
+    # Those that were constant in training say nothing; of a table they are no features either.
+    unused = (name for name in run.settings.data.covariates if name not in taken)
+    changes |= {"covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
     changes |= {name: value for name, value in reading.items() if value is not None}
     classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
@@ -284,14 +289,16 @@ def predict_run(
     """
     chunk, scores = run.settings.run.chunk_size, np.empty(_shape(run, bags))
     if instances is not None:
-        scores = write_instance_scores(run.model, bags, instances, chunk_size=chunk, journal=journal, on_bags=on_bags)
+        how: dict[str, Any] = {"columns": run.target.columns, "chunk_size": chunk}
+        scores = write_instance_scores(run.model, bags, instances, **how, journal=journal, on_bags=on_bags)
     else:
-        known = {} if journal is None else journal.known(bags)
+        known, beside = {} if journal is None else journal.known(bags), covariates_of(run.model, bags)
         for group in bag_groups(bags.sizes, chunk_size=chunk):
             if all(i in known for i in group):
                 scores[group] = [known[i] for i in group]
             else:
-                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk)
+                own = None if beside is None else beside[group.start : group.stop]
+                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk, covariates=own)
                 if journal is not None:
                     journal.add(bags, group, scores[group])
             if on_bags is not None:
@@ -338,13 +345,17 @@ def evaluate_run(
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings."""
+    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings.
+
+    Where bags are ranked by more than 0 and 1, scores may be [N, C], and `decision` says what they mean.
+    """
 
     result: dict[str, Any]
     parts: NDArray[np.str_]
     scores: NDArray[np.float64]
     probabilities: NDArray[np.float64] | None
     notes: list[str]
+    decision: Decision | None = None
 
 
 def evaluate_bags(
@@ -360,17 +371,15 @@ def evaluate_bags(
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     told: dict[str, Any] = {"threshold": run.threshold, "probabilities": probabilities, "metrics": metrics}
     told["notes"] = decision_notes(run.calibrator)
-    names = ("new", *SPLITS)
+    names, decision = ("new", *SPLITS), run.target.decision(run.decision)
     if run.target.name == "binary":
         result = summarize_parts(bags, parts, scores, names=names, **told)
     else:
-        result = summarize_outcomes(
-            bags, run.target, parts, scores, names=names, decision=run.target.decision(run.decision)
-        )
+        result = summarize_outcomes(bags, run.target, parts, scores, names=names, decision=decision)
     result["headline"] = next(iter(result))
     if run.target.name != "binary":
         result |= {"target": run.target.name, "names": list(run.target.names)}
-    return Evaluation(result, parts, scores, probabilities, notes)
+    return Evaluation(result, parts, scores, probabilities, notes, decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

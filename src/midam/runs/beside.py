@@ -69,14 +69,14 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
     train, tested = (np.flatnonzero(splits == own) for own in ("train", part))
     try:
         found = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
-        entry = {"method": name, "part": part, **_compared(bags.subset(tested), scores[tested], found)}
+        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], found)}
     except Exception as error:  # a package of others raises what it likes
         return Beside(note=f"{name} failed ({first_line(error)})", seconds=time.monotonic() - started)
     return Beside(entry, scores=found, seconds=time.monotonic() - started)
 
 
-def _compared(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
-    """AUROC of the baseline, and how much higher that of the model is, with their intervals."""
+def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
+    """AUROC of a baseline's scores [N] of bags, and how much higher that of a model is, with their intervals."""
     labels, groups = bags.require_labels(), bags.groups
     area, own = auroc(labels, baseline), auroc_interval(labels, baseline, groups=groups)
     difference, low, high, _ = paired_delong(labels, model, baseline, groups=groups)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_bags, split_strata
+from midam.data.validate import both_classes
 from midam.errors import BagDataError
 from midam.settings import Settings
 from midam.targets import target_of

@@ -32,8 +32,9 @@ class RunFolder:
         trained model and what applying it needs.
     candidates : Path
         What `auto` has tried, a line a method.
-    roc, curves : Path
-        ROC curve of the test bags; loss and AUROC along the epochs.
+    roc, scores, curves : Path
+        ROC curve of the test bags, or of each class or label; scores beside grades or numbers, or survival by risk;
+        loss and figure of merit along the epochs.
     """
 
     def __init__(self, root: Path) -> None:
@@ -48,6 +49,7 @@ class RunFolder:
         self.best = root / "checkpoints/best.pt"
         self.model = root / "model.pt"
         self.roc = root / "roc.png"
+        self.scores = root / "scores.png"
         self.curves = root / "curves.png"
 
     def require_free(self) -> None:

@@ -1,6 +1,7 @@
 """Scores and weights of all instances of bags, one HDF5 file a bag; needs O(chunk) memory."""
 
 import hashlib
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -19,10 +21,11 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate.instances import InstancePass
+from midam.evaluate.covariates import covariates_of
+from midam.evaluate.instances import ColumnsPass, InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate, partial_path
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
@@ -38,6 +41,7 @@ def write_instance_scores(
     bags: Bags,
     folder: Path,
     *,
+    columns: Sequence[str] = (),
     chunk_size: int | None = None,
     journal: ScoreJournal | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
@@ -50,12 +54,17 @@ def write_instance_scores(
     `member_scores` [M], `member_weights` [M] where they have some, `pooling` and `members`. Logits go to the file first
     and are normalized there.
 
+    Of a model of C > 1 score columns, these have the columns as a last axis: `attention_scores`, `score` and `weight`
+    [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them.
+
     Parameters
     ----------
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
     bags, folder : Bags, Path
         Bags with or without labels, and the folder, made if missing. A file appears once it is whole.
+    columns : sequence of str
+        Names of the C columns, where there are several.
     chunk_size : int, optional
         Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
@@ -65,7 +74,7 @@ def write_instance_scores(
 
     Returns
     -------
-    float64 array [N]
+    float64 array [N] or [N, C]
         The scores of the bags, as of `midam.evaluate.predict.predict`.
 
     Raises
@@ -84,18 +93,20 @@ def write_instance_scores(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
             f"{taken[0].name}); choose another folder, or remove them."
         )
-    reader = reader_of(model, bags)
-    found, chunk_size = np.empty(len(bags)), chunk_size or usual_chunk(bags.instance_shape)
+    reader, beside = reader_of(model, bags), covariates_of(model, bags)
+    count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
+    found, passing = (np.empty(len(bags)), InstancePass) if count == 1 else (np.empty((len(bags), count)), ColumnsPass)
+    about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
         for i, path in enumerate(paths):
             if i in known and path.exists():
                 found[i] = known[i]
             else:
-                batch = WholeBatch(reader, torch.tensor([i]), torch.zeros(1))
-                passed = InstancePass(model, batch, chunk_size=chunk_size)
+                own = model if beside is None else of_covariates(model, beside[i])
+                passed = passing(own, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
                 # Noted before the file takes its name: a file that the journal does not know is somebody else's.
                 note = None if journal is None else partial(journal.add, bags, [i])
-                found[i] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note)
+                found[i] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
             if on_bags is not None:
                 on_bags([i])
     return found
@@ -103,30 +114,33 @@ def write_instance_scores(
 
 def write_bag(
     path: Path,
-    passed: InstancePass,
+    passed: InstancePass | ColumnsPass,
     bags: Bags,
     index: int,
     *,
     chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
     beside: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
-) -> float:
-    """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag.
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> float | NDArray[np.float64]:
+    """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag, or its scores [C].
 
     The first pass of `passed`, which streams the bag through the scorers, is taken here. Then `beside` gives columns
-    [n] that the file holds too, and `note` is called with the score of the bag [1], before the file takes its name.
+    [n] that the file holds too, and `note` is called with the score of the bag [1] or [1, C], before the file takes
+    its name. `about` are further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
-    width = places + 12 * (members + (members > 1)) + 4 * (beside is not None)
+    columns = math.prod(passed.shape[1:])
+    width = places + 12 * (members + (members > 1)) * columns + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
-        _write_passes(file, passed, size=size, members=members, chunk_size=chunk_size)
+        _write_passes(file, passed, size=size, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
         for name, column in (beside() if beside is not None else {}).items():
             file.create_dataset(name, data=column)
         score, scores = passed.bag_score(), np.array(passed.bag_scores())
-        about = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
-        file.attrs.update({**about, "pooling": passed.pooling, "members": members})
+        known = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
+        file.attrs.update({**known, "pooling": passed.pooling, "members": members, **about})
         if passed.weights is not None:
             file.attrs["member_weights"] = passed.weights.numpy()
         if note is not None:
@@ -159,9 +173,10 @@ def _digest(bag: str) -> str:
     return hashlib.sha256(bag.encode()).hexdigest()[:16]
 
 
-def _write_passes(file: Any, passed: InstancePass, *, size: int, members: int, chunk_size: int) -> None:
-    mean = {"score": (size,), "attention_scores": (size, 1), "weight": (size,)}
-    shapes = mean if members == 1 else dict.fromkeys(mean, (size, members))
+def _write_passes(file: Any, passed: InstancePass | ColumnsPass, *, size: int, chunk_size: int) -> None:
+    members, *columns = passed.shape
+    mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
+    shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
     own = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
     low = 0
@@ -172,7 +187,7 @@ def _write_passes(file: Any, passed: InstancePass, *, size: int, members: int, c
         mixed = {name: file.create_dataset(name, shape, "f4") for name, shape in mean.items()}
     for low in range(0, size, chunk_size):
         parts = (own[name][low : low + chunk_size] for name in ("score", "attention_scores"))
-        score, z = (torch.from_numpy(part.reshape(len(part), -1)) for part in parts)
+        score, z = (torch.from_numpy(part.reshape(len(part), *passed.shape)) for part in parts)
         found = passed.average(score, z, first=low)
         _put(own, low, weight=found.weights)
         if members > 1:

@@ -95,15 +95,24 @@ class ScoreJournal(CallJournal):
         return len(self._done)
 
     def known(self, bags: Bags) -> dict[int, float]:
-        """Scores by position, of the bags that were scored with the very instances that they hold now."""
+        """Scores by position, of the bags that were scored with the instances and covariates that they have now."""
         named = [i for i, bag in enumerate(bags.ids) if str(bag) in self._done]
-        contents = bag_digests(bags.subset(named)) if named else []
+        contents = _contents(bags.subset(named)) if named else []
         found = {i: self._done[str(bags.ids[i])] for i in named}
         return {i: found[i][1] for i, content in zip(named, contents) if found[i][0] == content}
 
     def add(self, bags: Bags, index: Sequence[int], scores: NDArray[np.float64]) -> None:
         """Note the scores of the bags at the positions `index`."""
         names = [str(bags.ids[i]) for i in index]
-        rows = [list(row) for row in zip(names, bag_digests(bags.subset(index)), scores.tolist())]
+        rows = [list(row) for row in zip(names, _contents(bags.subset(index)), scores.tolist())]
         self.add_rows(rows)
         self._done |= {bag: (content, score) for bag, content, score in rows}
+
+
+def _contents(bags: Bags) -> list[str]:
+    """Digest of each bag's instances, and its covariates where it has some."""
+    digests = bag_digests(bags)
+    if bags.covariates is None:
+        return digests
+    rows = zip(*bags.covariates.values().values())
+    return [f"{digest} {json.dumps(row)}" for digest, row in zip(digests, rows, strict=True)]

@@ -40,6 +40,11 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     if is_shorthand(name):
         return settings.replace(**method_settings(name)), None
     make_baseline(name)
+    if settings.data.covariates:
+        raise ConfigError(
+            f"Expected no `covariates` with the method {name!r}, which sees instances alone, got "
+            f"{', '.join(settings.data.covariates)}; leave them out, or train {DEFAULT}."
+        )
     return settings, name
 
 

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.evaluate.outcomes import Decision
-from midam.runs.beside import Beside
+from midam.evaluate.outcomes.classes import one_against_rest
+from midam.report.outcome_figures import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
+from midam.runs.beside import COMPARED, Beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
 from midam.targets import Target
@@ -102,5 +104,26 @@ class OutcomeJudge:
             for name, of in parts.items()
         }
 
-    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:
-        """Draw nothing: the figures are in the summary."""
+    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:  # noqa: ARG002
+        """Draw how well the scores follow the labels: ROC curves of classes, grades, numbers, or survival by risk."""
+        merit = self._target.metric
+        part = next((name for name in COMPARED if summary.get(name, {}).get(merit) is not None), None)
+        if part is None:
+            return
+        inside = self._parts.splits == part
+        values, scores, names = self._values[inside], self._scores[inside], self._target.names
+        how: dict[str, Any] = {"title": f"{data}: {part} bags"}
+        told = {} if self._decision is None else self._decision.to_dict()
+        if self._target.pairs in ("classes", "labels"):
+            labels = one_against_rest(values[:, 0], len(names)) if self._target.pairs == "classes" else values
+            plot_class_rocs(folder.roc, names=names, labels=labels, scores=scores, summary=summary[part], **how)
+        elif self._target.name == "ordinal":
+            how |= {"cuts": told.get("cuts", ()), "summary": summary[part]}
+            plot_grade_scores(folder.scores, names=names, grades=values[:, 0], scores=scores, **how)
+        elif self._target.name == "continuous":
+            knots = (told["scores"], told["numbers"]) if told else None
+            how |= {"knots": knots, "summary": summary[part]}
+            plot_number_scores(folder.scores, name=names[0], values=values[:, 0], scores=scores, **how)
+        elif self._decision is not None:
+            groups = self._decision.predict(scores)
+            plot_survival(folder.scores, time=values[:, 0], event=values[:, 1], groups=groups, **how)

@@ -17,6 +17,7 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.figures import plot_curves
 from midam.report.words import merit_of
 from midam.runs.beside import Beside, write_scores
+from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
 from midam.runs.judge import judge_of
@@ -79,6 +80,7 @@ def write_results(
         write_scores(folder, parts, beside)
     on_stage("writing results", 0)
     summary = judge.summarize()
+    covariates = summarize_covariates(trainer.reported, parts, chosen, seed=trainer.config.run.seed)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
@@ -93,6 +95,7 @@ def write_results(
             "epochs": trainer.epoch,
             "baseline": beside.found,
             **({} if beside.note is None else {"baseline_note": beside.note}),
+            **({} if covariates is None else {"covariates": covariates}),
             **_chosen(trainer.config, choice),
         }
     summary |= {

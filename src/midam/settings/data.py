@@ -17,11 +17,11 @@ class DataSettings(Room):
     bag_column
         Column of a table that names the bag; of a label table, the file: by default the column that does.
     label_column
-        Column of a table, or attribute of HDF5 and Zarr files, that holds the bag's label: 0 and 1, or two words;
-        several with commas, of several labels, or of time and event.
+        Column of the label in a table, or attribute of HDF5 and Zarr files; of several labels, or of time and event,
+        with commas.
     target
-        What the labels are: "binary", "multiclass", "multilabel" (several columns of 0 and 1), "ordinal" (grades),
-        "continuous" (numbers) or "survival" (time and event); "auto" finds it where it is plain, and refuses others.
+        What the labels are: "multilabel" has several columns of 0 and 1, "survival" a time and an event; "auto" finds
+        it where it is plain.
     grades
         The grades of an ordinal target, the lowest first; default: numbers, in their order.
     groups
@@ -33,13 +33,16 @@ class DataSettings(Room):
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
+    covariates
+        Columns that say something of the bags beside their instances, numbers or categories, such as age,sex; of the
+        table, the label table, the keys of an npz file or the covariates of a store.
     labels
         Label table (CSV, TSV or Excel) of a folder of feature files, or other labels for a store.
     slides
         Table of patients and their files, where the label table is one of patients.
     positive
-        Value of the label column that is label 1, all others are 0; needed where neither the labels are 0 and 1 nor two
-        words plain, such as no and yes, benign and malignant. Of folders that are classes: the name of one.
+        Value of the label column that is label 1, all others are 0; of survival, the event. Of folders that are
+        classes: the name of one.
     sheet
         Sheet of an Excel table; default: the first.
     impute
@@ -65,6 +68,7 @@ class DataSettings(Room):
     split: str | None = None
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
     labels: str | None = None
     slides: str | None = None
     positive: str | None = None

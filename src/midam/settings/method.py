@@ -47,9 +47,7 @@ class MethodSettings(Room):
     state_refresh
         Set the tracked state exactly again after each so many epochs, by a pass over all bags; default: never.
     objective
-        What is optimized: "minmax-auc", "pairwise" (squared hinge over pairs), "bce" (cross-entropy), of several
-        classes "cross-entropy" (softmax), of survival "cox"; "auto": minmax-auc of classes and labels, pairwise of an
-        order.
+        What is optimized; "auto": "minmax-auc", of an order "pairwise" (squared hinge).
     objective_args
         Further arguments of the objective.
     margin
@@ -102,9 +100,9 @@ class MethodSettings(Room):
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
     center_start: Center | None = None
     max_fpr: Rate | None = None
-    fpr_temperature: Annotated[float, Field(gt=0)] = 1.0
+    fpr_temperature: Annotated[float, Field(gt=0)] = 0.2
     tpr_temperature: Annotated[float, Field(gt=0)] | None = None
-    pair_rate: Rate = 0.5
+    pair_rate: Rate = 0.9
     draw: Annotated[str, Named(DRAWS)] = "uniform"
     draw_args: dict[str, Any] = Field(default_factory=dict)
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -22,8 +22,8 @@ class ModelSettings(Room):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for feature vectors, "resnet20" for patches and slices, "resnet20-3d" for volumes; one of these;
-        or the class path of any torch.nn.Module ("package.module.Class"), which is imported.
+        "auto": "mlp" for features, "resnet20" for patches and slices, "resnet20-3d" for volumes; or the path of any
+        torch.nn.Module.
     encoder_args
         Further arguments of the encoder.
     encoder_weights

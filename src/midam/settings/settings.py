@@ -57,6 +57,7 @@ class Settings(Room):
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "temperature")
+        _refuse_untaken(POOLINGS, self.method.pooling, self.method, "attention")
         # A tracked state is that of an estimator that takes a state_rate.
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")

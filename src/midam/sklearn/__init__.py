@@ -1,4 +1,4 @@
-"""The scikit-learn face: a classifier of bags, and transformers from bags to rows for any classifier of rows."""
+"""The scikit-learn face: a classifier and rankers of bags, and transformers from bags to rows for others."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,8 @@ from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.sklearn.classifier import MIDAMClassifier as MIDAMClassifier
+    from midam.sklearn.ranker import MIDAMRanker as MIDAMRanker
+    from midam.sklearn.survival import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn.transformers import BagStatistics as BagStatistics
     from midam.sklearn.transformers import BagTransformer as BagTransformer
     from midam.sklearn.transformers import ColorStatistics as ColorStatistics

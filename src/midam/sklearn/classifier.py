@@ -7,8 +7,12 @@ from midam.sklearn.parameters import constructor
 class MIDAMClassifier(BagClassifier):
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
+    y [N] holds two classes or more, each of which is then ranked against the rest; y [N, L] of 0 and 1 holds L labels
+    that a bag may have beside each other, NaN where one is not known.
+
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
-    probabilities, chooses the operating point of `predict`, and, with ``select="best"``, the epoch.
+    probabilities, chooses the operating point at which `predict` tells two classes apart, and, with
+    ``select="best"``, the epoch.
 
     X is any of these, in `fit` and later on:
 
@@ -29,8 +33,8 @@ class MIDAMClassifier(BagClassifier):
     Parameters
     ----------
     positive : object, default None
-        The class that is positive, whose witnesses make a bag one: a label of y. Default: what `Bags` call so, else
-        the second of `classes_`.
+        Of two classes the positive one, whose witnesses make a bag one: a label of y. Default: what `Bags` call so,
+        else the second of `classes_`.
     warm_start : bool, default False
         `fit` goes on from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
@@ -38,10 +42,13 @@ class MIDAMClassifier(BagClassifier):
 
     Attributes
     ----------
-    classes_ : array [2]
-        The labels, in ascending order.
+    classes_ : array [C]
+        The labels, in ascending order; those of y [N, L] by its columns: their names where it has some, else 0 to
+        L - 1.
     positive_ : object
-        The positive one of these.
+        The positive one of two; None of more.
+    target_ : str
+        "binary", "multiclass" or "multilabel".
     settings_ : ResolvedSettings
         The settings of the last training, with all named that goes by the shape of the instances.
     model_ : BagEnsemble
@@ -49,9 +56,11 @@ class MIDAMClassifier(BagClassifier):
     history_ : list of dict
         A row an epoch.
     calibrator_ : PlattCalibrator or None
-        From scores to probabilities; None with ``val_fraction=0``.
+        From the scores of two classes to probabilities; None with ``val_fraction=0``.
     threshold_ : float
-        Operating point on the scores of `bag_scores`; 0.5 with ``val_fraction=0``.
+        Operating point of two classes on the scores of `bag_scores`; 0.5 with ``val_fraction=0``.
+    decision_ : TemperatureCalibrator, LabelCalibrator or None
+        From the scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
     instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str
         Shape of one instance, how many numbers that is, and their names where X had some.
 

@@ -1,17 +1,16 @@
-"""What an estimator of bags takes as X and y, and how features are matched by name."""
+"""What an estimator of bags takes as X, how features are matched by name, and labels by bag."""
 
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.utils import assert_all_finite, check_array, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_array
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,49 +74,11 @@ def is_frame(X: object) -> bool:
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
-def encoded(
-    bags: Bags, y: ArrayLike | None, *, positive: object, estimator: object
-) -> tuple[NDArray[np.int64], NDArray[Any], bool]:
-    """Labels 0 or 1 [N], the two classes in ascending order, and whether the second of these is label 1.
-
-    `y` [N] holds any two labels; of None, those of the bags are taken. Label 1 is `positive`; of None, what the bags
-    call so, else the second class.
-    """
-    if y is None:
-        if bags.labels is None:
-            what = f"Expected labels, got bags without (in {bags.source})"
-            raise BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
-        names = np.array((0, 1) if bags.classes is None else bags.classes)
-        y = names[bags.labels]
-    if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # type: ignore[union-attr]  # of pandas
-        y = np.asarray(y, dtype=bool)
-    given = column_or_1d(y, warn=True)
-    if len(given) != len(bags):
-        raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; give one label a bag.")
-    if given.dtype.kind == "O" and any(value is None or value != value for value in given):  # noqa: PLR0124
-        raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
-    assert_all_finite(given, input_name="y")
-    check_classification_targets(given)
-    classes = np.unique(given)
-    shown = ", ".join(map(repr, classes[:5].tolist()))
-    if len(classes) > 2:
-        raise BagDataError(
-            f"Expected two classes in y, got {len(classes)} ({shown}). Only binary classification is supported. Train "
-            "a classifier for each class with sklearn.multiclass.OneVsRestClassifier, or merge classes."
-        )
-    if len(classes) < 2:
-        raise OneClassError(f"Expected positive and negative bags, got one class: {shown}; add bags of the other.")
-    of_bags = None if bags.classes is None or set(bags.classes) != set(classes.tolist()) else bags.classes[1]
-    chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
-    if chosen not in classes.tolist():
-        raise BagDataError(f"Expected `positive` to be one of {shown}, got {positive!r}; name one of these.")
-    return (given == chosen).astype(np.int64), classes, bool(chosen == classes[1])
-
-
 def per_bag(values: Any, X: Any, what: str) -> Any:
     """Labels or groups in the order of the bags of a DataFrame; those of any other X as they are.
 
-    A Series whose index holds the bags is put in their order. Values of the rows must be the same in all of a bag.
+    A Series or DataFrame whose index holds the bags is put in their order. Values of the rows must be the same in all
+    of a bag.
     """
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
@@ -126,20 +87,26 @@ def per_bag(values: Any, X: Any, what: str) -> Any:
         if named and not values.index.equals(X.index):
             raise BagDataError(f"Expected the {what}s of the rows under the index of X, got another; give it that.")
         rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
-        for row in np.flatnonzero(rows != rows[first][codes])[:1]:
+        for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
             raise BagDataError(f"Expected one {what} in a bag, got several (bag {bags[codes[row]]}); correct them.")
-        return rows[first]
+        return values.iloc[first] if is_frame(values) else rows[first]
     if not named or values.index.nlevels > 1:
         return values
     here = values.index.isin(bags)
     if here.all() and len(values) == len(bags) and values.index.is_unique:
-        return values.loc[bags].to_numpy()
+        return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
     if here.any() and list(values.index) != list(range(len(values))):
         raise BagDataError(
             f"Expected a {what} for each of the {len(bags)} bags, got a Series whose index holds some of them; give it "
             "the bags of X, or pass an array."
         )
     return values
+
+
+def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Rows [M] of two arrays [M] or [M, L] that differ; values that are missing in both are alike."""
+    found = np.asarray((one != other) & ((one == one) | (other == other)))  # noqa: PLR0124
+    return np.asarray(found.reshape(len(found), -1).any(axis=1))
 
 
 def _array(part: Any, number: int) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
-from midam.errors import BagDataError
+from midam.errors import BagDataError, ConfigError, nearest
 from midam.evaluate.outcomes import (
     Decision,
     decision_from_dict,
@@ -91,6 +91,20 @@ class Target:
     def told(self, scores: NDArray[Any], decision: Decision | None) -> dict[str, list[Any]]:
         """What scores [N] or [N, C] mean, by columns of predictions.csv; None where nothing was decided."""
         raise NotImplementedError
+
+    def leading(self, scores: NDArray[Any], decision: Decision | None) -> NDArray[np.int64]:  # noqa: ARG002
+        """Column that speaks for each bag of scores [N] or [N, C], int [N]: the only one."""
+        return np.zeros(len(scores), dtype=np.int64)
+
+    def column(self, name: str) -> int:
+        """Position of the score column of a class or label; a `ConfigError` where there is none of that name."""
+        if self.count == 1:
+            raise ConfigError(
+                f"Expected no class with the target {self.name!r}, which has one score, got {name!r}; leave it out."
+            )
+        if name not in self.columns:
+            raise ConfigError(f"Expected a class of the run, got {name!r}; {nearest(name, self.columns)}")
+        return self.columns.index(name)
 
     def summarize(
         self,

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
+from midam.data.validate import both_classes
 from midam.evaluate.ranking import auroc
 from midam.targets.base import Target
 

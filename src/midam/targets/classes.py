@@ -32,6 +32,10 @@ class Multiclass(Target):
         taken = [None] * len(scores) if shares is None else [self.names[code] for code in shares.argmax(axis=1)]
         return _probabilities(self.names, shares, len(scores)) | {"class": taken}
 
+    def leading(self, scores: NDArray[Any], decision: Decision | None) -> NDArray[np.int64]:
+        """The most probable class; without probabilities that of the highest score."""
+        return _largest(scores, decision)
+
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The classes."""
         return values[:, 0].astype(np.int64)
@@ -68,6 +72,10 @@ class Multilabel(Target):
         """Probability of each label."""
         return _probabilities(self.names, None if decision is None else decision.predict(scores), len(scores))
 
+    def leading(self, scores: NDArray[Any], decision: Decision | None) -> NDArray[np.int64]:
+        """The most probable label; without probabilities that of the highest score."""
+        return _largest(scores, decision)
+
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The rarest label that a bag has, from 1; 0 of bags without."""
         has = values == 1
@@ -92,6 +100,12 @@ class Multilabel(Target):
     def judged(self, values: NDArray[Any]) -> bool:
         """Whether some label is there and not there."""
         return bool(((values == 1).any(axis=0) & (values == 0).any(axis=0)).any())
+
+
+def _largest(scores: NDArray[Any], decision: Decision | None) -> NDArray[np.int64]:
+    """Column of the largest probability, or of the highest score; one without a probability is never taken."""
+    shares = scores if decision is None else np.nan_to_num(decision.predict(scores), nan=-1.0)
+    return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
 
 def _probabilities(names: tuple[str, ...], shares: NDArray[np.float64] | None, count: int) -> dict[str, list[Any]]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from midam.errors import ConfigError
+from midam.nn.covariates import Coder, CovariateTerm
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling, check_columns
@@ -33,14 +34,20 @@ class MethodParts:
 
 
 def build_method(
-    config: Settings, *, instance_shape: tuple[int, ...], num_bags: int, columns: int = 1, pairs: str = "binary"
+    config: Settings,
+    *,
+    instance_shape: tuple[int, ...],
+    num_bags: int,
+    columns: int = 1,
+    pairs: str = "binary",
+    coder: Coder | None = None,
 ) -> MethodParts:
     """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
 
     The scorer gives a bag `columns` scores; `pairs` is the kind of pairs that labels order, see
-    `midam.functional.pairs`. Fresh weights come from ``config.run.seed``; the global random state is
-    left alone. A `ConfigError` refuses parts that make no sense together, and an encoder that does not fit the
-    instances.
+    `midam.functional.pairs`, and `coder` that of the covariates which it takes, if any. Fresh weights come from
+    ``config.run.seed``; the global random state is left alone. A `ConfigError` refuses parts that make no sense
+    together, and an encoder that does not fit the instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
@@ -48,7 +55,7 @@ def build_method(
         objective: Objective = build_part(
             OBJECTIVES, config, center_start=config.method.center_start, num_bags=num_bags, columns=columns, pairs=pairs
         )
-        model = build_model(config, instance_shape=instance_shape, columns=columns)
+        model = build_model(config, instance_shape=instance_shape, columns=columns, coder=coder)
     width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size
     estimator = build_estimator(config, num_bags=num_bags, value_size=width, branches=branches, chunk_size=chunk_size)
     estimator.check(model)
@@ -73,11 +80,16 @@ def build_estimator(
 
 
 def build_model(
-    config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True, columns: int = 1
+    config: Settings,
+    *,
+    instance_shape: tuple[int, ...],
+    pretrained: bool = True,
+    columns: int = 1,
+    coder: Coder | None = None,
 ) -> BagScorer:
     """Build the scorer of so many columns alone, with weights from torch's current random state.
 
-    The other parameters are those of `build_encoder`.
+    It takes the covariates of the `coder`, if any. The other parameters are those of `build_encoder`.
     """
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
@@ -85,19 +97,20 @@ def build_model(
     pooling: Pooling = build_part(POOLINGS, config, in_features=encoder.out_features, squash=squash, columns=columns)
     check_columns(pooling, columns)
     clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
-    return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=clip, scaling=scaling))
+    standardizer = Standardizer(instance_shape, clip=clip, scaling=scaling)
+    term = None if coder is None else CovariateTerm(coder, columns=columns)
+    return BagScorer(encoder, pooling, standardizer=standardizer, covariates=term)
 
 
-def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1) -> BagEnsemble:
+def build_ensemble(
+    config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1, coder: Coder | None = None
+) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
     count = config.resolve(instance_shape).training.members
+    how: dict[str, Any] = {"columns": columns, "coder": coder}
     with torch.random.fork_rng(devices=[]):
-        return BagEnsemble(
-            [
-                build_model(config, instance_shape=instance_shape, pretrained=False, columns=columns)
-                for _ in range(count)
-            ]
-        )
+        members = [build_model(config, instance_shape=instance_shape, pretrained=False, **how) for _ in range(count)]
+    return BagEnsemble(members)
 
 
 def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> nn.Module:

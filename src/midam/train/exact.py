@@ -57,7 +57,8 @@ class Exact(Estimator):
             x = batch.reader.rows(positions)
             augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
             alike = model.repeatable and not augmented
-            out: BagOutput = model(x, batch.sizes.to(x.device), carriers=carried and alike)
+            how = {"covariates": batch.covariates, "carriers": carried and alike}
+            out: BagOutput = model(x, batch.sizes.to(x.device), **how)
             return out
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from midam.data.batch import SampledBatch
+from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import Rate, rate_of, track
@@ -72,6 +72,11 @@ class Estimator(nn.Module):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", cls.__name__)
+
+    def __call__(self, model: BagScorer, batch: SampledBatch | WholeBatch) -> BagOutput:
+        """Bag output at the point of the estimator, and what covariates add, of which nothing is estimated."""
+        output: BagOutput = super().__call__(model, batch)
+        return output if model.covariates is None else model.with_covariates(output, batch.covariates)
 
     def check(self, model: BagScorer) -> None:
         """Raise `ConfigError` where this estimator cannot serve the model."""

@@ -122,6 +122,8 @@ def _stackable(config: Settings, bags: Bags) -> bool:
     run, method = config.run, config.method
     if run.checkpointing or run.compile or run.precision != "32-true" or config.model.freeze or config.training.augment:
         return False
+    if bags.covariates is not None:
+        return False
     # What stays on disk is not made for copies in memory.
     if on_disk(bags.instances) or method.state_start != "first-visit" or method.state_refresh is not None:
         return False

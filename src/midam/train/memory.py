@@ -68,7 +68,7 @@ def fill_memory(
     with evaluation(model):
         for group in bag_groups(memory.sizes, chunk_size=chunk_size):
             index = first_bag + torch.arange(group.start, group.stop)
-            batch = WholeBatch(reader, index, torch.zeros(len(index)))
+            batch = WholeBatch.unlabeled(reader, index)
             for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
                 logit = z if z.ndim == 1 else z.amax(dim=1)
                 memory.fill(logit.float().cpu().numpy(), first=filled)

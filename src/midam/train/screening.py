@@ -55,9 +55,9 @@ class PartialAUC(Objective):
         num_bags: int,
         margin: float = 1.0,
         max_fpr: float | None = None,
-        fpr_temperature: float = 1.0,
+        fpr_temperature: float = 0.2,
         tpr_temperature: float | None = None,
-        pair_rate: float = 0.5,
+        pair_rate: float = 0.9,
     ) -> None:
         super().__init__()
         if max_fpr is not None and not 0 < max_fpr <= 1:
@@ -121,7 +121,7 @@ class AveragePrecision(Objective):
     rates = ("pair_rate",)
     ranks: Tensor
 
-    def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.5) -> None:
+    def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.9) -> None:
         super().__init__()
         self.margin = checked_margin(margin)
         self.pair_rate = _checked_rate(pair_rate)
@@ -163,5 +163,5 @@ def _checked_rate(rate: float) -> float:
 
 def _checked_temperature(name: str, temperature: float) -> float:
     if not temperature > 0:
-        raise ConfigError(f"Expected {name} > 0, got {temperature}; the losses lie in [0, 4], so try 1.0.")
+        raise ConfigError(f"Expected {name} > 0, got {temperature}; the losses lie in [0, 4], so try 0.2.")
     return temperature

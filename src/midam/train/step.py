@@ -100,7 +100,7 @@ def train_step(
     output : BagOutput
         At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
     """
-    output: BagOutput = estimator(model, batch)
+    output = estimator(model, batch)
     index = batch.index.to(batch.labels.device)
     loss: Tensor = objective(output, batch.labels, weights=batch.class_weights, index=index)
     total = loss.sum() if loss.ndim else loss

@@ -18,6 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk, physical_memory
 from midam.errors import ConfigError
+from midam.evaluate.covariates import covariates_of
 from midam.evaluate.predict import evaluation
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings
@@ -102,7 +103,8 @@ def step_seconds(config: ResolvedSettings, train: Bags, *, device: torch.device,
     with _unnoticed(device):
         (member,) = build_members(own, train, device=device, standardized=once)
         reader = open_reader(own.replace(resident=False), train, standardizer=member.model.standardizer, device=device)
-        training = Training([member], reader, labels_of(train, reader), fabric=fabric)
+        known = covariates_of(member.model, train)
+        training = Training([member], reader, labels_of(train, reader), fabric=fabric, covariates=known)
         parts = training.trained, training.estimator, training.objective, training.optimizer
         while _wanted(took, most):
             started = time.perf_counter()

@@ -15,6 +15,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
+from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.settings import Settings
@@ -53,7 +54,8 @@ class Trainer:
     fabric : lightning_fabric.Fabric, optional
         Device and precision; default: one device as `config` says.
     start : Mapping, optional
-        State of a `model` to start from, its standardizer included. Default: new weights, fitted standardizers.
+        State of a `model` to start from, standardizer and codes of covariates included. Default: new weights, and
+        these fitted to the training bags.
 
     Attributes
     ----------
@@ -103,7 +105,9 @@ class Trainer:
             choice = choose_batch_size(config, train, val, device=device, fabric=self.fabric)
             config, self.chosen = choice.config, choice.tell()
         self.config = config
-        members = build_members(config, train, device=device, standardized=standardized_once(config, train))
+        coder = None if start is None else saved_coder(start)
+        once = standardized_once(config, train)
+        members = build_members(config, train, device=device, standardized=once, coder=coder)
         self.model = BagEnsemble([member.model for member in members])
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
@@ -116,8 +120,10 @@ class Trainer:
         self._standardizer = members[0].model.standardizer
         self._reader = self._open(train)
         self._val_reader = self.reader(val) if val is not None else None
-        labels = labels_of(train, self._reader)
-        self.members = [Training([member], self._reader, labels, fabric=self.fabric) for member in members]
+        labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
+        self._val_covariates = None if val is None else covariates_of(self.model, val)
+        how: dict[str, Any] = {"fabric": self.fabric, "covariates": known}
+        self.members = [Training([member], self._reader, labels, **how) for member in members]
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
@@ -134,7 +140,9 @@ class Trainer:
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
         """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
         model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
-        return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader)
+        # What is not known of the validation bags is said once, not after each epoch.
+        known = self._val_covariates if bags is self._val else None
+        return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader, covariates=known)
 
     @property
     def best_epoch(self) -> int | None:

@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.covariate_codes import CovariateCoder, fit_coder
 from midam.data.on_disk import on_disk
 from midam.data.sampling import BagSampler, Sampler, StackedSampler, StrataSampler
 from midam.data.witness_log import WitnessLog
 from midam.errors import ConfigError
+from midam.evaluate.covariates import covariates_of
+from midam.nn.branches import fold
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
 from midam.registry import DRAWS, OBJECTIVES
@@ -75,6 +78,8 @@ class Training:
         Of the reader's bags, on its device.
     fabric : lightning_fabric.Fabric, optional
         Runs the precision and the backward pass; default: float32.
+    covariates : Tensor [N, P], optional
+        Those of the reader's bags, encoded, on its device, where the scorer takes some.
 
     Attributes
     ----------
@@ -87,9 +92,15 @@ class Training:
     """
 
     def __init__(
-        self, members: Sequence[Member], reader: InstanceReader, labels: Tensor, *, fabric: Any = None
+        self,
+        members: Sequence[Member],
+        reader: InstanceReader,
+        labels: Tensor,
+        *,
+        fabric: Any = None,
+        covariates: Tensor | None = None,
     ) -> None:
-        first = members[0]
+        first, self.covariates = members[0], covariates
         self.config, self.count, self.fabric = first.config, len(members), fabric
         self._reader, self._labels, self._members = reader, labels, members
         self.model, self.trained = first.model, first.trained
@@ -116,7 +127,8 @@ class Training:
     def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
         """Batches of the next epoch; close it to end the threads that read ahead."""
         self.estimator.start_epoch()
-        return (whole_batches if self.estimator.whole else sampled_batches)(self._reader, self.sampler, self._labels)
+        make = whole_batches if self.estimator.whole else sampled_batches
+        return make(self._reader, self.sampler, self._labels, self.covariates)
 
     def rates(self, falls: int) -> dict[str, float]:
         """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
@@ -186,7 +198,7 @@ class Training:
         index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
         x = self._reader.rows(self._reader.starts[index.cpu()])
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), denormals_flushed():
-            z, v = self.trained.instances(x)
+            z, v = fold(*self.trained.instances(x))
             loss = self.objective(
                 BagOutput(z, v, torch.ones_like(z), self.trained.pooling), self._labels[index], index=index
             )
@@ -251,7 +263,7 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     if config.model.standardize:
         fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
     reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
-    return Training([member], reader, labels_of(train, reader))
+    return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))
 
 
 def open_reader(
@@ -280,17 +292,25 @@ def with_objective(config: Settings, target: Target) -> Settings:
     return config
 
 
-def build_members(config: Settings, train: Bags, *, device: torch.device, standardized: bool = False) -> list[Member]:
+def build_members(
+    config: Settings,
+    train: Bags,
+    *,
+    device: torch.device,
+    standardized: bool = False,
+    coder: CovariateCoder | None = None,
+) -> list[Member]:
     """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
 
-    `standardized`: the reader of the training bags will give standardized instances.
+    `standardized`: the reader of the training bags will give standardized instances. `coder` of their covariates: by
+    default it is fitted here.
     """
     members: list[Member] = []
-    target = target_of(train)
+    target, coder = target_of(train), coder or fit_coder(train)
     config = with_objective(config, target).resolve(train.instance_shape)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, target, device=device, standardized=standardized))
+        members.append(_build_member(own, train, target, coder, device=device, standardized=standardized))
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
@@ -299,11 +319,18 @@ def build_members(config: Settings, train: Bags, *, device: torch.device, standa
 
 
 def _build_member(
-    config: ResolvedSettings, train: Bags, target: Target, *, device: torch.device, standardized: bool
+    config: ResolvedSettings,
+    train: Bags,
+    target: Target,
+    coder: CovariateCoder | None,
+    *,
+    device: torch.device,
+    standardized: bool,
 ) -> Member:
     num_positive, num_negative, num_instances = config.training.batch
     shape = train.instance_shape
-    method = build_method(config, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs)
+    asked: dict[str, Any] = {"columns": target.count, "pairs": target.pairs, "coder": coder}
+    method = build_method(config, instance_shape=shape, num_bags=len(train), **asked)
     model, estimator = method.model.to(device), method.estimator.to(device)
     if estimator.whole and config.method.draw != DEFAULT_DRAW:
         raise ConfigError(

@@ -54,7 +54,7 @@ def training_scorer(
         standardizer = augment if standardizer is None else nn.Sequential(standardizer, augment)
     if encoder is model.encoder and standardizer is model.standardizer:
         return model
-    return BagScorer(encoder, model.pooling, standardizer=standardizer)
+    return BagScorer(encoder, model.pooling, standardizer=standardizer, covariates=model.covariates)
 
 
 def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:

@@ -44,7 +44,7 @@ def warm_start(members: Sequence[Training], reader: InstanceReader, *, epoch: in
             stack.enter_context(annealed(member.trained, member.config, epoch))
         for group in bag_groups(reader.sizes.numpy(), chunk_size=chunk_size):
             index = torch.arange(group.start, group.stop)
-            batch = WholeBatch(reader, index, torch.zeros(len(index)))
+            batch = WholeBatch.unlabeled(reader, index, members[0].covariates)
             outputs = stream_members(models, batch, chunk_size=chunk_size)
             for member, output in zip(members, outputs):
                 member.estimator.set_state(index, output.l, output.r)

@@ -32,6 +32,7 @@ def read_bags(
     split_column: str | None = None,
     coord_columns: Sequence[str] = (),
     ignore_columns: Sequence[str] = (),
+    covariates: Sequence[str] = (),
     labels: str | Path | None = None,
     slides: str | Path | None = None,
     positive: str | None = None,
@@ -68,6 +69,9 @@ def read_bags(
         ``group``, patient or case, and the column ``split``, of a label table or manifest.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
+    covariates : sequence of str
+        Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
+        that say something of the bags beside their instances, such as age and sex: `midam.data.covariates`.
     labels, slides : str or Path, optional
         Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
         files, where the label table names patients (STAMP).
@@ -131,7 +135,7 @@ def read_bags(
             "`Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
         )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
-    asked["grades"] = tuple(grades)
+    asked |= {"grades": tuple(grades), "covariates": tuple(covariates)}
     asked["features"] = None if features is None else tuple(features)
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)

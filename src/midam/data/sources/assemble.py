@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import Covariates, missing_of
 from midam.data.outcome import Outcome
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
@@ -25,6 +26,7 @@ def assemble(
     labels: NDArray[np.int64] | None = None,
     classes: tuple[ClassName, ClassName] | None = None,
     outcome: Outcome | None = None,
+    covariates: Covariates | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,
     options: ImageOptions = DEFAULTS,
@@ -42,21 +44,32 @@ def assemble(
     paths = [paths[i] for i in order]
 
     def of_bag(what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
-        if values is None:
-            return None
-        own: NDArray[Any] = values[order][opens]
-        differs = values[order] != own[rank[order]]
-        if values.ndim == 2:  # what is not known is the same in both
-            differs = (differs & ~(np.isnan(values[order]) & np.isnan(own[rank[order]]))).any(axis=1)
+        return None if values is None else compared(what, values[order], values[order][opens])
+
+    def covariate(name: str, column: NDArray[Any]) -> NDArray[Any]:
+        known, first_known = np.flatnonzero(~missing_of(column[order])), opens.copy()
+        first_known[rank[order][known[::-1]]] = known[::-1]
+        found = column[order][first_known]
+        gaps = missing_of(column[order])
+        compared(name, np.where(gaps, found[rank[order]], column[order]), found)
+        return found
+
+    def compared(what: str, values: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
+        differs = values != own[rank[order]]
+        if values.dtype.kind == "f":  # what is not known is the same in both
+            differs = differs & ~(np.isnan(values) & np.isnan(own[rank[order]]))
+        differs = differs.any(axis=1) if values.ndim == 2 else differs
         for at in np.flatnonzero(differs)[:1].tolist():
             raise BagDataError(
-                f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[order][at]} (in {source}, bag "
+                f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[at]} (in {source}, bag "
                 f"{names[order][at]}, {paths[at].name}); correct the table."
             )
         return own
 
     own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
     own_values = of_bag("label", None if outcome is None else outcome.values)
+    if covariates is not None:
+        covariates = replace(covariates, columns=tuple(map(covariate, covariates.names, covariates.columns)))
     files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
     ends = np.append(opens[1:], len(paths))
     ranges = list(zip(opens.tolist(), ends.tolist()))
@@ -69,6 +82,7 @@ def assemble(
         labels=own_labels,
         classes=classes,
         outcome=None if outcome is None or own_values is None else replace(outcome, values=own_values),
+        covariates=covariates,
         groups=own_groups,
         splits=own_splits,
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),

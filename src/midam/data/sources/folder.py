@@ -18,6 +18,7 @@ from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.probe import open_file
 from midam.data.sources.reader import (
     COLUMNS,
+    COVARIATES,
     LABELS,
     SPLITS,
     BagReader,
@@ -41,7 +42,7 @@ class FolderReader(BagReader):
     """
 
     what = "a folder of features"
-    parameters = (*COLUMNS, *LABELS, "bag_by", *SPLITS, "images")
+    parameters = (*COLUMNS, *COVARIATES, *LABELS, "bag_by", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
         """Whether it is a folder."""
@@ -76,7 +77,7 @@ class FolderReader(BagReader):
             # A patient who is a bag is no group beside it.
             same = groups is not None and np.array_equal(groups, said.patients)
             bags, groups = said.patients, None if same and request.group_column is None else groups
-        known: dict[str, Any] = {"groups": groups, "splits": said.splits}
+        known: dict[str, Any] = {"groups": groups, "splits": said.splits, "covariates": said.covariates}
         if said.labels is not None:
             known |= said.labels.known()
         return _assembled(request, paths, bags, by_name=True, **known)
@@ -88,6 +89,8 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     tells = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (tells and _says_label(request, paths[0])):
         raise _no_table(request)
+    if request.covariates and not tells:
+        raise _no_covariates(request)
     check_options(request, paths)
     if leave:
         warn_of_left_alone(request.path, paths)
@@ -95,6 +98,8 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
         return _assembled(request, paths, names, **coded.known())
     bags = _assembled(request, paths, names)
     if not tells or bags.attributes is None:
+        if request.covariates:
+            raise _no_covariates(request)
         return bags
     said = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
     return labels_of_files(request, bags.ids.tolist(), said).of(bags)
@@ -115,6 +120,14 @@ def _no_table(request: Request) -> ConfigError:
         or_else = ", put the files into a folder for each class and say which is `positive`, or write the attribute "
         or_else += f"{request.label_column!r} into each HDF5 or Zarr file"
     return ConfigError(f"Expected `labels` with {what}, got none (in {request.path}); name a {table}{or_else}.")
+
+
+def _no_covariates(request: Request) -> ConfigError:
+    """Error of a folder without a table that could say covariates."""
+    return ConfigError(
+        f"Expected `labels` with `covariates`, got no table (in {request.path}); name one with the columns "
+        f"{', '.join(request.covariates)}."
+    )
 
 
 def _says_label(request: Request, path: Path) -> bool:

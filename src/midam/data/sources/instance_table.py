@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
-from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, file_suffix
+from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, is_row_like, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
 from midam.data.validate import str_array, usable
@@ -37,6 +38,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *COLUMNS,
+        *COVARIATES,
         "coord_columns",
         "ignore_columns",
         "positive",
@@ -59,26 +61,30 @@ class TableReader(BagReader):
         return _bags(_Table(str(path), frame, unit=unit, first=first, gaps=gaps), request)
 
 
-def bags_of_frame(frame: "pd.DataFrame", request: Request) -> Bags:
-    """Bags of a data frame, as the table reader reads a file; the request's source is what messages call it.
+def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
+    """Bags of a data frame, which messages call `source`, as the table reader reads a file with these columns.
 
-    The bags stand in the column `bag_column`, or in the first of two levels of the index where there is no such column.
+    They have labels where a column of them is named, or there is one called label. The bags stand in the column
+    `bag_column`, or in the first of two levels of the index where there is no such column.
     """
-    where, columns = str(request.source), [str(name) for name in frame.columns]
-    for name in columns:
-        if columns.count(name) > 1:
+    where, names = source, [str(name) for name in frame.columns]
+    label = columns["label_column"]
+    request = Request(source, **columns, require_labels=label != "label" or label in frame.columns)
+    for name in names:
+        if names.count(name) > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
     bag = request.bag_column
-    table = frame.set_axis(columns, axis=1).reset_index(drop=True)
-    if frame.index.nlevels == 2 and bag not in columns:
+    table = frame.set_axis(names, axis=1).reset_index(drop=True)
+    if frame.index.nlevels == 2 and bag not in names:
         table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
-    elif bag not in columns:
+    elif bag not in names:
         raise BagDataError(
             f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
-            f"{where}); name the column with {given(bag_column=columns[0] if columns else 'bag')}, or set the index."
+            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index."
         )
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
-    named += [(name, column) for name in ("coord_columns", "ignore_columns") for column in getattr(request, name)]
+    listed = ("coord_columns", "ignore_columns", "covariates")
+    named += [(name, column) for name in listed for column in getattr(request, name)]
     require_columns(table.columns, named, where)
     return _bags(_Table(where, table), request)
 
@@ -95,17 +101,20 @@ def _bags(table: "_Table", request: Request) -> Bags:
     label = of_labels if has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
+    named += [("covariates", name) for name in request.covariates]
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
-    special = {bag, group, split, *of_labels, *coords, *ignored}
+    columns = {name: table.constant(name, table.faults) for name in request.covariates}
+    special = {bag, group, split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
+    covariates = read_covariates(columns, request, where=table.where)
     if request.features is None:
         table.warn_of_names(features)
     return Bags.from_arrays(
@@ -115,6 +124,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
         ids=table.ids,
         classes=None if labels is None else labels.classes,
         outcome=None if labels is None else labels.outcome,
+        covariates=covariates,
         groups=groups,
         splits=splits,
         coords=places,

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import Covariates
 from midam.data.sources import table_columns as tables
+from midam.data.sources.covariate_columns import frame_covariates, known_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, labels_or_none
@@ -37,12 +39,13 @@ class Labeled:
     patients: NDArray[np.str_] | None
     groups: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
+    covariates: Covariates | None = None
 
     def of(self, bags: Bags) -> Bags:
         """The bags that the table names, of these, one a file, with what it says of them."""
         known: dict[str, Any] = {"groups": self.groups, "splits": self.splits}
         known = {name: value for name, value in known.items() if value is not None}
-        known |= {"labels": None, "outcome": None}
+        known |= {"labels": None, "outcome": None, **known_covariates(self.covariates)}
         if self.labels is not None:
             known |= {**self.labels.known(), "classes": self.labels.classes or bags.classes}
         return bags.subset(self.index).replace(**known)
@@ -62,7 +65,8 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
-    how: dict[str, Any] = {"avoid": label_columns(frame.columns, request), "where": where}
+    avoid = (*label_columns(frame.columns, request), *request.covariates)
+    how: dict[str, Any] = {"avoid": avoid, "where": where}
     named = tables.find_file_column(frame, files, column, **how, source=str(request.source))
     return _labeled(frame, files, named, request, where)
 
@@ -82,7 +86,7 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
         if 0 < silent < len(frame):
             text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
             warnings.warn(text, Note, stacklevel=4)
-        frame = frame.dropna(axis="columns")
+        frame = frame[[name for name in frame if name in request.covariates or frame[name].notna().all()]]
     frame = frame.assign(**{_FILE: list(names)})
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
@@ -102,13 +106,14 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
     labeled = tables.has_labels(frame, request)
     label = label if labeled else ()
     named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
+    named += [("covariates", name) for name in request.covariates]
     tables.require_columns(frame.columns, named, where)
     if labeled:
         empty = frame[list(label)].isna().all(axis=1)
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, where, single=(*label, group, split))
+    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariates))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
@@ -137,6 +142,7 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
         patients=values(patient),
         groups=values(groups),
         splits=None if splits is None else tables.split_names(splits, where),
+        covariates=frame_covariates(frame, request, where=where),
     )
 
 
@@ -149,7 +155,7 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    for column in label_columns(patients.columns, request):
+    for column in (*label_columns(patients.columns, request), *request.covariates):
         _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
@@ -191,6 +197,8 @@ def _matched(
         _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
+    beside = list(request.covariates)
+    frame = frame.assign(**frame.groupby("_file")[beside].transform("first")) if beside else frame
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
 
 

@@ -93,7 +93,7 @@ def _rule(
 ) -> tuple[dict[str, int], tuple[ClassName, ClassName] | None]:
     """Code of each value, and the names of the classes."""
     known = sorted(names)
-    shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    shown = ", ".join(_brief(names[key]) for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {of}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
     pair = None if request.classes is None or len(request.classes) != 2 else (request.classes[0], request.classes[1])
@@ -119,7 +119,7 @@ def _rule(
     found = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(found) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
-        such = given(positive=names[known[-1]])
+        such = given(positive=_brief(names[known[-1]]))
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
             f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
@@ -134,6 +134,14 @@ def _rule(
             stacklevel=6,
         )
     return codes, (found[0], found[1])
+
+
+def _brief(word: str) -> str:
+    """A word, or a number without the decimals that its type adds."""
+    try:
+        return f"{float(word):g}"
+    except ValueError:
+        return word
 
 
 def _rest(name: ClassName) -> str:

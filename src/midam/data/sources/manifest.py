@@ -9,11 +9,12 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
+from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.outcome_values import code_columns, label_columns
-from midam.data.sources.reader import COLUMNS, SPLITS, BagReader, Request, check_options
+from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
 from midam.errors import BagDataError, DataNotFoundError, given
 
@@ -26,7 +27,7 @@ class ManifestReader(BagReader):
 
     what = "a manifest"
     suffixes = NAMES
-    parameters = (*COLUMNS, "positive", "target", "grades", "sheet", *SPLITS, "images")
+    parameters = (*COLUMNS, *COVARIATES, "positive", "target", "grades", "sheet", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
         """Whether a table has a column path."""
@@ -52,6 +53,7 @@ class ManifestReader(BagReader):
             *(("label_column", name) for name in label),
         ]
         wanted += [("group_column", group), ("split_column", split)]
+        wanted += [("covariates", name) for name in request.covariates]
         tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
@@ -74,6 +76,7 @@ class ManifestReader(BagReader):
             paths,
             frame[bag].to_numpy(dtype=np.str_),
             **({} if coded is None else coded.known()),
+            covariates=frame_covariates(frame, request, where=where),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
             options=request.images,

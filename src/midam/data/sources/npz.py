@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import Covariates
 from midam.data.outcome import Outcome
+from midam.data.sources.covariate_columns import read_covariates, require_covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
-from midam.data.sources.reader import SPLITS, BagReader, Request
+from midam.data.sources.reader import COVARIATES, SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import str_array
 from midam.data.witnesses import marks_of
@@ -34,7 +36,7 @@ class ArchiveReader(BagReader):
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
-    parameters = ("positive", "target", "grades", "impute", *SPLITS)
+    parameters = (*COVARIATES, "positive", "target", "grades", "impute", *SPLITS)
 
     def read(self, request: Request) -> Bags:
         """Read the file."""
@@ -69,7 +71,8 @@ def _read(request: Request) -> Bags:
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    arrays, others = read_archive(path, _KEYS)
+    arrays, others = read_archive(path, (*_KEYS, *request.covariates))
+    require_covariates([*arrays, *others], request, where=str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)
     survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
     labeled = SURVIVAL if survival else ("y",)
@@ -84,12 +87,14 @@ def _read(request: Request) -> Bags:
     labels = None
     if set(labeled) <= arrays.keys():
         labels = labels_or_none(request, lambda: _labels(arrays, request, labeled))
+    covariates = read_covariates(arrays, request, where=str(path))
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
         None if labels is None else labels.labels,
         classes=None if labels is None else labels.classes,
         outcome=None if labels is None else labels.outcome,
+        covariates=covariates,
         ids=arrays.get("ids"),
         groups=arrays.get("group"),
         splits=arrays.get("split"),
@@ -134,6 +139,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "bag": np.repeat(np.arange(len(bags)), bags.sizes),
         "y": bags.labels if bags.labels is None or bags.classes is None else str_array(bags.classes)[bags.labels],
         **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
+        **({} if bags.covariates is None else _covariate_arrays(bags.covariates, path)),
         "ids": bags.ids,
         "group": bags.groups,
         "split": bags.splits,
@@ -154,6 +160,14 @@ def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:
     if outcome.target == "multilabel":
         return {"y": outcome.values, "names": str_array(outcome.names)}
     return {"y": np.asarray(outcome.columns()["label"])}
+
+
+def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
+    """Arrays that covariates are read from again, with their names said."""
+    for name in covariates.names:
+        if name in _KEYS:
+            raise BagDataError(f"Expected covariates of names that are no keys, got {name!r} (in {path}); rename it.")
+    return dict(zip(covariates.names, covariates.columns))
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:

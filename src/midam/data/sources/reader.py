@@ -35,6 +35,7 @@ class Request:
     split_column: str | None = None
     coord_columns: tuple[str, ...] = ()
     ignore_columns: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
     labels: str | Path | None = None
     slides: str | Path | None = None
     positive: str | None = None
@@ -63,6 +64,7 @@ class Request:
 
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
+COVARIATES = ("covariates",)
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 

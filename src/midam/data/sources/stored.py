@@ -1,13 +1,16 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
+from midam.data.sources.covariate_columns import stored_covariates
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.outcome_values import as_asked
-from midam.data.sources.reader import COLUMNS, LABELS, SPLITS, BagReader, Request
+from midam.data.sources.reader import COLUMNS, COVARIATES, LABELS, SPLITS, BagReader, Request
+from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 
 
@@ -15,7 +18,7 @@ class StoreReader(BagReader):
     """A store with its own labels."""
 
     what = "a store without `labels`"
-    parameters: ClassVar[tuple[str, ...]] = (*SPLITS, "target")
+    parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target")
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""
@@ -24,17 +27,18 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return as_asked(open_store(request.path, reads=request.reads), request)
+        return as_asked(stored_covariates(open_store(request.path, reads=request.reads), request), request)
 
 
 class RelabeledStoreReader(StoreReader):
     """A store with the labels of a table, and its groups and splits where it has any.
 
-    The classes that the store knows, as of the `positive` of its import, are those of the table too.
+    The classes that the store knows, as of the `positive` of its import, are those of the table too. Covariates are
+    those of the table, or where it lacks some of them all those of the store.
     """
 
     what = "a store"
-    parameters = (*COLUMNS, *LABELS, *SPLITS)
+    parameters = (*COLUMNS, *COVARIATES, *LABELS, *SPLITS)
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store, and a label table is named."""
@@ -43,6 +47,9 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = open_store(request.path, reads=request.reads)
+        of_table = set(request.covariates) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
+        if bags.covariates is not None and not (request.covariates and of_table):
+            bags, request = stored_covariates(bags, request), replace(request, covariates=())
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
         return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)

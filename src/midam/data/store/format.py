@@ -29,6 +29,7 @@ LONG_TEXTS = ("sources", "attributes")
 WITNESSES = "witnesses"  # of all instances, 8 in a byte
 DIGESTS = ("digests", "coords_digests")
 OUTCOME = "outcome"  # float64, several numbers a bag
+COVARIATE = "covariate_"  # and its place among the names: float64 or str
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
 
@@ -69,7 +70,10 @@ class OutcomeFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`."""
+    """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`.
+
+    `covariates` are the names of the bags' covariates, whose columns stand in the bag table.
+    """
 
     instances: RowFacts
     coords: RowFacts | None
@@ -79,12 +83,14 @@ class Description:
     cut: dict[str, Any] | None
     classes: tuple[ClassName, ClassName] | None = None
     outcome: OutcomeFacts | None = None
+    covariates: tuple[str, ...] | None = None
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        if self.outcome is None:
-            del content["outcome"]
+        for name in ("outcome", "covariates"):
+            if content[name] is None:
+                del content[name]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
 
 
@@ -153,7 +159,8 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
         with np.load(io.BytesIO(content), allow_pickle=False) as table:
             found = _decoded({name: table[name] for name in table.files})
         of_bags = {name: column for name, column in found.items() if name not in (WITNESSES, OUTCOME)}
-        wrong = [name for name, column in of_bags.items() if name not in _COLUMNS or column.shape != (facts.count,)]
+        known = [name for name in of_bags if name in _COLUMNS or name.startswith(COVARIATE)]
+        wrong = [name for name in of_bags if name not in known or of_bags[name].shape != (facts.count,)]
         wrong += [OUTCOME] if OUTCOME in found and found[OUTCOME].shape[:1] != (facts.count,) else []
         missing = [name for name in ("ids", "sizes", "digests") if name not in found]
         if wrong or missing:

@@ -70,6 +70,8 @@ def plan_digest(bags: Bags) -> str:
     }
     if bags.outcome is not None:
         plan["outcome"] = described(bags.outcome)
+    if bags.covariates is not None:
+        plan["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
 
 

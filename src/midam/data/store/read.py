@@ -2,7 +2,8 @@
 
     instances.bin   the instances of all bags, bag after bag: little-endian, no header
     coords.bin      their coordinates, if there are any
-    bags.npz        the bag table: ids, sizes, labels, groups, splits, sources, attributes, digests; and witnesses
+    bags.npz        the bag table: ids, sizes, labels, groups, splits, covariates, sources, attributes, digests; and
+                    witnesses
     store.json      what the files hold, and their digests; written last
 
 Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
@@ -19,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import Covariates
 from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.outcome import Outcome
 from midam.data.sources.formats.open_file import sound
 from midam.data.store.format import (
+    COVARIATE,
     DESCRIPTION,
     OUTCOME,
     WITNESSES,
@@ -130,8 +133,22 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
             raise ValueError("an outcome without its names, or names without an outcome")
         if facts.outcome is not None and values is not None:
             known["outcome"] = Outcome.of(facts.outcome.target, values, names=facts.outcome.names)
+        columns = {int(name.removeprefix(COVARIATE)): table.pop(name) for name in list(table) if COVARIATE in name}
+        known["covariates"] = _covariates(columns, facts.covariates)
         bags = Bags(instances, coords=coords, source=str(path), **known, **table)
     return bags, digests
+
+
+def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
+    """Covariates of these names, of columns by their place; a `ValueError` for others."""
+    found = [columns[place] for place in sorted(columns)]
+    if sorted(columns) != list(range(len(names or ()))):
+        raise ValueError("covariates without their names, or names without covariates")
+    if not all(column.dtype.kind == "U" or column.dtype == np.float64 for column in found):
+        raise ValueError("covariates that are neither numbers nor texts")
+    if any(np.isinf(column).any() for column in found if column.dtype.kind == "f"):
+        raise ValueError("covariates that are infinite")
+    return None if names is None else Covariates(names, tuple(found))
 
 
 def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:

@@ -16,6 +16,7 @@ from midam.data.bags import Bags
 from midam.data.store.copy import ImportProgress, RowFiles, write_rows
 from midam.data.store.format import (
     COORDS,
+    COVARIATE,
     DESCRIPTION,
     INSTANCES,
     OUTCOME,
@@ -131,7 +132,8 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     write_bytes(part / TABLE, content)
     table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
     outcome = None if bags.outcome is None else OutcomeFacts(bags.outcome.target, bags.outcome.names)
-    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome
+    covariates = None if bags.covariates is None else bags.covariates.names
+    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates
     description = Description(instances, coords, table, *known)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
@@ -160,6 +162,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], pr
 
 
 def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | None]:
+    covariates = () if bags.covariates is None else bags.covariates.columns
     return {
         "ids": bags.ids,
         "sizes": bags.sizes.astype("<i8"),
@@ -172,6 +175,7 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
         "digests": np.array([bag.digest for bag in written]),
         "coords_digests": None if bags.coords is None else np.array([str(bag.coords_digest) for bag in written]),
         WITNESSES: marks_of(bags),
+        **{f"{COVARIATE}{place}": column for place, column in enumerate(covariates)},
     }
 
 

@@ -14,7 +14,8 @@ from scipy.stats import norm, rankdata
 
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
-from midam.evaluate.ranking import Scores, group_numbers, placements
+from midam.evaluate.outcomes.pairs import units_of
+from midam.evaluate.ranking import Scores, placements
 
 # Bounds the time of the bootstrap of each class: resamples times bags.
 _MOST_ENTRIES = 4_000_000
@@ -104,9 +105,8 @@ def macro_auroc_interval(
         return None
     found = class_intervals(y, s, groups=groups, level=level) if columns is None else columns
     bounds = np.array([of[:2] for of in found if of is not None])
-    numbers = group_numbers(groups, len(y))
-    units = np.arange(len(y)) if numbers is None or numbers.max() + 1 == numbers.size else numbers
-    moves, fewest = zip(*(_moves(y[:, column], s[:, column], units) for column in used))
+    units, grouped = units_of(groups, len(y))
+    moves, fewest = zip(*(class_moves(y[:, column], s[:, column], units) for column in used))
     gaps = areas[used] - bounds[:, 0], bounds[:, 1] - areas[used]
     covariance = np.array(moves) @ np.array(moves).T / used.size**2
     scale = np.sqrt(np.diag(covariance))
@@ -120,7 +120,7 @@ def macro_auroc_interval(
         return Interval(low, high, "columns")
     half = float(norm.ppf((1 + level) / 2)) * np.sqrt(variance) / (center * (1 - center))
     below, above = (float(expit(logit(center) + side * half)) for side in (-1, 1))
-    method = "logit-delong" if numbers is None or units is not numbers else "cluster-delong"
+    method = "cluster-delong" if grouped else "logit-delong"
     if min(fewest) >= FEW_UNITS:
         return Interval(below, above, method)
     return Interval(min(low, below), max(high, above), f"{method} + columns")
@@ -204,7 +204,7 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
     return y, s
 
 
-def _moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
+def class_moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
     """What each unit moves the AUROC of a column by, [U], and the units of the rarer kind."""
     known = np.flatnonzero(np.isfinite(labels))
     kinds, own = labels[known].astype(np.int64), units[known]

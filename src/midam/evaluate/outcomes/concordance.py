@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval
-from midam.evaluate.outcomes.pairs import Pairs, Positions, check_times
+from midam.evaluate.outcomes.pairs import Pairs, Positions, check_times, units_of
 from midam.evaluate.outcomes.survival import uncensored_shares
-from midam.evaluate.ranking import Scores, group_numbers
+from midam.evaluate.ranking import Scores
 
 # Rounding leaves this in place of no variance.
 _NOTHING = 1e-24
@@ -169,42 +169,41 @@ def concordance_interval(
     if not 0 < level < 1:
         raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
     center = pairs.concordance(scores)
-    bag_units = np.arange(pairs.sides[0].size)
-    numbers = group_numbers(groups, bag_units.size)
-    units = bag_units if numbers is None or numbers.max() + 1 == numbers.size else numbers
-    moves = _moves(pairs, scores, center)
-    fewest, most = _sides(pairs, units)
-    variance = _variance(moves, units, fewest)
+    bags = np.arange(pairs.sides[0].size)
+    units, grouped = units_of(groups, bags.size)
+    moves = concordance_moves(pairs, scores, center)
+    fewest, most = units_of_sides(pairs, units)
+    variance = moves_variance(moves, units, fewest)
     effect = most
-    if fewest >= FEW_GROUPS and (plain := _variance(moves, bag_units, _sides(pairs, bag_units)[0])) > 0:
+    if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
     z = float(norm.ppf((1 + level) / 2))
     score = _score_bounds(center, *pairs.spread, effect=effect, z=z)
     if not variance > 0 or center in (0.0, 1.0):
-        return Interval(*score, "score" if units is bag_units else "score (groups)")
+        return Interval(*score, "score (groups)" if grouped else "score")
     half = z * np.sqrt(variance) / (center * (1 - center))
     low, high = (float(expit(logit(center) + side * half)) for side in (-1, 1))
-    method = "logit-jackknife" if units is bag_units else "cluster-jackknife"
+    method = "cluster-jackknife" if grouped else "logit-jackknife"
     if fewest >= FEW_UNITS:
         return Interval(low, high, method)
     return Interval(min(low, score[0]), max(high, score[1]), f"{method} + score")
 
 
-def _moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
-    """Derivative of the C-index by the weight of each bag [N]."""
+def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
+    """Derivative of the C-index, which is `center`, by the weight of each bag [N]."""
     wins = pairs.wins(scores)
     won, of = wins.upper + wins.lower, wins.upper_pairs + wins.lower_pairs
     return (won - center * of) / pairs.total
 
 
-def _sides(pairs: Pairs, units: Positions) -> tuple[int, float]:
-    """Units of the smaller side, and the most bags that one has on a side on average."""
+def units_of_sides(pairs: Pairs, units: Positions) -> tuple[int, float]:
+    """Units (bags or groups) of the smaller side, and the most bags that one has on a side on average."""
     bags = [int(side.sum()) for side in pairs.sides]
     counts = [np.unique(units[side]).size for side in pairs.sides]
     return min(counts), max(bag / count for bag, count in zip(bags, counts))
 
 
-def _variance(moves: Scores, units: Positions, fewest: int) -> float:
+def moves_variance(moves: Scores, units: Positions, fewest: int) -> float:
     """Variance of the infinitesimal jackknife over units; NaN with one of them on a side."""
     if fewest < 2:
         return float("nan")

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
 
 from midam.errors import BagDataError, ConfigError, OneClassError
@@ -96,9 +96,14 @@ class TemperatureCalibrator:
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, C] of scores [N, C]; rows add up to 1, and a bag is called the class of the largest."""
+        found: Scores = softmax(self.logits(scores), axis=1)
+        return found
+
+    def logits(self, scores: ArrayLike) -> Scores:
+        """What the softmax takes of scores [N, C]: each column rises with its score alone."""
         _check_fitted(self)
         x = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
-        found: Scores = softmax(self.slope_ * x + self.offsets_, axis=1)
+        found: Scores = self.slope_ * x + self.offsets_
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,12 +147,17 @@ class LabelCalibrator:
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, L] of scores [N, L]; NaN of a label that has none."""
+        found: Scores = expit(self.logits(scores))
+        return found
+
+    def logits(self, scores: ArrayLike) -> Scores:
+        """Logits [N, L] of these probabilities."""
         _check_fitted(self)
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != len(self.columns_):
             raise BagDataError(f"Expected scores of {len(self.columns_)} labels, got shape {s.shape}; pass [N, L].")
         none = np.full(len(s), np.nan)
-        return np.stack([none if of is None else of.predict(own) for of, own in zip(self.columns_, s.T)], axis=1)
+        return np.stack([none if of is None else of.logits(own) for of, own in zip(self.columns_, s.T)], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted numbers of each label."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, OneClassError
-from midam.evaluate.ranking import Scores
+from midam.evaluate.ranking import Scores, group_numbers
 
 Positions = NDArray[np.intp]
 
@@ -167,6 +167,14 @@ def check_scores(scores: ArrayLike, bags: int) -> Scores:
     for bag in np.flatnonzero(~np.isfinite(s)):
         raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
     return s
+
+
+def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
+    """Independent unit of each bag, and whether some group holds several bags: then units are groups, else bags."""
+    numbers = group_numbers(groups, bags)
+    if numbers is None or numbers.max() + 1 == bags:
+        return np.arange(bags), False
+    return numbers, True
 
 
 def _dense(scores: Scores) -> Positions:

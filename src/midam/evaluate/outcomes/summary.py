@@ -1,6 +1,6 @@
 """What a run reports about scored bags whose label is more than 0 or 1, and the one figure that chooses its weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from midam.evaluate.outcomes.decide import Decision
 from midam.evaluate.outcomes.grades import quadratic_kappa
 from midam.evaluate.outcomes.pairs import Pairs
 from midam.evaluate.outcomes.survival import kaplan_meier, log_rank, median_follow_up, median_time
+from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import Scores, group_numbers
 
 _PRIMARY = {
@@ -60,13 +61,37 @@ def primary_value(target: str, values: ArrayLike, scores: ArrayLike) -> float | 
     0.6666666666666666
     """
     if primary(target) == "auroc_macro":
-        table, own = _table(target, values, scores)
+        table, own = class_table(target, values, scores)
         return macro_auroc(table, own)
-    label, own = _column(target, values, scores)
+    label, own = label_columns(target, values, scores)
     try:
-        return _pairs(target, label).concordance(own)
+        return comparable_pairs(target, label).concordance(own)
     except OneClassError:
         return None
+
+
+def primary_estimate(
+    target: str, values: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None
+) -> Estimate | None:
+    """The `primary` figure with its interval, as `summarize_outcome` has them; None where it does not exist.
+
+    Examples
+    --------
+    >>> found = primary_estimate("continuous", [[1], [2], [3]], [0.1, 0.2, 0.3])
+    >>> found.value, found.high, found.bags
+    (1.0, 1.0, 3)
+    """
+    count = len(np.asarray(scores))
+    if primary(target) == "auroc_macro":
+        table, own = class_table(target, values, scores)
+        value, interval = macro_auroc(table, own), macro_auroc_interval(table, own, groups=groups)
+        return None if value is None or interval is None else Estimate(value, interval.low, interval.high, count)
+    label, own = label_columns(target, values, scores)
+    found = _concordance("c_index", comparable_pairs(target, label), own, groups)
+    if found["c_index"] is None:
+        return None
+    low, high = found["c_index_ci95"]
+    return Estimate(found["c_index"], low, high, count)
 
 
 def summarize_outcome(
@@ -105,12 +130,12 @@ def summarize_outcome(
 
         - of classes and labels: `auroc_macro`, `auroc_macro_ci95`, `auroc_macro_method`, `auroc_weighted` (by
           positive bags), `per_class` by name: `positives`, `negatives`, `auroc`, `auroc_ci95`, `ap`; of classes
-          `accuracy`, `balanced_accuracy` and `confusion` (a row each class), a bag being called the class of the
-          largest probability, or score without a decision;
+          `accuracy`, `accuracy_ci95` (Wilson's, see `midam.evaluate.proportion`), `balanced_accuracy` and `confusion`
+          (a row each class), a bag being called the class of the largest probability, or score without a decision;
         - of the others: `c_index`, `c_index_ci95`, `c_index_method`;
-        - of grades and numbers: `kendall_tau`; of grades with a decision `quadratic_kappa`, `accuracy`, `confusion`; of
-          numbers `spearman` and, with a decision, `mae` (mean absolute error) beside `mae_constant`, that of the
-          median of these bags;
+        - of grades `kendall_tau` and, with a decision, `quadratic_kappa` and these figures of classes;
+        - of numbers `kendall_tau`, `spearman` and, with a decision, `mae` (mean absolute error) beside `mae_constant`,
+          that of the median of these bags;
         - of times: `events`, `median_follow_up`, `c_ipcw`, `c_ipcw_ci95`, `c_ipcw_truncation` (None: none was needed),
           and with a decision `risk_groups`, a row each group that has bags (`group`, `bags`, `events`, `median_time`),
           and `log_rank_p`.
@@ -129,11 +154,11 @@ def summarize_outcome(
     if primary(target) == "auroc_macro":
         result = _of_classes(target, names, values, scores, groups=groups, decision=decision, seed=seed)
     else:
-        label, own = _column(target, values, scores)
-        result = _concordance("c_index", _pairs(target, label), own, groups)
+        label, own = label_columns(target, values, scores)
+        result = _concordance("c_index", comparable_pairs(target, label), own, groups)
         result["bags"] = len(own)
         if target == "ordinal":
-            result |= _of_grades(label, own, decision, count=len(names))
+            result |= _of_grades(label, own, decision, count=len(names), groups=groups)
         elif target == "continuous":
             result |= _of_numbers(label, own, decision)
         else:
@@ -142,6 +167,8 @@ def summarize_outcome(
     if groups is not None:
         units = group_numbers(groups, result["bags"])
         result["groups"] = None if units is None else int(units.max()) + 1
+        if target == "survival" and decision is not None and result["groups"] < result["bags"]:
+            result["warnings"].append("Some groups hold several bags: the log-rank test takes bags as independent.")
     return result
 
 
@@ -155,7 +182,7 @@ def _of_classes(
     decision: Decision | None,
     seed: int,
 ) -> dict[str, Any]:
-    table, own = _table(target, values, scores)
+    table, own = class_table(target, values, scores)
     if len(names) != table.shape[1]:
         raise BagDataError(f"Expected a name of each of {table.shape[1]} columns, got {len(names)}; name them all.")
     areas, intervals = class_aurocs(table, own), class_intervals(table, own, groups=groups, seed=seed)
@@ -184,9 +211,7 @@ def _of_classes(
     if target == "multiclass":
         codes = np.asarray(values, dtype=np.float64).reshape(len(table), -1)[:, 0]
         called = (own if decision is None else decision.predict(own)).argmax(axis=1)
-        confusion = confusion_matrix(codes, called, len(names))
-        result |= {"accuracy": accuracy(confusion), "balanced_accuracy": balanced_accuracy(confusion)}
-        result["confusion"] = confusion.tolist()
+        result |= _calls(codes, called, len(names), groups)
     few = known & (np.minimum(positives, negatives) < FEW_BAGS)
     return result | {"warnings": _class_remarks(names, ~known, few)}
 
@@ -212,22 +237,33 @@ def _concordance(key: str, pairs: Pairs, scores: Scores, groups: ArrayLike | Non
     return {key: value, f"{key}_ci95": [interval.low, interval.high], f"{key}_method": interval.method}
 
 
-def _of_grades(label: Scores, scores: Scores, decision: Decision | None, *, count: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"kendall_tau": _finite(kendalltau(label[:, 0], scores).statistic)}
+def _calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
+    """How well classes or grades are called."""
+    confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
+    return {
+        "accuracy": accuracy(confusion),
+        "accuracy_ci95": None if share is None else [share.low, share.high],
+        "balanced_accuracy": balanced_accuracy(confusion),
+        "confusion": confusion.tolist(),
+    }
+
+
+def _of_grades(
+    label: Scores, scores: Scores, decision: Decision | None, *, count: int, groups: ArrayLike | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"kendall_tau": _correlation(kendalltau, label[:, 0], scores)}
     if decision is not None:
         grades, called = label[:, 0], decision.predict(scores)
-        confusion = confusion_matrix(grades, called, count)
         found["quadratic_kappa"] = quadratic_kappa(grades, called, count)
-        found |= {"accuracy": accuracy(confusion), "confusion": confusion.tolist()}
+        found |= _calls(grades, called, count, groups)
     return found
 
 
 def _of_numbers(label: Scores, scores: Scores, decision: Decision | None) -> dict[str, Any]:
     numbers = label[:, 0]
-    varied = np.ptp(numbers) > 0 and np.ptp(scores) > 0
     found = {
-        "kendall_tau": _finite(kendalltau(numbers, scores).statistic),
-        "spearman": _finite(spearmanr(numbers, scores).statistic) if varied else None,
+        "kendall_tau": _correlation(kendalltau, numbers, scores),
+        "spearman": _correlation(spearmanr, numbers, scores),
     }
     if decision is not None:
         found["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
@@ -262,16 +298,16 @@ def _remarks(target: str, label: Scores, result: dict[str, Any]) -> list[str]:
     return [f"Fewer than {FEW_BAGS} {what} ({count}): {wide}."] if count < FEW_BAGS else []
 
 
-def _table(target: str, values: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
-    """Labels [N, C], one column a class, and scores [N, C]."""
+def class_table(target: str, values: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
+    """Labels [N, C], one column a class or label, and scores [N, C]."""
     table, own = _two_dimensions(values), np.asarray(scores, dtype=np.float64)
     if target == "multiclass":
         table = one_against_rest(table[:, 0], own.shape[1] if own.ndim == 2 else 0)
     return table, own
 
 
-def _column(target: str, values: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
-    """Labels [N, 1] or [N, 2], and scores [N]."""
+def label_columns(target: str, values: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
+    """Labels [N, 1], or time and event [N, 2], and scores [N]."""
     table, width = _two_dimensions(values), 2 if target == "survival" else 1
     if table.shape[1] != width:
         raise BagDataError(f"Expected labels of shape [N, {width}], got {table.shape}; pass the columns of the target.")
@@ -285,9 +321,15 @@ def _two_dimensions(values: ArrayLike) -> Scores:
     return table
 
 
-def _pairs(target: str, label: Scores) -> Pairs:
+def comparable_pairs(target: str, label: Scores) -> Pairs:
+    """The pairs that the labels [N, 1], or time and event [N, 2], order."""
     return Pairs.of_times(label[:, 0], label[:, 1]) if target == "survival" else Pairs.of_numbers(label[:, 0])
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _correlation(of: Callable[[Scores, Scores], Any], values: Scores, scores: Scores) -> float | None:
+    """A rank correlation; None where one of the two does not vary."""
+    return float(of(values, scores).statistic) if np.ptp(values) > 0 and np.ptp(scores) > 0 else None

@@ -20,8 +20,8 @@ from midam.registry import POOLINGS, build
 
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
 __all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
-__all__ += ["NoisyOrPooling", "Pooling", "ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "check_columns"]
-__all__ += ["make_pooling", "upcast"]
+__all__ += ["NoisyOrPooling", "Pooling", "ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "make_pooling"]
+__all__ += ["upcast"]
 
 
 def make_pooling(

@@ -36,7 +36,10 @@ class ColumnPooling(Pooling):
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of encodings e [M, D]."""
-        z, v = self.inner(e)
+        return self.own(*self.inner(e))
+
+    def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [M] and values [M, V] of this column, among those that the pooling of all columns gives."""
         return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741

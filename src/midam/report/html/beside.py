@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from midam.evaluate.proportions import Estimate
-from midam.report.beside import verdict_words
+from midam.report.beside import covariate_verdict, verdict_words
 from midam.report.html.markup import Cell, Column, Html, box, estimate, join, paragraph, table
-from midam.report.html.study import NAMES, Study
+from midam.report.html.study import NAMES, Report, Study
 
 _SAYS = (
     "The baseline is plain: a few statistics of each bag in 500 trees, trained on the same training bags, with nothing "
@@ -14,7 +14,7 @@ _SAYS = (
 )
 
 
-def beside_baseline(study: Study) -> Html:
+def beside_baseline(study: Report) -> Html:
     """AUROC of the model and of the baseline on the same bags, and their difference; nothing on other data."""
     baseline = study.baseline
     if baseline is None:
@@ -37,6 +37,28 @@ def beside_baseline(study: Study) -> Html:
     if baseline.advice is not None:
         body.append(box("The baseline is better", paragraph(_sentence(baseline.advice)), warn=True))
     return join(body)
+
+
+def beside_covariates(study: Study) -> Html:
+    """AUROC of the model and of its covariates alone on the same bags; nothing of a run without covariates."""
+    found = study.covariates
+    if found is None:
+        return Html("")
+    names = ", ".join(found["names"])
+    alone = found["alone"]
+    if alone is None:
+        return paragraph(f"The score takes the covariates {names}, which were not tested alone.", note=True)
+    part, bags = NAMES[alone["part"]], alone["bags"]
+    area = estimate(_figure(alone, "auroc", bags), key="covariates.alone.auroc")
+    gap = estimate(_figure(alone, "difference", bags), form="+.3f", key="covariates.alone.difference")
+    heads = [Column("method"), Column("AUROC", True), Column("this model minus it", True)]
+    rows: list[list[Cell]] = [[f"{names} alone: {alone['method']}", area, gap]]
+    words = (
+        f"The score takes {names} beside the instances. On these bags, {covariate_verdict(alone)}. The interval is "
+        "that of the difference on the same bags."
+    )
+    title = f"What the instances add to the covariates, on the same {bags} {part} bags"
+    return join([table(title, heads, rows), paragraph(words, note=True)])
 
 
 def _figure(found: Mapping[str, Any], name: str, bags: int) -> Estimate:

@@ -36,7 +36,8 @@ class Range(NamedTuple):
 class Chart:
     """A chart with two axes, on which lines, bands, dots and bars are drawn in the order of the calls.
 
-    `description` is read to those who cannot see it. Colors are numbers 0 to 7 of the page's palette.
+    `description` is read to those who cannot see it. Colors are numbers 0 to 7 of the page's palette. `lines` names the
+    axes whose ticks have a line across.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Chart:
         *,
         size: tuple[int, int] = (400, 320),
         left: int = 50,
-        lines: bool = True,
+        lines: str = "xy",
     ) -> None:
         self.x, self.y, self._lines = x, y, lines
         self._description, self._size = description, size
@@ -64,7 +65,21 @@ class Chart:
         short = [shortened(name, int((left - 10) / _LETTER)) for name in names]
         rows = Range("", len(names) - 0.5, -0.5, range(len(names)), short)
         size = (max(400, left + 250), 66 + height * len(names))
-        return cls(description, x, rows, size=size, left=left, lines=False)
+        return cls(description, x, rows, size=size, left=left, lines="x")
+
+    @classmethod
+    def of_cells(cls, description: str, axes: tuple[str, str], names: Sequence[str]) -> Self:
+        """A chart of cells between rows and columns of the same names; `axes` are what the columns and rows are."""
+        left, count = min(_WIDEST, 38 + 7 * max(map(len, names))), len(names)
+        cell = max(46, (386 - left) // count)
+        places, rooms = range(count), (int(cell / _LETTER), int((left - 34) / _LETTER))
+        columns, rows = ([shortened(name, room) for name in names] for room in rooms)
+        across, down = (
+            Range(axes[0], -0.5, count - 0.5, places, columns),
+            Range(axes[1], count - 0.5, -0.5, places, rows),
+        )
+        size = (left + 14 + cell * count, 58 + min(cell * 7 // 10, 46) * count)
+        return cls(description, across, down, size=size, left=left, lines="")
 
     def across(self, value: ArrayLike) -> NDArray[np.float64]:
         """Places on the page of values of x."""
@@ -150,6 +165,21 @@ class Chart:
         title = tag("title", tip) if tip else ""
         self._marks.append(tag("rect", title, **box, class_=f"{'band ' * faint}f{color}"))
 
+    def cell(self, column: int, row: int, share: float, words: str, *, color: int = 0, tip: str = "") -> None:
+        """Fill a cell the more, the larger a share of 0 to 1 is, and write into it."""
+        (left, right), (top, bottom) = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
+        box = {"x": f"{left + 1:.1f}", "width": f"{right - left - 2:.1f}", "y": f"{top + 1:.1f}"}
+        box |= {"height": f"{bottom - top - 2:.1f}", "fill_opacity": f"{0.04 + 0.46 * share:.2f}"}
+        self._marks.append(tag("rect", tag("title", tip), **box, class_=f"f{color}"))
+        place = {"x": f"{(left + right) / 2:.1f}", "y": f"{(top + bottom) / 2 + 4.5:.1f}", "text_anchor": "middle"}
+        self._marks.append(tag("text", words, **place, class_="strong" if column == row else None))
+
+    def strokes(self, x: ArrayLike, y: ArrayLike, *, color: int = 0) -> None:
+        """Draw short upright strokes, such as those where a curve loses bags."""
+        places = zip(*_thinned(self.across(x), self.up(y)))
+        path = "".join(f"M{a:.1f} {b - 4.5:.1f}v9" for a, b in places)
+        self._marks.append(tag("path", d=path, class_=f"bar s{color}"))
+
     def swatch(self, name: str, *, color: int, faint: bool = False) -> None:
         """Add a block to the legend."""
         style = f"{'band ' * faint}f{color}"
@@ -186,11 +216,12 @@ class Chart:
         parts = []
         for tick, shown in _named(self.x):
             place = f"{float(self.across(tick)):.1f}"
-            parts.append(tag("path", d=f"M{place} {top}V{bottom}", class_="grid"))
+            if "x" in self._lines:
+                parts.append(tag("path", d=f"M{place} {top}V{bottom}", class_="grid"))
             parts.append(tag("text", shown, x=place, y=f"{bottom + 17}", text_anchor="middle", class_="tick"))
         for tick, shown in _named(self.y):
             height_of = float(self.up(tick))
-            if self._lines:
+            if "y" in self._lines:
                 parts.append(tag("path", d=f"M{left} {height_of:.1f}H{right}", class_="grid"))
             parts.append(
                 tag("text", shown, x=f"{left - 7}", y=f"{height_of + 4:.1f}", text_anchor="end", class_="tick")

@@ -9,6 +9,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from midam.evaluate.proportions import Estimate
 from midam.report.html.chart import Chart, Range
+from midam.report.html.frame import foot
 from midam.report.html.making import settings_tables
 from midam.report.html.markup import (
     Column,
@@ -27,7 +28,6 @@ from midam.report.html.markup import (
     tag,
     titled,
 )
-from midam.report.html.page import foot
 from midam.report.html.subgroups import Row, forest
 
 _GRID = np.linspace(0, 1, 101)

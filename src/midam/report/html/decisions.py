@@ -1,12 +1,11 @@
 """The sections on single bags: operating points, abstention with its coverage, and the most wrong bags."""
 
-import shlex
-
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.conformal import ConformalSets, coverage_range
 from midam.evaluate.proportions import Estimate, proportion, threshold_for
+from midam.report.html.bag_tables import bag_table, why
 from midam.report.html.markup import (
     DASH,
     Column,
@@ -25,7 +24,7 @@ from midam.report.html.study import ScoredBags, Study
 
 _GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
 _ERRORS = (0.05, 0.10, 0.20)
-_WORST, _ASKED = 10, 4  # bags shown of a kind, and named in the command that explains them
+_WORST = 10  # bags shown of a kind
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 
 
@@ -158,35 +157,16 @@ def errors(study: Study) -> Section:
         shown = f"{wrong.size} of {of}{rest}"
         parts.append(join([tag("h3", name), _bags(study, order, caption=shown)]))
     body = [paragraph(f"At the run's threshold, {threshold:.3f}. Look at them: labels can be wrong too."), *parts]
-    known = {} if study.explained is None else study.explained.pictures
-    missing = [bag for bag in worst if bag not in known][:_ASKED]
-    if study.explained is not None and len(missing) < len(worst):
-        link = tag("a", "explanations", href=study.explained.page)
-        body.append(paragraph("The ", link, " stand beside this page and do not travel with it.", note=True))
-    if missing:
-        command = f"{study.explain_command} --bags {' '.join(shlex.quote(bag) for bag in missing)}"
-        body.append(paragraph("Which instances decided is shown by ", tag("code", command), ".", note=True))
+    body += why(study, worst)
     return Section("errors", title, join(body))
 
 
 def _bags(study: Study, index: NDArray[np.int64], *, caption: str) -> Html:
-    tested, rows = study.tested, []
-    known = {} if study.explained is None else study.explained.pictures
-    pictures = [known.get(str(tested.ids[i])) for i in index]
-    for at, i in enumerate(index.tolist()):
-        name = str(tested.ids[i])
-        cells: list[Html | str | int] = [name, number(float(tested.scores[i]))]
-        cells.append(DASH if tested.probabilities is None else number(float(tested.probabilities[i])))
-        if tested.sizes is not None:
-            cells.append(int(tested.sizes[i]))
-        if tested.groups is not None:
-            cells.append(str(tested.groups[i]))
-        if any(pictures):
-            picture = pictures[at]
-            cells.append(DASH if picture is None else tag("a", "explanation", href=picture))
-        rows.append(cells)
-    heads = [Column("bag"), Column("score", True), Column("probability", True)]
-    heads += [Column("instances", True)] if tested.sizes is not None else []
-    heads += [Column("group")] if tested.groups is not None else []
-    heads += [Column("why")] if any(pictures) else []
-    return table(caption, heads, rows, sorts=True)
+    tested = study.tested
+
+    def cells(i: int) -> list[Html]:
+        known = tested.probabilities
+        return [number(float(tested.scores[i])), DASH if known is None else number(float(known[i]))]
+
+    heads = [Column("score", True), Column("probability", True)]
+    return bag_table(study, index.tolist(), heads, cells, caption=caption)

@@ -3,20 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from midam import __version__
 from midam.evaluate.bands import Bands, curve_bands
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
-from midam.report.html.beside import beside_baseline
+from midam.report.html.beside import beside_baseline, beside_covariates
 from midam.report.html.decisions import abstention, errors, operating_points
 from midam.report.html.discrimination import calibration, ranking, usefulness
+from midam.report.html.frame import limits, whole_page
 from midam.report.html.making import data_flow, provenance, training
 from midam.report.html.markup import (
     DASH,
     Html,
     Section,
     box,
-    document,
     interval,
     join,
     listing,
@@ -25,7 +24,7 @@ from midam.report.html.markup import (
     tag,
     tiles,
 )
-from midam.report.html.study import NAMES, Study
+from midam.report.html.study import NAMES, ROLES, Study
 from midam.report.html.subgroups import beside_own_test, subgroups
 from midam.report.html.tried import tried
 from midam.report.html.tripod import checklist
@@ -48,27 +47,7 @@ def study_page(study: Study) -> str:
     made = training(study) if study.chosen is None else tried(study.chosen)
     sections += [errors(study), made, provenance(study)]
     sections.append(checklist(study, {section.name for section in sections}))
-    kind = "External evaluation" if study.external else "Report of a run"
-    title = (
-        f"Trained on {study.trained_on}, tested on {study.data}" if study.external else f"{study.data}: {study.method}"
-    )
-    return document(
-        title=title,
-        kicker=f"midam \N{MIDDLE DOT} {kind}" + (f" \N{MIDDLE DOT} {study.method}" if study.external else ""),
-        lead=_lead(study),
-        sections=sections,
-        footer=foot(),
-        description=f"{kind}: {title}",
-    )
-
-
-def foot() -> Html:
-    """What stands below every page."""
-    words = (
-        f"Made by midam {__version__}. One file, no network. Intervals are 95% intervals. Research software, not a "
-        "medical device: whether and how to act on these numbers is for those who know the patients."
-    )
-    return paragraph(words)
+    return whole_page(study, lead=_lead(study), sections=sections)
 
 
 def _lead(study: Study) -> list[Html]:
@@ -76,14 +55,8 @@ def _lead(study: Study) -> list[Html]:
     which = NAMES[study.part]
     if not tested.both_classes:
         return [join([f"The {which} bags ({tested.counts()}) hold one class only: nothing can be said of ranking."])]
-    role = {
-        "test": "that played no part in training",
-        "new": "of other data than the run's",
-        "val": "which chose threshold and calibration, so that this is no test",
-        "train": "which the model was fitted to, so that this is no test",
-    }[study.part]
     low, high = summary["auroc_ci95"]
-    first = [f"On {tested.counts()}, {role}, a positive bag scored above a negative one in "]
+    first = [f"On {tested.counts()}, {ROLES[study.part]}, a positive bag scored above a negative one in "]
     first += [tag("strong", f"{summary['auroc']:.1%}"), " of all pairs ", interval(low, high, form=".1%"), "."]
     if at is None or study.validation is None:
         return [join(first)]
@@ -125,6 +98,7 @@ def _summary(study: Study, bands: Bands | None) -> Section:
         paragraph(counted, note=True),
         beside_own_test(study),
         beside_baseline(study),
+        beside_covariates(study),
         box("Before you rely on it", listing(_limits(study)), warn=True),
     ]
     return Section("summary", "In short", join(body))
@@ -136,30 +110,17 @@ def _bounds(found: Estimate | None) -> Html:
 
 def _limits(study: Study) -> list[str]:
     """What these numbers cannot show, of this study."""
-    tested, points = study.tested, [f"{message}." for message in study.cautions]
+    tested, rare = study.tested, list[str]()
     few = min(tested.positives, len(tested) - tested.positives)
-    if study.part in ("val", "train"):
-        points.append(f"These are {NAMES[study.part]} bags: the figures are too good, and no test of anything.")
     if few < FEW_BAGS:
-        points.append(f"{few} bags of the rarer class: every interval is wide, and its coverage approximate.")
+        rare.append(f"{few} bags of the rarer class: every interval is wide, and its coverage approximate.")
     elif few < _FEW:
-        points.append(
+        rare.append(
             f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or "
             "more of each class are usually asked for."
         )
-    if study.external:
-        points.append("Other data, one site or several: it says nothing about a third place.")
-    else:
-        points.append(
-            "One split of one data set: how it does elsewhere is not known. `midam report RUN DATA` tests it on "
-            "other data."
-        )
-    if tested.groups is None:
-        points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    points.append(
+    shift = (
         f"{tested.positives / len(tested):.0%} of these bags are positive. Where the share differs, PPV, NPV, "
         "average precision and net benefit differ, and probabilities need to be calibrated again."
     )
-    if study.selected.get("weights") == "best":
-        points.append("The epoch was chosen by its AUROC on the validation bags, whose figures are therefore too good.")
-    return points
+    return limits(study, few=rare, shift=[shift])

@@ -8,8 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+class PartBags:
+    """Bags of one part, whatever their labels: name, group and instances of each, None where unknown."""
+
+    ids: NDArray[np.str_]
+    groups: NDArray[np.str_] | None
+    sizes: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some group holds several bags."""
+        return self.groups is not None and len(np.unique(self.groups)) < len(self)
+
+    def of_groups(self) -> str:
+        """Their groups in words, such as ", of 40 groups"; nothing where none are known."""
+        return f", of {len(np.unique(self.groups))} groups" if self.groups is not None else ""
+
+
 @dataclass(frozen=True)
-class ScoredBags:
+class ScoredBags(PartBags):
     """Bags of one part with their scores.
 
     Attributes
@@ -27,9 +47,6 @@ class ScoredBags:
     groups: NDArray[np.str_] | None = None
     sizes: NDArray[np.int64] | None = None
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @property
     def positives(self) -> int:
         """Number of positive bags."""
@@ -40,15 +57,9 @@ class ScoredBags:
         """Whether there are bags of both classes."""
         return 0 < self.positives < len(self)
 
-    @property
-    def grouped(self) -> bool:
-        """Whether some group holds several bags."""
-        return self.groups is not None and len(np.unique(self.groups)) < len(self)
-
     def counts(self) -> str:
         """Their numbers in words, such as "100 bags, 50 positive, of 40 groups"."""
-        of = f", of {len(np.unique(self.groups))} groups" if self.groups is not None else ""
-        return f"{len(self)} bags, {self.positives} positive{of}"
+        return f"{len(self)} bags, {self.positives} positive{self.of_groups()}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +96,9 @@ class Baseline:
     advice: str | None = None
 
 
-@dataclass(frozen=True)
-class Study:
-    """All that the page says of a run (`external` False) or of an evaluation of it on other data.
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the pages of all targets say of a run (`external` False) or of an evaluation of it on other data.
 
     Attributes
     ----------
@@ -97,21 +108,22 @@ class Study:
         Whether the tested bags come from other data than the run.
     part : str
         What the tested bags are: "test", "val", "train" or "new".
-    tested, validation : ScoredBags
-        The bags that are reported; those that thresholds and calibration come from, None where there are none.
+    tested, validation : PartBags
+        The bags that are reported; those that thresholds, calibration and the like come from, None where there are
+        none.
     summary : mapping
         Of the tested bags, as in summary.json.
-    parts : mapping of str to ScoredBags
+    parts : mapping of str to PartBags
         All parts of the run's data, and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
         What reading the tested data left out, or warned of; why the tested bags may be no test, or the classes and
         probabilities mean nothing.
-    classes : sequence of str, optional
-        What the labels 0 and 1 are called.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by the name of the subgroups.
     baseline : Baseline, optional
         Of the run's own test bags.
+    covariates : mapping, optional
+        What the run takes beside the instances, and how that does alone: its entry in summary.json.
     explained, explain_command : Explained or None, str
         Where explanations of tested bags are, and how to make them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
@@ -129,10 +141,10 @@ class Study:
     method: str
     external: bool
     part: str
-    tested: ScoredBags
-    validation: ScoredBags | None
+    tested: PartBags
+    validation: PartBags | None
     summary: Mapping[str, Any]
-    parts: Mapping[str, ScoredBags]
+    parts: Mapping[str, PartBags]
     explain_command: str
     history: Sequence[Mapping[str, float | None]]
     best_epoch: int | None
@@ -142,11 +154,27 @@ class Study:
     facts: Sequence[tuple[str, str]]
     left_out: Sequence[str] = ()
     cautions: Sequence[str] = ()
-    classes: Sequence[object] | None = None
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     baseline: Baseline | None = None
+    covariates: Mapping[str, Any] | None = None
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Report):
+    """What the page of bags of two classes says beside that.
+
+    Attributes
+    ----------
+    classes : sequence of str, optional
+        What the labels 0 and 1 are called.
+    """
+
+    tested: ScoredBags
+    validation: ScoredBags | None
+    parts: Mapping[str, ScoredBags]
+    classes: Sequence[object] | None = None
 
     @property
     def threshold(self) -> float | None:
@@ -156,5 +184,12 @@ class Study:
 
 
 NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
+# What the tested bags were to the training.
+ROLES = {
+    "test": "that played no part in training",
+    "new": "of other data than the run's",
+    "val": "which chose threshold and calibration, so that this is no test",
+    "train": "which the model was fitted to, so that this is no test",
+}
 # Subgroups that nobody has to ask for.
 BY_GROUP, BY_SIZE = "group", "instances a bag"

@@ -11,11 +11,22 @@ from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Subgroup, find_subgroups
 from midam.report.html.chart import Chart, Range
 from midam.report.html.markup import Cell, Column, Html, Section, estimate, figure, join, paragraph, table, tag, titled
-from midam.report.html.study import Study
+from midam.report.html.study import PartBags, Study
 
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 _SHORT = 18  # letters of a level that stays in one line
 _FIGURES = ("auroc", "sensitivity", "specificity")
+
+
+TITLE = "Subgroups: is it as good for everyone?"
+NONE_ASKED = (
+    "No subgroups were asked for. `--subgroups COLUMN --table FILE` of `midam report` shows those of any table."
+)
+DIFFERENCES = (
+    "Differences are to the largest level of each column, from the two intervals (Zou and Donner). Few bags "
+    "give wide intervals: no difference found is not the same as no difference. Nothing here is corrected for "
+    "looking at many subgroups."
+)
 
 
 class Row(NamedTuple):
@@ -29,19 +40,10 @@ class Row(NamedTuple):
 
 def subgroups(study: Study) -> Section:
     """Each column: figures of its levels, and their differences to the largest."""
-    title = "Subgroups: is it as good for everyone?"
     if not study.columns:
-        words = (
-            "No subgroups were asked for. `--subgroups COLUMN --table FILE` of `midam report` shows those of any table."
-        )
-        return Section("subgroups", title, paragraph(words))
-    words = (
-        "Differences are to the largest level of each column, from the two intervals (Zou and Donner). Few bags "
-        "give wide intervals: no difference found is not the same as no difference. Nothing here is corrected for "
-        "looking at many subgroups."
-    )
+        return Section("subgroups", TITLE, paragraph(NONE_ASKED))
     parts = [_column(study, name, levels) for name, levels in study.columns.items()]
-    return Section("subgroups", title, join([paragraph(words), *parts]))
+    return Section("subgroups", TITLE, join([paragraph(DIFFERENCES), *parts]))
 
 
 def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
@@ -55,9 +57,7 @@ def _column(study: Study, name: str, levels: NDArray[np.str_]) -> Html:
     drawing = forest(rows, "AUROC", f"AUROC of each level of {name}, with 95% intervals.")
     caption = titled(f"AUROC by {name}.", " Lines are 95% intervals; the dashed line is that of all bags.")
     body = [tag("h3", heading), figure(drawing, caption, kind="tall"), _table(name, found)]
-    if tested.groups is not None and _shared(levels, tested.groups):
-        body.append(paragraph("Some groups have bags in several levels, so that these are not independent.", note=True))
-    return join(body)
+    return join([*body, shared_groups(levels, tested.groups)])
 
 
 def names_sites(column: str) -> bool:
@@ -72,13 +72,18 @@ def beside_own_test(study: Study) -> Html:
         return Html("")
     names = ("own test bags", study.data)
     levels = np.repeat(names, [len(own), len(new)])
-    units = [part.ids if own.groups is None or part.groups is None else part.groups for part in (own, new)]
-    groups = [f"{at} {group}" for at, names_of in enumerate(units) for group in names_of]
+    groups = units_of(own, new)
     both = (np.append(own.labels, new.labels), np.append(own.scores, new.scores), levels)
     found = find_subgroups(*both, threshold=study.threshold, groups=groups, reference=names[0])
     return _table(
         "data", sorted(found, key=lambda part: part.level != names[0]), caption="Beside the run's own test bags"
     )
+
+
+def units_of(own: PartBags, new: PartBags) -> list[str]:
+    """Groups of the bags of two data sets, none of which is one of the other; the bags where they have no groups."""
+    units = [part.ids if own.groups is None or part.groups is None else part.groups for part in (own, new)]
+    return [f"{at} {group}" for at, names_of in enumerate(units) for group in names_of]
 
 
 def _table(name: str, found: Sequence[Subgroup], *, caption: str | None = None) -> Html:
@@ -98,15 +103,26 @@ def _table(name: str, found: Sequence[Subgroup], *, caption: str | None = None) 
     return table(caption or f"Figures by {name}, with 95% intervals", heads, rows, sorts=True)
 
 
-def _shared(levels: NDArray[np.str_], groups: NDArray[np.str_]) -> bool:
+def shared_groups(levels: NDArray[np.str_], groups: NDArray[np.str_] | None) -> Html:
+    """A caution where groups have bags in several levels."""
+    if groups is None:
+        return Html("")
     pairs = np.unique(np.stack([groups, levels]), axis=1)
-    return len(np.unique(pairs[0])) < int(pairs.shape[1])
+    if len(np.unique(pairs[0])) == int(pairs.shape[1]):
+        return Html("")
+    return paragraph("Some groups have bags in several levels, so that these are not independent.", note=True)
 
 
 def forest(
-    rows: Sequence[Row], label: str, description: str, *, reference: float | None = None, marked: bool = True
+    rows: Sequence[Row],
+    label: str,
+    description: str,
+    *,
+    reference: float | None = None,
+    marked: bool = True,
+    missing: str = "one class only",
 ) -> Html:
-    """A forest plot: a line a row, a hollow dot where there is no interval.
+    """A forest plot: a line a row, a hollow dot where there is no interval, `missing` where there is no figure.
 
     A dashed line stands at the reference, by default the figure of the last row, if it is `marked`.
     """
@@ -121,7 +137,7 @@ def forest(
         chart.rule(mark)
     for y, row in enumerate(rows):
         if row.found is None:
-            chart.write((x.low + x.high) / 2, y + 0.15, "one class only")
+            chart.write((x.low + x.high) / 2, y + 0.15, missing)
             continue
         value, start, end, _ = row.found
         whole = np.isfinite(start)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from midam.report.html.markup import Html, Section, folded, join, paragraph, prose, table, tag
-from midam.report.html.study import BY_GROUP, BY_SIZE, Study
+from midam.report.html.study import BY_GROUP, BY_SIZE, Report
 from midam.report.html.subgroups import names_sites
 
 _AUTHORS, _CLINIC, _DATA = "the authors", "clinical lead", "whoever holds the data"
@@ -24,12 +24,21 @@ class Item(NamedTuple):
     left: str = ""
 
 
-def checklist(study: Study, names: Collection[str]) -> Section:
-    """The table of items; `names` are the sections that the page has."""
-    lacks = Item("", "", "no", left="needs tested bags of both classes")
+def checklist(
+    study: Report,
+    names: Collection[str],
+    *,
+    label: str = "label 1",
+    without: str = "needs tested bags of both classes",
+) -> Section:
+    """The table of items; `names` are the sections that the page has.
+
+    `label` is what the authors have to define, `without` why a section is missing.
+    """
+    lacks = Item("", "", "no", left=without)
     items = [
         lacks._replace(number=item.number, name=item.name) if item.where and item.where not in names else item
-        for item in _items(study)
+        for item in _items(study, label)
     ]
     counts = {kind: sum(item.answered == kind for item in items) for kind in ("yes", "part", "no")}
     words = (
@@ -58,7 +67,7 @@ def _row(item: Item) -> list[Html | str]:
     return [item.number, join([item.name, tag("span", status, " ", where, class_="below")]), prose(item.left)]
 
 
-def _items(study: Study) -> list[Item]:
+def _items(study: Report, label: str) -> list[Item]:
     by_site, asked = any(map(names_sites, study.columns)), bool(set(study.columns) - {BY_GROUP, BY_SIZE})
     outside = study.external
     return [
@@ -77,7 +86,7 @@ def _items(study: Study) -> list[Item]:
         Item("6c", "Treatments received", "no", left=_CLINIC),
         Item("7", "Data preparation", "part", "provenance", f"{_DATA}: what happened before the files that midam read"),
         Item(
-            "8a", "Outcome: definition and time", "no", left=f"{_CLINIC}: what label 1 means, how and when it was set"
+            "8a", "Outcome: definition and time", "no", left=f"{_CLINIC}: what {label} means, how and when it was set"
         ),
         Item("8b", "Outcome: who assessed it", "no", left=_CLINIC),
         Item("8c", "Outcome: blinding of the assessment", "no", left=_CLINIC),

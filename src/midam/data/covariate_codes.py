@@ -1,0 +1,243 @@
+"""Covariates as numbers: how is learned from training bags alone, and kept with the model."""
+
+import json
+import warnings
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.covariates import Covariates, category_of, missing_of, number_of, shown
+from midam.errors import BagDataError
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
+
+LEAST = 3  # training bags of a category that has a code of its own
+_CLIP = 10.0  # deviations: a slip of the pen must not decide alone
+_FEW = 20  # so many categories never pass for ids
+
+
+@dataclass(frozen=True)
+class Code:
+    """How one covariate becomes columns of numbers.
+
+    Attributes
+    ----------
+    name : str
+        Of the covariate.
+    missing : bool
+        Whether it was missing in some training bags: then a column says where it is.
+    center, scale : float
+        Of a number, mean and standard deviation over the training bags that have it.
+    categories : tuple of str, optional
+        Categories with a column of their own; None of a number.
+    rare : tuple of str
+        Categories of fewer than 3 training bags, which share a column with those that are not known at all.
+    """
+
+    name: str
+    missing: bool
+    center: float = 0.0
+    scale: float = 1.0
+    categories: tuple[str, ...] | None = None
+    rare: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        own = [self.name] if self.categories is None else [f"{self.name}={word}" for word in self.categories]
+        other = [] if self.categories is None else [f"{self.name} other"]
+        return (*own, *other, *([f"{self.name} missing"] if self.missing else []))
+
+
+@dataclass(frozen=True)
+class CovariateCoder:
+    """Encodes the covariates of bags as numbers [N, P].
+
+    A number is standardized by the training bags that have it, within 10 deviations, 0 where it is missing. A category
+    is 1 in its own column; one that is rare in training, or unknown there, is 1 in the column "other" alone. Where some
+    training bags lack a covariate, a last column of it says which bags do.
+
+    Attributes
+    ----------
+    codes : tuple of Code
+        One for each covariate.
+
+    Examples
+    --------
+    >>> train = Covariates.of({"age": [50, 60, 70, None], "sex": ["f", "m", "f", "f"]})
+    >>> coder = CovariateCoder.fit(train)
+    >>> coder.features
+    ('age', 'age missing', 'sex=f', 'sex other')
+    >>> coder.matrix(train).round(2).tolist()[1:]
+    [[0.0, 0.0, 0.0, 1.0], [1.22, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]]
+    """
+
+    codes: tuple[Code, ...]
+
+    @classmethod
+    def fit(cls, train: Covariates, *, source: str = "memory") -> Self:
+        """Learn codes from training bags; a constant covariate is left out with a warning, one of ids refused."""
+        found: list[Code] = []
+        for name, column in zip(train.names, train.columns):
+            missing = missing_of(column)
+            values = np.unique(column[~missing])
+            if len(values) < 2 and (missing.all() or not missing.any()):
+                what = f"only {values[0]}" if len(values) else "none"
+            elif column.dtype.kind == "f":
+                found.append(_number_code(name, column[~missing], missing=bool(missing.any())))
+                continue
+            else:
+                code = _category_code(name, column[~missing], missing=bool(missing.any()), source=source)
+                if code.categories or code.missing:
+                    found.append(code)
+                    continue
+                what = f"no category of it {LEAST} times"
+            warnings.warn(
+                f"the covariate {name} is left out: the training bags have {what} (in {source})", stacklevel=4
+            )
+        return cls(tuple(found))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the covariates."""
+        return tuple(code.name for code in self.codes)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kind of each covariate, "number" or "category"."""
+        return tuple("number" if code.categories is None else "category" for code in self.codes)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the P columns."""
+        return tuple(name for code in self.codes for name in code.features)
+
+    @property
+    def width(self) -> int:
+        """P."""
+        return len(self.features)
+
+    def encode(self, bags: "Bags") -> NDArray[np.float64]:
+        """Columns [N, P] of bags; a `BagDataError` names a covariate that they lack, or a value that cannot be one."""
+        if bags.covariates is None:
+            raise BagDataError(
+                f"Expected the covariates {', '.join(self.names)}, with which the model was trained, got none (in "
+                f"{bags.source}); add their columns."
+            )
+        return self.matrix(bags.covariates, ids=bags.ids, source=bags.source)
+
+    def matrix(
+        self, covariates: Covariates, *, ids: NDArray[np.str_] | None = None, source: str = "memory"
+    ) -> NDArray[np.float64]:
+        """As `encode`, of covariates alone; messages name the bags by their `ids`, by default their numbers."""
+        chosen = covariates.select(self.names, source=source)
+        names = np.arange(len(chosen)).astype(np.str_) if ids is None else ids
+        parts = [_encoded(code, column, names, source) for code, column in zip(self.codes, chosen.columns)]
+        return np.concatenate(parts, axis=1)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads."""
+        return json.dumps([asdict(code) for code in self.codes])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The coder that a model file holds; a `ValueError` for another text."""
+        found = json.loads(text)
+        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+            raise ValueError("covariates that are no list of codes")
+        return cls(tuple(map(_code_of, found)))
+
+
+def _number_code(name: str, values: NDArray[np.float64], *, missing: bool) -> Code:
+    scale = float(values.std())
+    # Of values that are all equal, some missing, rounding may leave a deviation.
+    scale = scale if len(np.unique(values)) > 1 and scale > 0 else 1.0
+    return Code(name, missing, center=float(values.mean()), scale=scale)
+
+
+def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source: str) -> Code:
+    words, counts = np.unique(values, return_counts=True)
+    if len(words) > max(_FEW, len(values) // 2) or len(words) == len(values) > 2:
+        raise BagDataError(
+            f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
+            f"{len(values)} training bags: {shown(words.tolist())} (in {source}); this names the bags: leave it out."
+        )
+    own, rare = words[counts >= LEAST].tolist(), words[counts < LEAST].tolist()
+    return Code(name, missing, categories=tuple(own), rare=tuple(rare))
+
+
+def _encoded(code: Code, column: NDArray[Any], ids: NDArray[np.str_], source: str) -> NDArray[np.float64]:
+    missing = missing_of(column)
+    if missing.any() and not code.missing:
+        what = "the mean stands" if code.categories is None else "no category stands"
+        warnings.warn(
+            f"the covariate {code.name} is missing in {int(missing.sum())} of {len(column)} bags, and was in no "
+            f"training bag: {what} in for it (in {source})",
+            stacklevel=4,
+        )
+    own = _numbers(code, column, missing, ids, source) if code.categories is None else _one_hot(code, column, source)
+    return np.column_stack([own, missing]) if code.missing else own
+
+
+def _numbers(
+    code: Code, column: NDArray[Any], missing: NDArray[np.bool_], ids: NDArray[np.str_], source: str
+) -> NDArray[np.float64]:
+    if column.dtype.kind != "f":
+        wrong = next(row for row, word in enumerate(column.tolist()) if word and number_of(word) is None)
+        raise BagDataError(
+            f"Expected numbers in the covariate {code.name!r} as in training, got {str(column[wrong])!r} (in {source}, "
+            f"bag {ids[wrong]}); correct it, or leave the field empty."
+        )
+    scaled = ((column - code.center) / code.scale).clip(-_CLIP, _CLIP)
+    return np.where(missing, 0.0, scaled)[:, None]
+
+
+def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
+    # A column of categories may hold numbers alone where only some of its bags are read.
+    words = [category_of(value).casefold() for value in column.tolist()]
+    known = {word.casefold(): place for place, word in enumerate(code.categories or ())}
+    other, rare = len(known), {word.casefold() for word in code.rare}
+    found = np.zeros((len(words), other + 1))
+    new: dict[str, int] = {}
+    for row, word in enumerate(words):
+        if word:
+            found[row, known.get(word, other)] = 1.0
+            if word not in known and word not in rare:
+                new[word] = new.get(word, 0) + 1
+    if new:
+        warnings.warn(
+            f"{sum(new.values())} of {len(words)} bags have a {code.name} that no training bag had: "
+            f"{shown(sorted(new))}; they are scored as of an unknown one (in {source})",
+            stacklevel=5,
+        )
+    return found
+
+
+def _code_of(entry: dict[str, Any]) -> Code:
+    found = Code(**{**entry, "rare": _words(entry.get("rare", [])), "categories": _categories(entry)})
+    sound = isinstance(found.name, str) and isinstance(found.missing, bool)
+    sound = sound and all(isinstance(value, float) and np.isfinite(value) for value in (found.center, found.scale))
+    if not sound or not found.scale > 0:
+        raise ValueError(f"no code of a covariate in {entry}")
+    return found
+
+
+def _categories(entry: dict[str, Any]) -> tuple[str, ...] | None:
+    return None if entry.get("categories") is None else _words(entry["categories"])
+
+
+def _words(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ValueError("categories that are no texts")
+    return tuple(found)
+
+
+def fit_coder(train: "Bags") -> CovariateCoder | None:
+    """Coder of the covariates of training bags; None where they have none that differs."""
+    if train.covariates is None:
+        return None
+    coder = CovariateCoder.fit(train.covariates, source=train.source)
+    return coder if coder.width else None

@@ -1,0 +1,176 @@
+"""Covariates: what is known of a bag beside its instances, as age, sex and stage are of a patient."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError, nearest
+
+Kind = Literal["number", "category"]
+_MISSING = frozenset({"", "?", "<na>", "n/a", "na", "nan", "nat", "null"})
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_FEW = 20  # a column of so many different values may have numbers among its categories
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Covariates:
+    """Raw columns of N bags, as they were read; they are encoded by what is fitted on training bags.
+
+    A column whose values all are numbers is one of numbers, any other one of categories. Missing are an empty field,
+    None, NaN, and what tables write for it: NA, N/A, null, ?.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Unique, at least one.
+    columns : tuple of arrays [N]
+        Numbers as float64, NaN where they are missing; categories as str, empty where they are missing.
+
+    Examples
+    --------
+    >>> found = Covariates.of({"age": [63, None, 71.5], "sex": ["f", "m", ""]})
+    >>> found.told()
+    'age (number, 1 missing), sex (category: f, m; 1 missing)'
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, ArrayLike], *, source: str = "memory") -> Self:
+        """Columns [N] of numbers, texts, truth values or None, by name; a `BagDataError` names what is none of these.
+
+        1, 1.0 and "1" are one category, and so are words that differ by case or by blanks around them.
+        """
+        names = tuple(str(name) for name in columns)
+        return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
+
+    @classmethod
+    def known(cls, found: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
+        """Covariates as they are, or of columns by name; None of none."""
+        return found if found is None or isinstance(found, Covariates) else cls.of(found, source=source)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kind of each column."""
+        return tuple("number" if column.dtype.kind == "f" else "category" for column in self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def subset(self, index: Any) -> Self:
+        """Covariates of the bags at these positions [n], or of a mask [N]."""
+        return type(self)(self.names, tuple(column[index] for column in self.columns))
+
+    def select(self, names: Sequence[str], *, source: str) -> Self:
+        """The columns of these names, in this order; a `BagDataError` names one that is missing."""
+        for name in names:
+            if name not in self.names:
+                raise BagDataError(
+                    f"Expected the covariate {name!r}, got {', '.join(self.names)} (in {source}); "
+                    f"{nearest(name, self.names)}"
+                )
+        return type(self)(tuple(names), tuple(self.columns[self.names.index(name)] for name in names))
+
+    def told(self) -> str:
+        """What the columns are, in a line."""
+        return ", ".join(map(_told, self.names, self.columns))
+
+    def values(self) -> dict[str, list[Any]]:
+        """Values by name as JSON has them: numbers, texts, None where they are missing."""
+        return {name: _values(column) for name, column in zip(self.names, self.columns)}
+
+    def check(self, ids: NDArray[np.str_], source: str) -> None:
+        """Refuse no columns, two of a name, and columns that are not one value a bag."""
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise BagDataError(
+                f"Expected covariates of different names, got {', '.join(self.names) or 'none'} (in {source}); rename "
+                "them, or leave them out."
+            )
+        for name, column in zip(self.names, self.columns):
+            if column.shape != ids.shape:
+                raise BagDataError(
+                    f"Expected a value of the covariate {name!r} for each of the {len(ids)} bags, got shape "
+                    f"{column.shape} (in {source}); give as many as bags, and None where one is missing."
+                )
+
+
+def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a column [N] has no value."""
+    found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
+    return found
+
+
+def category_of(value: object) -> str:
+    """A value as a category: text without blanks around it, a number as it is shortest; empty where it is missing."""
+    text = "" if value is None else str(value).strip()
+    if text.casefold() in _MISSING:
+        return ""
+    number = number_of(text)
+    return text if number is None else str(int(number)) if number == int(number) else repr(number)
+
+
+def number_of(text: str) -> float | None:
+    """The finite number that a text is; None for another text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in text else None  # Python reads 1_000 as a number
+
+
+def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        numbers = array.astype(np.float64)
+        if np.isinf(numbers).any():
+            raise BagDataError(f"Expected finite numbers in the covariate {name!r}, got infinity (in {source}).")
+        return numbers
+    array = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+    words = [category_of(value) for value in array.ravel().tolist()]
+    given = [word for word in words if word]
+    parsed = {word: number_of(word) for word in given}
+    texts = [word for word, number in parsed.items() if number is None]
+    if not texts:
+        found = np.array([parsed.get(word) for word in words], dtype=np.float64)
+        return found.reshape(array.shape)
+    _refuse_nearly_numbers(name, parsed, texts, source)
+    # Of words that differ by case alone, all are written as the first one.
+    first: dict[str, str] = {}
+    return np.array([first.setdefault(word.casefold(), word) for word in words], dtype=np.str_).reshape(array.shape)
+
+
+def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts: Sequence[str], source: str) -> None:
+    """Refuse a column of numbers with a slip, or with decimal commas, which would pass for one of categories."""
+    commas = [word for word in texts if _DECIMAL_COMMA.fullmatch(word)]
+    slip = len(parsed) > _FEW and 2 * len(texts) < len(parsed)
+    if slip or len(commas) == len(texts):
+        advice = "write a point" if commas else "correct it, or leave the field empty where the value is not known"
+        raise BagDataError(
+            f"Expected numbers in the covariate {name!r}, got {(commas or texts)[0]!r} (in {source}); {advice}."
+        )
+
+
+def _values(column: NDArray[Any]) -> list[Any]:
+    return [None if gap else value for value, gap in zip(column.tolist(), missing_of(column).tolist())]
+
+
+def _told(name: str, column: NDArray[Any]) -> str:
+    gaps = int(missing_of(column).sum())
+    lost = [f"{gaps} missing"] if gaps else []
+    if column.dtype.kind == "f":
+        return f"{name} ({', '.join(['number', *lost])})"
+    words = shown(np.unique(column[column != ""]).tolist())
+    return f"{name} ({'; '.join([f'category: {words}', *lost])})"
+
+
+def shown(words: Iterable[str]) -> str:
+    """Some words, with a mark where there are more."""
+    found = list(words)
+    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

@@ -1,0 +1,71 @@
+"""Covariates of the columns of a table, of the keys of an archive, or of a store."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from midam.data.bags import Bags
+from midam.data.covariates import Covariates
+from midam.data.sources.reader import Request
+from midam.data.sources.table_columns import require_columns
+from midam.errors import Note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
+    """The covariates that a request names, of columns that have them; None where it names none.
+
+    A column that is missing is refused. Before a training, a note says what each of them is.
+    """
+    if not request.covariates:
+        return None
+    require_covariates(columns, request, where=where)
+    return told(Covariates.of({name: columns[name] for name in request.covariates}, source=where), request, where)
+
+
+def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:
+    """As `read_covariates`, of the rows of a data frame."""
+    present = [name for name in request.covariates if name in frame.columns]
+    return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
+
+
+def require_covariates(known: Iterable[object], request: Request, *, where: str) -> None:
+    """Refuse a table of `known` columns that lacks some covariates, by their names."""
+    require_columns(known, [("covariates", name) for name in request.covariates], where)
+
+
+def stored_covariates(bags: Bags, request: Request) -> Bags:
+    """Bags of a store with the covariates that a request names, and no others."""
+    if request.covariates:
+        here = () if bags.covariates is None else bags.covariates.names
+        require_covariates(here, request, where=bags.source)
+    if bags.covariates is None:
+        return bags
+    if not request.covariates:
+        if request.require_labels:
+            names = ", ".join(bags.covariates.names)
+            warnings.warn(
+                f"the covariates {names} are not used: name them with `covariates` (in {bags.source})",
+                Note,
+                stacklevel=4,
+            )
+        return bags.replace(covariates=None)
+    return bags.replace(
+        covariates=told(bags.covariates.select(request.covariates, source=bags.source), request, bags.source)
+    )
+
+
+def told(covariates: Covariates, request: Request, where: str) -> Covariates:
+    """The same covariates, with a note of what each is before a training."""
+    if request.require_labels:
+        warnings.warn(f"covariates: {covariates.told()} (in {where})", Note, stacklevel=5)
+    return covariates
+
+
+def known_covariates(covariates: Covariates | None) -> dict[str, Any]:
+    """Covariates as a parameter of `Bags`, where there are some."""
+    return {} if covariates is None else {"covariates": covariates}

@@ -1,0 +1,154 @@
+"""Covariates alone beside a run that takes them: what the instances add is the difference of the two.
+
+The model of covariates alone is linear, and shrunk a little: logistic regression where bags have classes or labels,
+ridge regression of grades and numbers, Cox's proportional hazards of times. It sees the encoded covariates of the
+training bags, as the run does, and nothing of it is tuned.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from midam.data.bags import Bags
+from midam.data.covariate_codes import CovariateCoder
+from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.runs.beside import COMPARED, compared_auroc
+from midam.runs.data import SplitBags
+from midam.targets import Target, target_of
+
+Scores = NDArray[np.float64]
+
+_MOST_ITERATIONS = 1000
+_RESAMPLES = 300
+_METHODS = {
+    "binary": "logistic regression",
+    "multiclass": "logistic regression",
+    "multilabel": "logistic regression",
+    "ordinal": "ridge regression",
+    "continuous": "ridge regression",
+    "survival": "Cox regression",
+}
+
+
+def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores, *, seed: int) -> dict[str, Any] | None:
+    """Entry `covariates` of summary.json; None of a model without covariates.
+
+    `names` and `kinds` of the covariates, `weights` of the model's term by its columns, the mean of the members' (of
+    several score columns one each), and `alone`: the model of covariates alone beside the model's `scores` [N] or
+    [N, C] of all bags, on the test bags, or the validation bags where these cannot be judged.
+    """
+    terms = [scorer.covariates for scorer in scorers_of(model)]
+    if terms[0] is None:
+        return None
+    coder: Any = terms[0].coder
+    weights = torch.stack([term.weight.detach().double().cpu() for term in terms if term is not None]).mean(dim=0)
+    return {
+        "names": list(coder.names),
+        "kinds": list(coder.kinds),
+        "weights": dict(zip(coder.features, weights.numpy().T.tolist(), strict=True)),
+        "alone": _alone(coder, parts, scores, seed=seed),
+    }
+
+
+def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores, *, seed: int) -> dict[str, Any] | None:
+    """How covariates alone do, and how much better the model does; None where no bags can be judged."""
+    bags, target = parts.bags, target_of(parts.bags)
+    values = target.values(bags)
+    part = next((name for name in COMPARED if target.judged(values[parts.splits == name])), None)
+    if part is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is unknown has been told, and little data may not converge
+        x = coder.encode(bags)
+        inside = parts.splits == "train"
+        found = scores_alone(target, x[inside], values[inside], x)
+    tested = np.flatnonzero(parts.splits == part)
+    told = {"method": _METHODS[target.name], "part": part, "bags": len(tested)}
+    if target.name == "binary":
+        return told | compared_auroc(bags.subset(tested), scores[tested], found[tested])
+    return told | _compared(target, bags.subset(tested), scores[tested], found[tested], seed=seed)
+
+
+def scores_alone(target: Target, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+    """Scores [N] or [N, C] of bags with the encoded covariates `scored` [N, P].
+
+    The model is fitted to training bags with the covariates `x` [n, P] and the target's values [n] or [n, L].
+    """
+    if target.name == "binary":
+        return _logistic(x, values, scored)[:, 1]
+    if target.name == "multiclass":
+        return _logistic(x, values[:, 0].astype(np.int64), scored)
+    if target.name == "multilabel":
+        known = [~np.isnan(column) for column in values.T]
+        of = [_logistic(x[own], column[own].astype(np.int64), scored)[:, 1] for own, column in zip(known, values.T)]
+        return np.stack(of, axis=1)
+    if target.name == "survival":
+        return scored @ cox_weights(x, *values.T)
+    found: Scores = Ridge().fit(x, values[:, 0]).predict(scored)
+    return found
+
+
+def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0) -> Scores:
+    """Weights [P] of Cox's proportional hazards, with ``penalty / 2`` times their squared length; ties as of Breslow.
+
+    References
+    ----------
+    Cox, D. R. (1972). Regression models and life-tables. JRSS B 34(2), 187-202.
+    """
+    order = np.argsort(-time, kind="stable")
+    rows, had = torch.from_numpy(x[order]), torch.from_numpy(event[order])
+    # At risk at a time are all bags down to the last of that time.
+    last = torch.from_numpy(np.searchsorted(-time[order], -time[order], side="right") - 1)
+    w = torch.zeros(x.shape[1], dtype=torch.float64, requires_grad=True)
+    until: dict[str, Any] = {"max_iter": _MOST_ITERATIONS, "tolerance_grad": 1e-9, "tolerance_change": 1e-12}
+    solver = torch.optim.LBFGS([w], line_search_fn="strong_wolfe", **until)
+
+    def loss() -> torch.Tensor:
+        solver.zero_grad()
+        risk = rows @ w
+        found = (had * (risk.logcumsumexp(dim=0)[last] - risk)).sum() + penalty / 2 * (w @ w)
+        torch.autograd.backward(found)
+        return found
+
+    solver.step(loss)  # type: ignore[no-untyped-call]
+    return w.detach().numpy()
+
+
+def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
+    found: Scores = LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)
+    return found
+
+
+def _compared(target: Target, bags: Bags, model: Scores, alone: Scores, *, seed: int) -> dict[str, Any]:
+    """Figure of merit of covariates alone, and how much higher that of the model is, with bootstrap intervals."""
+    values, merit = target.values(bags), target.metric
+    own, whole = (target.merit(values, scores) for scores in (alone, model))
+    if own is None or whole is None:
+        return {}
+    units = np.arange(len(bags)) if bags.groups is None else np.unique(bags.groups, return_inverse=True)[1]
+    members = [np.flatnonzero(units == unit) for unit in range(units.max() + 1)]
+    rng, found = np.random.default_rng(seed), list[tuple[float, float]]()
+    for _ in range(_RESAMPLES):
+        drawn = np.concatenate([members[unit] for unit in rng.integers(len(members), size=len(members))])
+        pair = [target.merit(values[drawn], scores[drawn]) for scores in (alone, model)]
+        if pair[0] is not None and pair[1] is not None:
+            found.append((pair[0], pair[1] - pair[0]))
+    of_alone, of_difference = (_interval(draws) for draws in zip(*found)) if found else (None, None)
+    clustered = bags.groups is not None and len(members) < len(bags)
+    return {
+        merit: own,
+        f"{merit}_ci95": of_alone,
+        "difference": whole - own,
+        "difference_ci95": of_difference,
+        "difference_method": f"paired bootstrap{' (groups)' if clustered else ''}",
+    }
+
+
+def _interval(draws: Sequence[float]) -> list[float]:
+    low, high = np.quantile(draws, (0.025, 0.975)).tolist()
+    return [low, high]

@@ -1,0 +1,122 @@
+"""What a page says of how a run came about, from its folder: settings, command, versions, hashes, explanations."""
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from midam.errors import MidamError
+from midam.report.html.study import Explained
+from midam.runs.folder import RunFolder, read_budget, read_json
+from midam.runs.method import method_title, taken_settings
+from midam.settings import Settings
+from midam.targets import Target
+from midam.train.training import with_objective
+
+
+def how_made(
+    folder: RunFolder,
+    settings: Settings,
+    data: str,
+    summary: Mapping[str, Any],
+    *,
+    method: str | None,
+    target: Target,
+    tested_data: str | None,
+) -> dict[str, Any]:
+    """Fields of `midam.report.html.study.Report`; `summary` is the summary.json of the run."""
+    flat = settings.flat() if method is None else taken_settings(settings)
+    usual = _defaults(settings, summary, target)
+    shown = {name: json.dumps(value) for name, value in flat.items()}
+    changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
+    history = pd.read_csv(folder.metrics).replace({np.nan: None}).to_dict("records") if folder.metrics.exists() else []
+    return {
+        "data": Path(tested_data or data).name,
+        "trained_on": Path(data).name,
+        "method": method_title(method, settings),
+        "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
+        "history": [{str(key): value for key, value in row.items()} for row in history],
+        "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
+        "selected": summary.get("selected", {}),
+        "chosen": summary.get("auto"),
+        "changed": changed,
+        "settings": list(shown.items()),
+        "facts": [
+            *_facts(folder, settings, data, changed, summary, method=method),
+            *([("tested on", tested_data)] if tested_data else []),
+        ],
+    }
+
+
+def explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
+    """Explanations in the run, of bags of its own data or, `external`, of others; later folders win."""
+    pictures: dict[str, str] = {}
+    index = None
+    for file in sorted(root.glob("explain*/explain.json")):
+        for entry in read_json(file)["bags"]:
+            if (entry["split"] is None) == external:
+                index = _link(file.parent / "index.html", page)
+                pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)
+    return None if index is None else Explained(index, pictures)
+
+
+def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """What the settings are for the same encoder, instances and target where nobody says anything."""
+    shape = summary.get("data", {}).get("instance_shape")
+    if shape is None:
+        return Settings().flat()
+    try:
+        return with_objective(Settings(encoder=settings.model.encoder), target).resolve(tuple(shape)).flat()
+    except MidamError:  # an encoder of somebody's that is not here
+        return with_objective(Settings(), target).resolve(tuple(shape)).flat()
+
+
+def _link(file: Path, page: Path) -> str:
+    """Address of a file as the page links to it."""
+    try:
+        return quote(Path(os.path.relpath(file, page.parent)).as_posix())
+    except ValueError:  # another drive of Windows
+        return file.resolve().as_uri()
+
+
+def _facts(
+    folder: RunFolder,
+    settings: Settings,
+    data: str,
+    changed: list[tuple[str, str, str]],
+    summary: Mapping[str, Any],
+    *,
+    method: str | None,
+) -> list[tuple[str, str]]:
+    """Command, seed, hashes and versions."""
+    named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
+    named += "" if budget is None else f" --budget {budget:g}s"
+    found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
+    known = summary.get("data", {})
+    found.append(("seed", str(settings.run.seed)))
+    found.append(("data", data))
+    if "fingerprint" in known:
+        found.append(("SHA-256 of the data", known["fingerprint"]))
+    for file in (folder.model, folder.predictions):
+        if file.exists():
+            found.append((f"SHA-256 of {file.name}", hashlib.sha256(file.read_bytes()).hexdigest()))
+    if "members" in summary:
+        found.append(("scorers averaged", str(summary["members"])))
+    versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
+    return [*found, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
+
+
+def _flag(changed: tuple[str, str, str]) -> str:
+    name, text, _ = changed
+    value = json.loads(text)
+    flag = f" --{name.replace('_', '-')}"
+    if value is True:
+        return flag
+    return f"{flag} {shlex.quote(value if isinstance(value, str) else text)}"

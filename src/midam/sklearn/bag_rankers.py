@@ -1,0 +1,138 @@
+"""The estimators of one score that follows an order, but for their constructors, whose parameters are the settings."""
+
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate.outcomes import (
+    Decision,
+    concordance_index,
+    concordance_index_censored,
+)
+from midam.runs.apply import LoadedRun
+from midam.settings import Settings
+from midam.sklearn.inputs import per_bag
+from midam.sklearn.labels import Labeled, times_of, with_order, with_times
+from midam.sklearn.trained import TrainedEstimator
+from midam.targets.ordered import RISKS
+
+
+class OrderEstimator(TrainedEstimator):
+    """Base of those whose scores are [N]."""
+
+    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
+        """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
+
+        Parameters
+        ----------
+        X : Bags, DataFrame, array or sequence
+            Bags, as the class says.
+        y : array, optional
+            What they are ranked by, as the class says. Default: what `Bags` say.
+        groups : array [N], optional
+            Group (patient) of each bag: the bags held out share no group with the rest. Default: those of `Bags`.
+
+        Raises
+        ------
+        MidamError
+            Where bags, labels or settings cannot be used.
+        """
+        return self._fit(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
+
+    def partial_fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
+        """Train one epoch on N bags, the same as before or others, from where the last call ended.
+
+        The features are standardized as in the first call; what the scores mean follows from the bags that this call
+        holds out. The rest is as in `fit`.
+        """
+        return self._fit(X, y, groups, self._settings().replace(epochs=1), going_on=hasattr(self, "model_"))
+
+    def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
+        """Bags with what y says of those of X."""
+        raise NotImplementedError
+
+    def _decided(self, what: str) -> Decision:
+        if self.decision_ is None:
+            raise ConfigError(
+                f"Expected held-out bags of different labels, by which a score is {what}, got none; set val_fraction "
+                "above 0, or take the ranks of `bag_scores`."
+            )
+        return self.decision_
+
+    def _fit(self, X: Any, y: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> Self:
+        bags = self._match_features(X) if going_on else self._learn_features(X)
+        if len(bags) < 2:
+            raise BagDataError("Expected two bags or more, which can be ranked, got one sample; add bags.")
+        self._train(self._labeled(bags, X, y), X, groups, settings, going_on=going_on)
+        return self
+
+
+class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
+    """Ranker of bags without a constructor, see `midam.sklearn.ranker.MIDAMRanker`."""
+
+    targets = ("ordinal", "continuous")
+    grades: Sequence[Any] | None
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """What y would say of each bag, [N]: a grade of `grades_`, or a number.
+
+        It follows from the score alone, by cuts or by a rising curve that were fitted on the held-out bags; a
+        `ConfigError` without such bags. Bags that differ in `bag_scores` may share it.
+        """
+        scores = self.bag_scores(X)
+        found = self._decided("a grade or a number").predict(scores)
+        return found if self.target_ == "continuous" else cast(NDArray[Any], self._classes[found])
+
+    def score(self, X: Any, y: Any) -> float:
+        """C-index of `bag_scores`: the share of the pairs of bags with different y that they order rightly.
+
+        Of two scores that are equal it counts one half; 1/2 is chance. For others, such as the error of `predict`, pass
+        a `scoring` to a search.
+        """
+        bags = self._match_fitted(X)
+        labeled = with_order(bags, per_bag(y, X, "label"), grades=self.grades_, estimator=self)
+        return concordance_index(self._target.values(labeled.bags)[:, 0], self.bag_scores(X))
+
+    @property
+    def grades_(self) -> NDArray[Any] | None:
+        """The grades, the lowest first; None of numbers."""
+        return self._classes if self.target_ == "ordinal" else None
+
+    def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
+        return with_order(bags, per_bag(y, X, "label"), grades=self.grades, estimator=self)
+
+    def _take_up(self, run: LoadedRun) -> None:
+        super()._take_up(run)
+        self.grades = None if self.grades_ is None else self.grades_.tolist()
+
+
+class BagSurvival(OrderEstimator):
+    """Survival estimator of bags without a constructor, see `midam.sklearn.survival.MIDAMSurvival`."""
+
+    targets = ("survival",)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Risk of each bag, [N] in [0, 1]: the higher, the earlier the event; `bag_scores` under another name."""
+        return self.bag_scores(X)
+
+    def risk_groups(self, X: Any) -> NDArray[np.str_]:
+        """Group of risk of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
+        groups: NDArray[np.str_] = np.array(RISKS)[self._decided("a group of risk").predict(self.bag_scores(X))]
+        return groups
+
+    def score(self, X: Any, y: Any) -> float:
+        """Harrell's C-index: the share of the comparable pairs of bags in which the earlier event has the higher risk.
+
+        Of two equal risks it counts one half; 1/2 is chance.
+        """
+        labeled = self._labeled(self._match_fitted(X), X, y)
+        time, event = self._target.values(labeled.bags).T
+        return concordance_index_censored(time, event, self.bag_scores(X))
+
+    def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
+        return with_times(bags, per_bag(times_of(y), X, "label"), estimator=self)

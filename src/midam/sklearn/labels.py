@@ -1,0 +1,239 @@
+"""What an estimator of bags takes as y, and how it is coded: classes, several labels, grades, numbers, survival."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from midam.data.bags import Bags
+from midam.data.outcome import Outcome
+from midam.data.sources.label_values import word_of
+from midam.errors import BagDataError, OneClassError
+from midam.sklearn.inputs import is_frame
+
+_SHOWN = 5
+MADE_FOR = {
+    **dict.fromkeys(("binary", "multiclass", "multilabel"), "MIDAMClassifier"),
+    **dict.fromkeys(("ordinal", "continuous"), "MIDAMRanker"),
+    "survival": "MIDAMSurvival",
+}
+_TIME, _EVENT = "time", "event"
+
+
+class Labeled(NamedTuple):
+    """Bags with the labels or the outcome that y says."""
+
+    bags: Bags
+    classes: NDArray[Any]  # what y calls classes, labels or grades, in the order of their codes; none of numbers
+    positive: Any = None  # the positive one of two classes
+
+
+def with_classes(
+    bags: Bags, y: Any, *, positive: object, estimator: object, before: NDArray[Any] | None = None
+) -> Labeled:
+    """Bags of the classes or labels that y holds.
+
+    Parameters
+    ----------
+    bags : Bags
+        Whose own labels are taken where y is None.
+    y : array [N] or [N, L], or None
+        Any values: two classes, or more; with several columns 0, 1, or NaN where a label is not known.
+    positive : object
+        The positive one of two classes; of None, what the bags call so, else the second.
+    estimator : object
+        Whose name messages say.
+    before : array [C], optional
+        The classes in the order of their codes, where that is known.
+
+    Raises
+    ------
+    BagDataError
+        If y holds none of these, or a label is missing.
+    OneClassError
+        If there is one class only.
+    """
+    y = _own_classes(bags, estimator) if y is None else y
+    y = y.toarray() if issparse(y) else y
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    if len(shape) == 2 and shape[1] > 1:
+        return _several(bags, y, positive)
+    if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # of pandas
+        y = np.asarray(y, dtype=bool)
+    given = column_or_1d(y, warn=True)
+    _check_length(bags, given)
+    if given.dtype.kind == "O" and any(value is None or value != value for value in given):  # noqa: PLR0124
+        raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
+    assert_all_finite(given, input_name="y")
+    check_classification_targets(given)
+    classes = np.unique(given)
+    if len(classes) > 2:
+        return _of_classes(bags, given, classes, positive, before)
+    shown = ", ".join(map(repr, classes.tolist()))
+    if len(classes) < 2:
+        raise OneClassError(f"Expected positive and negative bags, got one class: {shown}; add bags of the other.")
+    of_bags = None if bags.classes is None or set(bags.classes) != set(classes.tolist()) else bags.classes[1]
+    chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
+    if chosen not in classes.tolist():
+        raise BagDataError(f"Expected `positive` to be one of {shown}, got {positive!r}; name one of these.")
+    second = bool(chosen == classes[1])
+    names = None if classes.tolist() == [0, 1] else (classes[int(not second)], classes[int(second)])
+    labels = (given == chosen).astype(np.int64)
+    return Labeled(bags.replace(labels=labels, classes=names, outcome=None), classes, classes[int(second)])
+
+
+def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | None, estimator: object) -> Labeled:
+    """Bags of the `grades` [N] that y holds, the lowest named first, or of its numbers [N] where none are named.
+
+    Of None, what the bags say is taken. A `BagDataError` if y holds anything else.
+    """
+    if y is None:
+        outcome = _own_outcome(bags, estimator, "ordinal", "continuous")
+        if outcome.target == "ordinal" and grades is None:
+            return Labeled(bags, np.array(outcome.names))
+        y = outcome.columns()["label"]
+    given = column_or_1d(y, warn=True)
+    _check_length(bags, given)
+    if grades is None:
+        assert_all_finite(given, input_name="y")
+        values = _numbers(given, "name the grades, the lowest first, with `grades`")
+        outcome = Outcome.of("continuous", values, names=["label"])
+        return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
+    words = [word_of(grade) for grade in grades]
+    codes = {word: code for code, word in enumerate(words)}
+    for bag, value in enumerate(given.tolist()):
+        if word_of(value) not in codes:
+            raise BagDataError(
+                f"Expected the grades {', '.join(words)} in y, got {value!r} (bag {bag}); add it to `grades`, or leave "
+                "such bags out."
+            )
+    outcome = Outcome.of("ordinal", [codes[word_of(value)] for value in given.tolist()], names=words)
+    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.array(list(grades)))
+
+
+def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
+    """Bags of the times and events [N, 2] that `times_of` gives; of None, what the bags say."""
+    if y is None:
+        _own_outcome(bags, estimator, "survival")
+        return Labeled(bags, np.empty(0))
+    values = np.asarray(y)
+    _check_length(bags, values)
+    outcome = Outcome.of("survival", _numbers(values, "give time and event as numbers"), names=[_TIME, _EVENT])
+    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
+
+
+def times_of(y: Any) -> Any:
+    """Time and event of N bags, in this order: an array [N, 2], or a DataFrame with its index.
+
+    Of a structured array or a DataFrame, the truth values are the event, else the names tell; else an array and a
+    DataFrame hold time and event in this order. A `BagDataError` for anything else.
+    """
+    if y is None:
+        return None
+    names = list(y.columns) if is_frame(y) else getattr(getattr(y, "dtype", None), "names", None)
+    if names is None:
+        found = np.asarray(y)
+        if found.ndim != 2 or found.shape[1] != 2:
+            raise _no_times(f"shape {found.shape}")
+        return found
+    if len(names) != 2:
+        raise _no_times(f"the columns {', '.join(map(str, names[:_SHOWN]))}")
+    kinds = y.dtypes if is_frame(y) else [y.dtype[name] for name in names]
+    truths = [str(kind) in ("bool", "boolean") for kind in kinds]
+    told = _time_and_event(names, truths)
+    if is_frame(y):
+        return y[list(told or names)]
+    if told is None:
+        raise _no_times(f"the fields {', '.join(names)}")
+    return np.stack([y[name].astype(np.float64) for name in told], axis=1)
+
+
+def _several(bags: Bags, y: Any, positive: object) -> Labeled:
+    """Bags of several labels, named by the columns of a DataFrame, else by their numbers."""
+    values = _numbers(np.asarray(y), "give 0, 1, or NaN where a label is not known")
+    classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
+    _check_length(bags, values)
+    _refuse_positive(positive, f"{len(classes)} labels")
+    outcome = Outcome.of("multilabel", values, names=[word_of(name) for name in classes.tolist()])
+    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
+
+
+def _of_classes(
+    bags: Bags, given: NDArray[Any], classes: NDArray[Any], positive: object, before: NDArray[Any] | None
+) -> Labeled:
+    """Bags of more than two classes, which are coded as before where they are the same."""
+    _refuse_positive(positive, f"{len(classes)} classes")
+    codes = np.searchsorted(classes, given)
+    if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
+        codes, classes = np.argsort(before)[codes], before
+    outcome = Outcome.of("multiclass", codes, names=[word_of(name) for name in classes.tolist()])
+    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
+
+
+def _refuse_positive(positive: object, what: str) -> None:
+    if positive is not None:
+        raise BagDataError(
+            f"Expected two classes in y with `positive`, got {what}; leave `positive` out, or give y == {positive!r}."
+        )
+
+
+def _own_classes(bags: Bags, estimator: object) -> Any:
+    if bags.outcome is not None:
+        outcome = _own_outcome(bags, estimator, "multiclass", "multilabel")
+        if outcome.target == "multiclass":
+            return np.array(outcome.names)[outcome.values[:, 0].astype(np.int64)]
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(outcome.values, columns=list(outcome.names))
+    if bags.labels is None:
+        raise _without(bags, estimator)
+    return np.array((0, 1) if bags.classes is None else bags.classes)[bags.labels]
+
+
+def _own_outcome(bags: Bags, estimator: object, *targets: str) -> Outcome:
+    if bags.outcome is not None and bags.outcome.target in targets:
+        return bags.outcome
+    if bags.outcome is None and bags.labels is None:
+        raise _without(bags, estimator)
+    target = "binary" if bags.outcome is None else bags.outcome.target
+    raise BagDataError(
+        f"Expected bags of the target {' or '.join(targets)}, got {target} (in {bags.source}); use "
+        f"{MADE_FOR.get(target, 'midam fit')}, or pass another y."
+    )
+
+
+def _without(bags: Bags, estimator: object) -> BagDataError:
+    what = f"Expected labels, got bags without (in {bags.source})"
+    return BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
+
+
+def _check_length(bags: Bags, given: NDArray[Any]) -> None:
+    if len(given) != len(bags):
+        raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; give one label a bag.")
+
+
+def _numbers(given: NDArray[Any], advice: str) -> NDArray[np.float64]:
+    try:
+        return given.astype(np.float64)
+    except (TypeError, ValueError):
+        shown = next(value for value in given.ravel().tolist() if not isinstance(value, int | float))
+        raise BagDataError(f"Expected numbers in y, got {shown!r}; {advice}.") from None
+
+
+def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, Any] | None:
+    """Names of time and event where one of the two holds truth values, or where these are their names."""
+    if sum(truths) == 1:
+        return names[truths.index(False)], names[truths.index(True)]
+    lower = [str(name).casefold() for name in names]
+    return (names[lower.index(_TIME)], names[lower.index(_EVENT)]) if {*lower} == {_TIME, _EVENT} else None
+
+
+def _no_times(got: str) -> BagDataError:
+    return BagDataError(
+        f"Expected time and event of each bag in y, got {got}; give an array [N, 2], a DataFrame of two columns, or a "
+        "structured array of an event (True or False) and a time."
+    )

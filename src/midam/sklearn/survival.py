@@ -1,0 +1,49 @@
+"""`MIDAMSurvival`: bags in, risks out; every setting of a run is a parameter."""
+
+from midam.sklearn.bag_rankers import BagSurvival
+from midam.sklearn.parameters import constructor
+
+
+class MIDAMSurvival(BagSurvival):
+    """Ranks bags by who has the event first, where it may not have been seen: `predict` gives a risk.
+
+    y says time (above 0) and event (1 where it came then, 0 where none was seen until then) of each bag:
+
+    - a structured array of an event (True or False) and a time, as scikit-survival has it;
+    - a DataFrame of two columns, one of which holds True and False, or which are called time and event, else in this
+      order;
+    - an array [N, 2] of time and event, in this order.
+
+    A share of the bags (`val_fraction`, with like shares of events, early and late, and disjoint by group) is held out
+    of the training: `risk_groups` takes its cuts from it and, with ``select="best"``, it chooses the epoch.
+
+    X is what `midam.MIDAMClassifier` takes, and its settings are the parameters here. ``objective="cox"`` trains by the
+    partial likelihood.
+
+    Parameters
+    ----------
+    warm_start : bool, default False
+        `fit` goes on from where the last call of `fit` or `partial_fit` ended.
+    show_progress : bool, default False
+        Show a bar with loss and validation C-index on standard error.
+
+    Attributes
+    ----------
+    decision_ : RiskGroups or None
+        The cuts of `risk_groups`; None with ``val_fraction=0``.
+    target_, settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
+        As of `midam.MIDAMClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> time, event = rng.exponential(size=60) + 0.1, rng.random(60) < 0.7
+    >>> bags = [rng.normal(loc=-np.log(own), size=(4, 2)) for own in time]
+    >>> y = np.array(list(zip(event, time)), dtype=[("event", bool), ("time", float)])
+    >>> model = MIDAMSurvival(epochs=5, members=1, num_instances=4).fit(bags, y)
+    >>> model.score(bags, y) > 0.8, set(model.risk_groups(bags).tolist()) == {"low", "middle", "high"}
+    (True, True)
+    """
+
+    __init__ = constructor("MIDAMSurvival", {"warm_start": False, "show_progress": False})

@@ -1,0 +1,280 @@
+"""What all trained estimators of bags share: training, scores, explanations, runs on disk."""
+
+import copy
+import math
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from sklearn.utils.validation import check_is_fitted
+
+from midam.data.bags import Bags
+from midam.data.splits import split_bags, split_strata
+from midam.errors import CheckpointError, ConfigError
+from midam.evaluate.outcomes import Decision
+from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.nn.ensemble import BagEnsemble
+from midam.report.terminal import FitProgress
+from midam.runs.apply import LoadedRun, load_run
+from midam.runs.data import SplitBags, describe_origin
+from midam.runs.folder import RunFolder
+from midam.runs.results import model_content, write_model
+from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.sklearn.base import BagEstimator
+from midam.sklearn.inputs import per_bag
+from midam.sklearn.labels import MADE_FOR, Labeled
+from midam.sklearn.parameters import chosen_settings, setting_defaults
+from midam.targets import Target, target_named, target_of
+from midam.train.trainer import Trainer, make_fabric
+from midam.train.training import with_objective
+
+if TYPE_CHECKING:
+    from midam.explain.explanation import Explanation
+
+_FIRST_CALL = 2**16  # a member never has this number
+
+
+class TrainedEstimator(BagEstimator):
+    """Base of the estimators that are trained: a subclass says what y is, and what the scores mean.
+
+    Attributes
+    ----------
+    targets : tuple of str
+        Targets of `midam.registry.TARGETS` that it is made for.
+    target_ : str
+        The one that y had.
+    """
+
+    targets: ClassVar[tuple[str, ...]]
+    warm_start: bool
+    show_progress: bool
+    settings_: ResolvedSettings
+    model_: BagEnsemble
+    history_: list[dict[str, Any]]
+    decision_: Decision | None
+    origin_: dict[str, Any]
+    _calls: int
+    _rest: list[dict[str, Any]]
+    _classes: NDArray[Any]  # what y calls the columns of the scores, or the grades; none of numbers
+
+    def bag_scores(self, X: Any) -> NDArray[np.float64]:
+        """Scores in [0, 1] as in the files of a run, [N], or [N, C] of several classes or labels."""
+        check_is_fitted(self)
+        return predict(self.model_, self._match_features(X), chunk_size=self.settings_.run.chunk_size)
+
+    def instance_scores(self, X: Any) -> list[InstanceScores]:
+        """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`."""
+        bags = self._match_fitted(X)
+        return self._instance_scores(bags, [None] * len(bags))
+
+    def explain(self, X: Any, *, faithful: bool = False) -> "list[Explanation]":
+        """Why each bag got its score, see `midam.explain.explain_bag`; `faithful` measures deletion curves too."""
+        bags = self._match_fitted(X)
+        return self._explain(bags, [None] * len(bags), faithful=faithful)
+
+    def to_run(self) -> LoadedRun:
+        """The fitted estimator as a run in memory, for what takes one: `midam.explain.explain_bags`, ..."""
+        check_is_fitted(self)
+        return LoadedRun(
+            model=self.model_,
+            settings=self.settings_,
+            splits=self.origin_["splits"],
+            contents=self.origin_["contents"],
+            groups=set(self.origin_["groups"]),
+            data=self.origin_["data"],
+            **self._made(),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a new run folder, which `midam predict`, `evaluate` and `explain` take, and `load`.
+
+        It knows the bags that it was trained on by their content, so that none of them passes for a test. A
+        `RunExistsError` if the folder holds something.
+        """
+        folder, run = RunFolder(Path(path)), self.to_run()
+        folder.require_free()
+        write_model(folder, model_content(run.settings, run.model, self.origin_, **self._made()))
+
+    @classmethod
+    def load(cls, path: str | Path, *, trust: bool = False) -> Self:
+        """A fitted estimator from a run folder, of `save` or of `midam fit`; `history_` is empty.
+
+        `trust` as in `midam.load_run`.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no run, its file is damaged, or its labels are none that this estimator is made for.
+        """
+        run = load_run(path, trust=trust)
+        if run.target.name not in cls.targets:
+            raise CheckpointError(
+                f"Expected a run of the target {' or '.join(cls.targets)}, got {run.target.name} (in {path}); load it "
+                f"with {MADE_FOR.get(run.target.name, 'midam.load_run')}."
+            )
+        values = run.settings.flat()
+        found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
+        found.set_params(**{name: values[name] for name in setting_defaults()})
+        found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
+        if names is not None:
+            found.feature_names_in_ = np.array(names, dtype=object)
+        found.model_, found.settings_ = run.model, run.settings
+        known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
+        found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
+        found._single = False
+        outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
+        found._classes = np.array(outcome.get("values", outcome["names"]))
+        found._take_up(run)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: a model that was trained on a GPU is read where there is none."""
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
+            state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
+        return state
+
+    @property
+    def target_(self) -> str:
+        """What y is: a name of `midam.registry.TARGETS`."""
+        return self._target.name
+
+    @property
+    def _target(self) -> Target:
+        return target_named(self.origin_["data"].get("outcome"))
+
+    def _settings(self) -> Settings:
+        return chosen_settings(self.get_params(deep=False))
+
+    def _match_fitted(self, X: Any) -> Bags:
+        check_is_fitted(self)
+        return self._match_features(X)
+
+    def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
+        chunk = self.settings_.run.chunk_size
+        return [
+            instance_scores(self.model_, bags, i, column=column, chunk_size=chunk) for i, column in enumerate(columns)
+        ]
+
+    def _explain(self, bags: Bags, columns: list[int | None], *, faithful: bool) -> "list[Explanation]":
+        from midam.explain.explanation import explain_bag  # noqa: PLC0415
+
+        how: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
+        return [explain_bag(self.model_, bags, i, column=column, **how) for i, column in enumerate(columns)]
+
+    def _made(self) -> dict[str, Any]:
+        """What turns scores into predictions, by parameters of `LoadedRun` and `midam.runs.results.model_content`."""
+        said = None if self.decision_ is None else self.decision_.to_dict()
+        return {"calibrator": None, "threshold": None, "decision": said}
+
+    def _take_up(self, run: LoadedRun) -> None:
+        """Take the decision and the classes of a loaded run."""
+        self.decision_ = run.target.decision(run.decision)
+
+    def _decide_on(self, val: Bags | None) -> None:
+        """Fit the decision on the bags that were held out, if any."""
+        self.decision_ = None
+        if val is None:
+            return
+        target, scores = target_of(val), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
+        self.decision_ = target.decide(target.values(val), scores)
+        if self.decision_ is None:
+            message = "the bags held out hold no two that y orders: the scores are not calibrated"
+            warnings.warn(message, UserWarning, stacklevel=5)
+
+    def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
+        """Train on labeled bags, from the start or going on, and fit the decision."""
+        bags, groups = labeled.bags, per_bag(groups, X, "group")
+        bags = bags.replace(groups=bags.groups if groups is None else groups)
+        target = target_of(bags)
+        if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
+            before, now = ", ".join(map(str, self._classes)), ", ".join(map(str, labeled.classes))
+            raise ConfigError(
+                f"Expected y as before, {self.target_} ({before}), got {target.name} ({now}); set warm_start=False."
+            )
+        parts = _held_out(bags, settings, target)
+        val = parts.part("val") if "val" in parts.splits else None
+        trainer = self._trainer(with_objective(settings, target), parts.part("train"), val, going_on=going_on)
+        self._classes = labeled.classes
+        self.history_ = self._run(trainer, before=self.history_ if going_on else [])
+        self.model_, self.settings_ = trainer.reported.eval(), trainer.config.replace(seed=settings.run.seed)
+        self._rest = [
+            {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
+            for member in trainer.members
+        ]
+        origin = describe_origin(parts)
+        if "outcome" in origin["data"] and len(labeled.classes):
+            origin["data"]["outcome"]["values"] = labeled.classes.tolist()
+        self.origin_ = _joined(self.origin_ if going_on else {}, origin)
+        self._decide_on(val)
+
+    def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
+        """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""
+        # Another call draws other instances; the bags that it holds out are those of the first seed.
+        seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
+        resolved = settings.replace(seed=seed).resolve(train.instance_shape)
+        start = self.model_.state_dict() if going_on else None
+        try:
+            trainer = Trainer(resolved, train, val, fabric=make_fabric(resolved), start=start)
+        except RuntimeError as error:
+            if start is None:
+                raise
+            raise ConfigError(
+                f"Expected settings of the same model to go on with, got others ({error}); set warm_start=False."
+            ) from None
+        self._calls = self._calls + 1 if going_on else 1
+        alike = going_on and _method(self.settings_) == _method(resolved)
+        for member, rest in zip(trainer.members, self._rest if alike else ()):
+            own = member.objective.state_dict()
+            # What has a row for each bag begins anew: these may be others.
+            same = {name: value for name, value in rest["objective"].items() if value.shape == own[name].shape}
+            member.objective.load_state_dict({**own, **same})
+            groups = member.optimizer.state_dict()["param_groups"]
+            member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
+        return trainer
+
+    def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Train to the end, and report the weights that are selected; rows of the epochs, after those `before`."""
+        best: dict[str, Any] | None = None
+        with ExitStack() as stack:
+            progress = None
+            if self.show_progress:
+                console = Console(stderr=True)
+                progress = stack.enter_context(FitProgress(trainer.config.training.epochs, console=console))
+            while not trainer.finished:
+                row = trainer.train_epoch()
+                if progress is not None:
+                    progress.update(row)
+                if trainer.config.training.select == "best" and trainer.best_epoch == trainer.epoch:
+                    best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+        if best is not None:
+            trainer.reported.load_state_dict(best)
+        return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
+
+
+def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
+    """What must be the same for centers, dual variable and momenta to be taken up."""
+    return settings.method, settings.model, settings.training.optimizer
+
+
+def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
+    """Bags to train on, and those that are held out, if any."""
+    share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
+    if share == 0:
+        return SplitBags(bags, np.full(len(bags), "train"))
+    split = split_bags if target.name == "binary" else split_strata
+    strata = target.strata(target.values(bags))
+    return SplitBags(bags, split(strata, groups=bags.groups, fractions=shares, seed=settings.run.seed))
+
+
+def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the bags of several calls; what was trained on once was trained on."""
+    found = {**before, **now}
+    for key in ("splits", "contents") if before else ():
+        trained = {name: split for name, split in before[key].items() if split == "train"}
+        found[key] = {**before[key], **now[key], **trained}
+    return found | {"groups": sorted({*before.get("groups", ()), *now["groups"]})}

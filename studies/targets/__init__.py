@@ -1,0 +1,1 @@
+"""Studies of targets other than two classes."""

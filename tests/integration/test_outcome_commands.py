@@ -1,0 +1,141 @@
+"""`midam explain`, `predict --instances` and what they say where bags are ranked by more than 0 and 1."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.cli import main
+from midam.errors import ConfigError
+from midam.explain import ExplainOptions, explain_bags
+from midam.explain.run import extreme_bags
+from midam.runs.apply import load_run, predict_run, read_for
+
+h5py = pytest.importorskip("h5py")
+
+N, CLASS = 60, np.arange(60) % 3
+NAMES = ["bone", "lung", "skin"]
+SETTINGS = ["--epochs", "4", "--lr", "0.02", "--optimizer", "adam", "--members", "2", "--no-baseline"]
+OUTCOMES = {
+    "multiclass": {"y": np.array(NAMES)[CLASS]},
+    "multilabel": {"y": np.eye(3, dtype=int)[CLASS]},
+    "ordinal": {"y": CLASS},
+    "survival": {"time": np.exp(-CLASS) + np.arange(N) / N, "event": (np.arange(N) % 4 > 0).astype(int)},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Data and run of each target, trained when it is first asked for."""
+    folder, made = tmp_path_factory.mktemp("outcomes"), {}
+
+    def find(target):
+        if target not in made:
+            rng = np.random.default_rng(0)
+            x = rng.normal(size=(N, 4, 4))
+            x[np.arange(N), 0, CLASS] += 4
+            data, run = folder / f"{target}.npz", folder / target
+            known = {"bag": np.repeat(np.arange(N), 4), "ids": np.array([f"b{i:02}" for i in range(N)])}
+            known["witness"] = np.tile(np.arange(4) == 0, N)
+            np.savez(data, X=x.reshape(-1, 4), **known, **OUTCOMES[target])
+            more = ["--attention", "per-class", "--draw", "scored"] if target == "multiclass" else []
+            assert main(["fit", str(data), "--target", target, *SETTINGS, *more, "--out", str(run)]) == 0
+            made[target] = str(run), str(data)
+        return made[target]
+
+    return find
+
+
+def entries(folder):
+    return json.loads((folder / "explain.json").read_text())["bags"]
+
+
+def test_a_class_is_explained_by_its_own_score(runs, tmp_path, capsys):
+    run, data = runs("multiclass")
+    predicted = pd.read_csv(f"{run}/predictions.csv").set_index("bag")
+    command = ["explain", run, data, "--bags", "b01", "b00", "--no-faithful", "--out"]
+    assert main([*command, str(tmp_path / "skin"), "--class", "skin"]) == 0
+    shown = capsys.readouterr().out
+    assert main([*command, str(tmp_path / "own")]) == 0
+    for folder in ("skin", "own"):
+        for entry in entries(tmp_path / folder):
+            row = predicted.loc[entry["bag"]]
+            name = "skin" if folder == "skin" else row["class"]
+            assert entry["explained"] == name
+            assert (entry["label"], entry["predicted"]) == (row["label"], {"class": row["class"]})
+            np.testing.assert_allclose(entry["score"], row[f"score_{name}"], rtol=0, atol=1e-6)
+            np.testing.assert_allclose(entry["probability"], row[f"probability_{name}"], rtol=1e-4)
+            assert f"{entry['bag']} (label {row['label']}): score of {name} " in shown or folder == "own"
+    page = (tmp_path / "skin" / "index.html").read_text()
+    assert '<th scope="col">Class</th>' in page
+    assert f"for skin;  probability {entries(tmp_path / 'skin')[0]['probability']:.3f};  predicted class" in page
+    # Witnesses make a bag positive, which is not what these bags are.
+    assert "witness" not in shown
+    assert "all bags (36): " in shown
+
+
+def test_predict_writes_all_classes_and_explain_one_of_them(runs, tmp_path):
+    run, data = runs("multiclass")
+    out, all_classes = tmp_path / "p.csv", tmp_path / "all"
+    assert main(["predict", run, data, "--out", str(out), "--instances", str(all_classes)]) == 0
+    assert main(["explain", run, data, "--bags", "b04", "--class", "lung", "--out", str(tmp_path / "lung")]) == 0
+    scores = pd.read_csv(out).set_index("bag")
+    with h5py.File(all_classes / "b04.h5") as its, h5py.File(tmp_path / "lung" / "b04.h5") as mine:
+        assert its.attrs["columns"].tolist() == NAMES
+        np.testing.assert_allclose(its.attrs["bag_score"], scores.loc["b04", [f"score_{name}" for name in NAMES]])
+        assert mine.attrs["column"] == "lung"
+        assert mine.attrs["bag_score"] == its.attrs["bag_score"][1]
+        for name in ("score", "weight", "attention_scores"):
+            np.testing.assert_allclose(mine[name][:].ravel(), its[name][:, 1], rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(mine[f"members/{name}"], its[f"members/{name}"][..., 1], rtol=1e-5, atol=1e-7)
+        assert np.ptp(its["weight"][:], axis=1).max() > 1e-4, "each class has an attention of its own"
+
+
+def test_the_extremes_are_those_of_a_class(runs, tmp_path, capsys):
+    run, data = runs("multiclass")
+    test = pd.read_csv(f"{run}/predictions.csv").query("split == 'test'").set_index("bag")
+    out = ["--no-faithful", "--out"]
+    assert main(["explain", run, data, "--class", "bone", *out, str(tmp_path / "bone")]) == 0
+    wanted = [test["score_bone"].idxmax(), test["score_bone"].idxmin()]
+    assert [entry["bag"] for entry in entries(tmp_path / "bone")] == wanted
+    assert "each by its most" not in capsys.readouterr().out
+    assert main(["explain", run, data, *out, str(tmp_path / "any")]) == 0
+    own = pd.Series({bag: row[f"score_{row['class']}"] for bag, row in test.iterrows()})
+    assert [entry["bag"] for entry in entries(tmp_path / "any")] == [own.idxmax(), own.idxmin()]
+    assert "test bags, each by its most probable class" in capsys.readouterr().out
+
+
+def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):
+    run, data = runs("multilabel")
+    loaded = load_run(run)
+    bags = read_for(loaded, data)
+    explain_bags(loaded, bags, [3, 4], tmp_path / "out", options=ExplainOptions(faithful=False))
+    scores, _ = predict_run(loaded, bags.subset([3, 4]))
+    shares = loaded.target.decision(loaded.decision).predict(scores)
+    for entry, own, score in zip(entries(tmp_path / "out"), shares, scores, strict=True):
+        assert entry["explained"] == loaded.target.columns[own.argmax()]
+        assert entry["score"] == pytest.approx(score[own.argmax()], abs=1e-6)
+        assert entry["label"] == str(CLASS[int(entry["bag"][1:])])
+        assert entry["predicted"] == {}
+    assert len(extreme_bags(loaded, bags, range(10), of="1")) == 2
+    with pytest.raises(ConfigError, match="Expected a class of the run, got '7'; known are 0, 1, 2"):
+        explain_bags(loaded, bags, [3], tmp_path / "wrong", options=ExplainOptions(of="7"))
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize(("target", "told"), [("ordinal", "grade"), ("survival", "risk")])
+def test_one_score_is_explained_with_what_it_says(target, told, runs, tmp_path, capsys):
+    run, data = runs(target)
+    row = pd.read_csv(f"{run}/predictions.csv", dtype={"grade": str, "label": str}).set_index("bag").loc["b05"]
+    command = ["explain", run, data, "--bags", "b05", "--no-faithful", "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    (entry,) = entries(tmp_path / "out")
+    assert (entry["explained"], entry["probability"], entry["called"]) == (None, None, None)
+    assert entry["predicted"] == {told: row[told]}
+    assert entry["label"] == (row["label"] if target == "ordinal" else f"event at {row['time']:g}")
+    assert entry["score"] == pytest.approx(row["score"], abs=1e-6)
+    assert f"predicted {told} {row[told]};  label" in (tmp_path / "out" / "index.html").read_text()
+    capsys.readouterr()
+    assert main([*command, "--class", "high"]) == 2
+    assert f"Expected no class with the target '{target}', which has one score" in capsys.readouterr().err
