@@ -31,7 +31,6 @@ SAID = {
         "times: 1 to 40",
         "median follow-up: 27",
         "few events: 14",
-        "+ with the event",
     ],
 }
 
