@@ -238,8 +238,7 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
 
 
 def _check_names(expected: list[str], found: list[str], data: str) -> None:
-    missing = [name for name in expected if name not in found]
-    extra = [name for name in found if name not in expected]
+    missing, extra = ([name for name in a if name not in b] for a, b in ((expected, found), (found, expected)))
     if missing:
         wanted, got, advice = "", f"no column {missing[0]!r}", f"add the {len(missing)} missing, or rename columns"
     elif extra:
