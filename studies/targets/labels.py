@@ -37,7 +37,7 @@ _DIGITS = tuple(str(digit) for digit in range(10))
 _SHARES = (0.6, 0.4)  # of the images: training, test
 _DOT, _MEAN = "#0072B2", "#202020"
 # Ways to pool, by the settings in which they differ.
-POOLINGS: dict[str, dict[str, Any]] = {"attention, shared": {}}
+POOLINGS: dict[str, dict[str, Any]] = {"attention, per class": {}}
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Design:
 
 
 FULL = Design(tuple(POOLINGS), repeats=tuple(range(10)))
-QUICK = Design(("attention, shared",), repeats=(0, 1))
-SMALLER = Design(("attention, shared",), repeats=(0, 1), train=80, test=80, settings={"epochs": 2})
+QUICK = Design(("attention, per class",), repeats=(0, 1))
+SMALLER = Design(("attention, per class",), repeats=(0, 1), train=80, test=80, settings={"epochs": 2})
 _SHOWS = (
     "A bag of 2 to 8 handwritten digits has ten labels: which digits occur in it. One training of ten score columns is "
     "set beside ten trainings of one column, on the same bags."

@@ -20,7 +20,8 @@ def minmax(  # noqa: PLR0917
     h: Rows, y: Rows, a: Row, b: Row, alpha: Row, margin: float, doubled: bool
 ) -> tuple[float, list[list[float]], list[list[float]], list[float | None]]:
     """Value, gradient in h, gradients (of a, of b) and the gap of each column; None for one that lacks a class."""
-    factor, width = (2 if doubled else 1), len(h[0])
+    factor = 2 if doubled else 1
+    width = len(h[0])
     value, by_h = 0.0, [[0.0] * width for _ in h]
     centers: list[list[float]] = [[0.0] * width, [0.0] * width]
     gaps: list[float | None] = []
@@ -32,13 +33,13 @@ def minmax(  # noqa: PLR0917
             continue
         gap = margin + sum(h[k][c] for k in neg) / len(neg) - sum(h[k][c] for k in pos) / len(pos)
         gaps.append(gap)
-        value += factor * (alpha[c] * gap - alpha[c] ** 2 / 2) / width
+        value += factor * (alpha[c] * gap - alpha[c] ** 2 / 2)
         for bags, center, sign, which in ((pos, a[c], -1, 0), (neg, b[c], 1, 1)):
             for k in bags:
                 off = h[k][c] - center
-                value += off**2 / len(bags) / width
-                by_h[k][c] = (2 * off + sign * factor * alpha[c]) / len(bags) / width
-                centers[which][c] -= 2 * off / len(bags) / width
+                value += off**2 / len(bags)
+                by_h[k][c] = (2 * off + sign * factor * alpha[c]) / len(bags)
+                centers[which][c] -= 2 * off / len(bags)
     return value, by_h, centers, gaps
 
 
@@ -59,9 +60,9 @@ def pairwise(h: Rows, above: Sequence[Sequence[Sequence[bool]]], margin: float) 
         pairs = [(i, j) for i in range(len(h)) for j in range(len(h)) if above[c][i][j]]
         for i, j in pairs:
             miss = max(0.0, margin - (h[i][c] - h[j][c]))
-            value += miss**2 / len(pairs) / width
-            by_h[i][c] -= 2 * miss / len(pairs) / width
-            by_h[j][c] += 2 * miss / len(pairs) / width
+            value += miss**2 / len(pairs)
+            by_h[i][c] -= 2 * miss / len(pairs)
+            by_h[j][c] += 2 * miss / len(pairs)
     return value, by_h
 
 
@@ -71,7 +72,7 @@ def bce(logits: Rows, y: Rows) -> float:
         known = [(z, label) for z, label in zip(column(logits, c), column(y, c), strict=True) if not math.isnan(label)]
         losses = [math.log1p(math.exp(-z if label == 1 else z)) for z, label in known]
         total += sum(losses) / len(losses) if losses else 0.0
-    return total / len(y[0])
+    return total
 
 
 def cross_entropy(logits: Rows, codes: Sequence[int]) -> float:

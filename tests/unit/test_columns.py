@@ -194,7 +194,7 @@ def build(pooling, *, columns=3, estimator="vrsp", **settings):
 
 def test_an_estimator_that_knows_of_bags_alone_takes_columns_of_one_branch():
     remembered = Remembered(num_bags=5, value_size=3)
-    remembered.check(make_columns("attention"))
+    remembered.check(make_columns("attention", attention="shared"))
     with pytest.raises(ConfigError, match="'remembered', got 'attention' with weights for each of 3; use attention"):
         remembered.check(make_columns("attention", attention="per-class"))
 
@@ -207,7 +207,7 @@ class Told(BCE):
         self.told = num_bags, columns
 
 
-@pytest.mark.parametrize(("args", "rows"), [({}, 5), ({"attention": "per-class"}, 15)])
+@pytest.mark.parametrize(("args", "rows"), [({"attention": "shared"}, 5), ({}, 15)])
 def test_a_method_is_built_with_columns(args, rows):
     parts = build("attention", pooling_args=args, objective=f"{HERE}.Told")
     assert parts.objective.told == (5, 3)

@@ -1,8 +1,9 @@
 """Objectives over C score columns: one for each class against the rest, or for each label, where entries may miss.
 
 Labels y [K, C] are 1, 0 or NaN, which is unknown and takes part in nothing of its column. Each column is an objective
-of `midam.functional.objectives` on the bags that have an entry, and the loss is the mean over all C. A column whose
-entries in a batch are all of one class contributes nothing there to the objectives on pairs: no loss, gap or dual step.
+of `midam.functional.objectives` on the bags that have an entry, and the loss is the sum over all C, so that each takes
+the steps that it would take alone. A column whose entries in a batch are all of one class contributes nothing there to
+the objectives on pairs: no loss, gap or dual step.
 """
 
 import torch
@@ -65,11 +66,11 @@ def minmax_auc(
     gap = (weights.contrast * h).sum(dim=0) + margin
     dual = alpha * torch.sub(gap, alpha, alpha=0.5)
     each = torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0)
-    return MinMax((both * each).mean(), (both * gap).detach())
+    return MinMax((both * each).sum(), (both * gap).detach())
 
 
 def bce(logit: Tensor, y: Tensor) -> Tensor:
-    """Binary cross-entropy of logits [K, C], the mean over the columns of the mean over a column's entries.
+    """Binary cross-entropy of logits [K, C], the sum over the columns of the mean over a column's entries.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def bce(logit: Tensor, y: Tensor) -> Tensor:
     """
     known = ~y.isnan()
     each = binary_cross_entropy_with_logits(logit, y.nan_to_num().to(logit.dtype), reduction="none")
-    return ((known * each).sum(dim=0) / known.sum(dim=0).clamp(min=1)).mean()
+    return ((known * each).sum(dim=0) / known.sum(dim=0).clamp(min=1)).sum()
 
 
 def cross_entropy(logit: Tensor, y: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def comparable(labels: Tensor, *, pairs: Pairs) -> Tensor:
 
 
 def squared_hinge(h: Tensor, above: Tensor, *, margin: float = 1.0) -> Tensor:
-    """Mean of ``max(0, c - (h_i - h_j))^2`` over the comparable pairs of each column, then over the columns, c > 0.
+    """Mean of ``max(0, c - (h_i - h_j))^2`` over the comparable pairs of each column, summed over the columns, c > 0.
 
     `h` [K, C] are scores, `above` [K, K, C] what `comparable` returns. A column without such a pair counts 0.
 
@@ -56,4 +56,4 @@ def squared_hinge(h: Tensor, above: Tensor, *, margin: float = 1.0) -> Tensor:
     """
     violation = torch.relu(margin - (h.unsqueeze(1) - h.unsqueeze(0)))
     total = (above * violation * violation).sum(dim=(0, 1))
-    return (total / above.sum(dim=(0, 1)).clamp(min=1)).mean()
+    return (total / above.sum(dim=(0, 1)).clamp(min=1)).sum()

@@ -25,7 +25,7 @@ class MethodSettings(Room):
     pooling_args
         Further arguments of the pooling.
     attention
-        Where there are several score columns: one attention for all ("shared"), or one for each ("per-class").
+        Where there are several score columns: one for each ("per-class"), or one for all ("shared").
     temperature
         tau of smoothed-max; default 0.1.
     estimator
@@ -82,7 +82,7 @@ class MethodSettings(Room):
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"
     pooling_args: dict[str, Any] = Field(default_factory=dict)
-    attention: Literal["shared", "per-class"] = "shared"
+    attention: Literal["shared", "per-class"] = "per-class"
     temperature: Annotated[float, Field(gt=0)] | None = None
     estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
     estimator_args: dict[str, Any] = Field(default_factory=dict)

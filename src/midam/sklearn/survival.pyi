@@ -10,7 +10,7 @@ class MIDAMSurvival(BagSurvival):
         *,
         pooling: str = "attention",
         pooling_args: dict[str, Any] | None = None,
-        attention: Literal["shared", "per-class"] = "shared",
+        attention: Literal["shared", "per-class"] = "per-class",
         temperature: float | None = None,
         estimator: str = "vrsp",
         estimator_args: dict[str, Any] | None = None,

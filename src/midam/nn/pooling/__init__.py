@@ -30,7 +30,7 @@ def make_pooling(
     *,
     squash: bool = True,
     columns: int = 1,
-    attention: Weights = "shared",
+    attention: Weights = "per-class",
     **options: Any,
 ) -> Pooling:
     """Build a pooling by name or class path.

@@ -41,7 +41,7 @@ class AttentionPooling(Pooling):
         hidden: int | None = None,
         gated: bool = False,
         columns: int = 1,
-        attention: Weights = "shared",
+        attention: Weights = "per-class",
     ) -> None:
         super().__init__(in_features, columns=columns)
         if attention not in get_args(Weights):
@@ -85,7 +85,7 @@ class GatedAttentionPooling(AttentionPooling):
     name = "gated-attention"
 
     def __init__(
-        self, in_features: int, *, hidden: int | None = None, columns: int = 1, attention: Weights = "shared"
+        self, in_features: int, *, hidden: int | None = None, columns: int = 1, attention: Weights = "per-class"
     ) -> None:
         super().__init__(in_features, hidden=hidden, gated=True, columns=columns, attention=attention)
 
@@ -111,7 +111,7 @@ class EmbeddingAttentionPooling(AttentionPooling):
         gated: bool = False,
         head_hidden: int | None = None,
         columns: int = 1,
-        attention: Weights = "shared",
+        attention: Weights = "per-class",
     ) -> None:
         self._head_hidden = in_features if head_hidden is None else head_hidden
         super().__init__(in_features, hidden=hidden, gated=gated, columns=columns, attention=attention)
