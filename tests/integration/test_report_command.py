@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from tests.integration.commands import table
+from tests.unit.test_outcome_page import write_npz
 
 from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
@@ -34,10 +35,20 @@ def made(tmp_path_factory):
     bags = read_bags(str(data), group_column="patient")
     folds, methods = repeated_folds(bags, repeats=1, folds=3), ["instance-logistic-max", "mi-kernel-svm"]
     run_comparison(bags, methods, folds, out=folder / "compared", measure_memory=False)
+    for target in ("multiclass", "survival"):
+        data, out = write_npz(folder / f"{target}.npz", target), str(folder / target)
+        short = ["--epochs", "2", "--members", "1", "--no-baseline"]
+        assert main(["fit", str(data), "--target", target, *short, "--out", out]) == 0
     return folder
 
 
-PAGES = {"run": "run/report.html", "evaluation": "run/report-other.html", "comparison": "compared/report.html"}
+PAGES = {
+    "run": "run/report.html",
+    "evaluation": "run/report-other.html",
+    "comparison": "compared/report.html",
+    "classes": "multiclass/report.html",
+    "survival": "survival/report.html",
+}
 
 
 def test_the_pages_are_there(made, capsys):
@@ -47,7 +58,7 @@ def test_the_pages_are_there(made, capsys):
 
 
 def test_a_page_can_be_made_again(made, capsys):
-    for folder in ("run", "compared"):
+    for folder in ("run", "compared", "multiclass", "survival"):
         before = (made / folder / "report.html").read_bytes()
         assert main(["report", str(made / folder), "--out", str(made / folder / "again.html")]) == 0
         assert capsys.readouterr().out == f"report: {made / folder / 'again.html'}\n"

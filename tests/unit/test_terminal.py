@@ -240,3 +240,14 @@ def test_a_model_that_has_not_learned_is_said(auroc, said):
     console = Console(file=io.StringIO(), width=300)
     terminal.print_summary(console, {"train": part, "members": 1, "epochs": 20}, run="run")
     assert ("AUROC 0.219 after 20 epochs" in console.file.getvalue()) is said
+
+
+def test_groups_of_risk_are_told_in_a_line():
+    rows = [{"group": 0, "bags": 9, "events": 1}, {"group": 2, "bags": 7, "events": 6}]
+    test = {"c_index": 0.8, "c_index_ci95": [0.7, 0.9], "bags": 16, "events": 7, "risk_groups": rows}
+    for p, said in ((2e-9, " (log-rank p < 0.001)"), (0.25, " (log-rank p = 0.250)"), (None, "")):
+        console = plain()
+        parts = {"test": {**test, "log_rank_p": p, "warnings": []}}
+        terminal.print_summary(console, summary(**parts, train=parts["test"], target="survival"), run="r")
+        assert f"test bags with the event, by risk: low 1 of 9, high 6 of 7{said}\n" in shown(console)
+    assert shown(console).splitlines()[-2:] == ["test C-index 0.800 (95% CI 0.700 to 0.900)", "run folder: r"]

@@ -1,12 +1,21 @@
 """The model card of an export: README.md with a YAML head as the Hugging Face hub reads it."""
 
-import math
 import platform
 from typing import Any
 
 import torch
 
 from midam.evaluate.metrics import FEW_BAGS
+from midam.export.outcome_card import (
+    number,
+    outcome_kind,
+    outcome_limits,
+    outcome_metrics,
+    outcome_purpose,
+    outcome_results,
+    plain,
+    with_interval,
+)
 from midam.nn.ensemble import scorers_of
 from midam.report.html.study import NAMES
 from midam.report.words import mean_words
@@ -30,7 +39,7 @@ def card_text(
     """
     name = f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}"
     parts = [
-        f"---\n{yaml_text(_front(name, config, summary, formats, license=license))}---",
+        f"---\n{yaml_text(_front(run, name, config, summary, formats, license=license))}---",
         f"# {name}",
         _purpose(run, config, summary),
         *_usage(config, formats),
@@ -44,37 +53,50 @@ def card_text(
 
 
 def _front(
-    name: str, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
+    run: LoadedRun,
+    name: str,
+    config: dict[str, Any],
+    summary: dict[str, Any],
+    formats: list[str],
+    *,
+    license: str | None,
 ) -> dict[str, Any]:
     shape = config["architecture"]["instance_shape"]
     front: dict[str, Any] = {} if license is None else {"license": license}
-    kind = "tabular-classification" if len(shape) == 1 else "image-classification"
+    kind = outcome_kind(run, images=len(shape) > 1)
     front |= {"library_name": "midam", "pipeline_tag": kind}
     front["tags"] = ["midam", "multiple-instance-learning", "auc-maximization", *formats]
-    measured = _measured(summary)
+    measured = _measured(run, summary)
     if measured is not None:
         split, found = measured
-        front["metrics"] = ["roc_auc"]
-        values = [("roc_auc", "AUROC", found["auroc"]), ("average_precision", "AUPRC", found.get("auprc"))]
+        values = [("roc_auc", "AUROC", found.get("auroc")), ("average_precision", "AUPRC", found.get("auprc"))]
         values += [("brier_score", "Brier score", found.get("brier"))]
+        values = values if _binary(run) else outcome_metrics(run, found)
+        front["metrics"] = [values[0][0]]
         metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
         data = config["data"]["name"]
         dataset = {"name": data, "type": data, "split": NAMES[split]}
-        result = {"task": {"type": kind, "name": "classification of bags"}, "dataset": dataset, "metrics": metrics}
+        task = {"type": kind, "name": "classification of bags" if _binary(run) else "ranking of bags"}
+        result = {"task": task, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": name, "results": [result]}]
     return front
 
 
-def _measured(summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+def _measured(run: LoadedRun, summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Split whose figures measure generalization best, and the figures."""
-    found = [(name, summary[name]) for name in ("test", "val") if summary.get(name, {}).get("auroc") is not None]
+    merit = run.target.metric
+    found = [(name, summary[name]) for name in ("test", "val") if summary.get(name, {}).get(merit) is not None]
     return found[0] if found else None
 
 
+def _binary(run: LoadedRun) -> bool:
+    return run.target.name == "binary"
+
+
 def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
-    data = _plain(config["data"]["name"])
+    data = plain(config["data"]["name"])
     pooled = f"The instances are pooled by {run.settings.method.pooling}."
-    pooled = pooled if run.method is None else f"The method is `{_plain(run.method)}`."
+    pooled = pooled if run.method is None else f"The method is `{plain(run.method)}`."
     several = _several(run, summary)
     several = "" if several is None else f"The score is {several}. "
     calibrated = (
@@ -82,9 +104,12 @@ def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) ->
         if run.calibrator is not None
         else "The run had no validation bags of both classes: the score is not calibrated and has no threshold."
     )
+    ranks = "gives one score in [0, 1] that ranks bags, positive ones above negative ones"
+    if not _binary(run):
+        ranks, calibrated = outcome_purpose(run)
     return (
-        f"A classifier of bags (multiple-instance learning): it takes all instances of a bag and gives one score in "
-        f"[0, 1] that ranks bags, positive ones above negative ones. {pooled} "
+        f"A {'classifier' if _binary(run) else 'ranker'} of bags (multiple-instance learning): it takes all instances "
+        f"of a bag and {ranks}. {pooled} "
         f"{several}{calibrated}\n\n"
         "## Intended use\n\n"
         f"Ranking bags that were made like those of the data set `{data}`: instances from the same kind of source, the "
@@ -116,10 +141,10 @@ def _source(run: LoadedRun, summary: dict[str, Any]) -> str:
         return _REFERENCE
     taken = [row["method"] for row in _taken(summary)]
     if not taken:
-        return f"A baseline of midam, `{_plain(run.method)}`."
-    named = ", ".join(f"`{_plain(name)}`" for name in taken)
+        return f"A baseline of midam, `{plain(run.method)}`."
+    named = ", ".join(f"`{plain(name)}`" for name in taken)
     own = f" `{DEFAULT}` is the method of {_REFERENCE}" if DEFAULT in taken else ""
-    return f"Chosen by `{_plain(run.method)}` of midam: {named}.{own}"
+    return f"Chosen by `{plain(run.method)}` of midam: {named}.{own}"
 
 
 def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
@@ -153,6 +178,8 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
 def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if not summary:
         return []
+    if not _binary(run):
+        return outcome_results(run, summary)
     lines = ["| bags | n (positive) | AUROC (95% CI) | AUPRC | sensitivity (95% CI) | specificity (95% CI) | Brier |"]
     lines.append("|---|---|---|---|---|---|---|")
     for split in SPLITS:
@@ -163,11 +190,11 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         cells = [
             NAMES[split],
             f"{found['bags']} ({found['positives']})",
-            _with_interval(found, "auroc"),
-            _number(found.get("auprc")),
-            _with_interval(at, "sensitivity"),
-            _with_interval(at, "specificity"),
-            _number(found.get("brier")),
+            with_interval(found, "auroc"),
+            number(found.get("auprc")),
+            with_interval(at, "sensitivity"),
+            with_interval(at, "specificity"),
+            number(found.get("brier")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     threshold = "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on validation bags."
@@ -183,16 +210,18 @@ def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> li
     data, known = config["data"], summary.get("data", {})
     count = f"{known['instances']} instances" if known else "instances"
     lines = [
-        f"- name: `{_plain(data['name'])}`",
+        f"- name: `{plain(data['name'])}`",
         f"- {known.get('bags', len(run.splits))} bags, {count} of shape {config['architecture']['instance_shape']}",
         f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
     ]
+    if not _binary(run):
+        lines.append(f"- labels: {run.target.name}")
     if data["classes"]:
         lines.append(
-            f"- label 1, the positive class, is `{_plain(data['classes'][1])}`, label 0 `{_plain(data['classes'][0])}`"
+            f"- label 1, the positive class, is `{plain(data['classes'][1])}`, label 0 `{plain(data['classes'][0])}`"
         )
     if data["feature_names"]:
-        names = [f"`{_plain(name)}`" for name in data["feature_names"]]
+        names = [f"`{plain(name)}`" for name in data["feature_names"]]
         more = f" and {len(names) - 20} more, see config.json" if len(names) > 20 else ""
         lines.append(f"- features: {', '.join(names[:20])}{more}")
     if data["cut"]:
@@ -209,22 +238,24 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"threshold and what fills missing values `{run.digest()}`"
     )
     if run.method is not None:
-        lines = [f"- method: {_plain(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
+        lines = [f"- method: {plain(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
         if "auto" in summary:
-            shares = [f"`{_plain(row['method'])}` {row['weight']:.2f}" for row in _taken(summary)]
-            lines[0] = f"- method: {_plain(run.method)}; weights of {', '.join(shares)}"
-            lines.insert(1, f"- {_plain(summary['auto']['note'])}")
+            shares = [f"`{plain(row['method'])}` {row['weight']:.2f}" for row in _taken(summary)]
+            lines[0] = f"- method: {plain(run.method)}; weights of {', '.join(shares)}"
+            lines.insert(1, f"- {plain(summary['auto']['note'])}")
         return ["## Training", "\n".join(lines)]
     chosen = summary.get("selected", {})
     weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
     took = f"; {summary['seconds']['total']:.0f} seconds" if summary else ""
+    drawn = f"{s.training.num_positive} positive and {s.training.num_negative} negative bags"
+    if not _binary(run):
+        drawn = f"{s.training.batch[0] + s.training.batch[1]} bags, those of different labels in turn"
     lines = [
         f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
         f"- encoder {s.model.encoder}; scorers {len(run.model.members)}{weights}",
         f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
         f"{s.training.weight_decay:g}",
-        f"- a step draws {s.training.num_positive} positive and {s.training.num_negative} negative bags, and "
-        f"{s.training.num_instances} instances of a bag where the estimator draws any",
+        f"- a step draws {drawn}, and {s.training.num_instances} instances of a bag where the estimator draws any",
         f"- seed {s.run.seed}{took}; all settings are in config.json",
         exported,
     ]
@@ -232,20 +263,24 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
 
 
 def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
-    lines, measured = [], _measured(summary)
+    lines, measured = [], _measured(run, summary)
     if not summary:
         lines.append("No figures came with the model: nothing is stated of how well it ranks new bags.")
     elif "deployed" in summary:
-        lines.append(_plain(summary["deployed"]["note"]))
+        lines.append(plain(summary["deployed"]["note"]))
     elif measured is None:
-        lines.append("No bags of both classes were held out: nothing is known of how well it ranks new bags.")
+        kept = "of both classes" if _binary(run) else "that their labels order"
+        lines.append(f"No bags {kept} were held out: nothing is known of how well it ranks new bags.")
     else:
         split, found = measured
         if split != "test":
             lines.append("There was no test set: the validation figures are those of bags that helped to choose.")
-        least = min(found["positives"], found["bags"] - found["positives"])
-        if least < FEW_BAGS:
-            lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
+        if _binary(run):
+            least = min(found["positives"], found["bags"] - found["positives"])
+            if least < FEW_BAGS:
+                lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
+        else:
+            lines += outcome_limits(split, found)
         lines += [f"Of the {NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
@@ -259,18 +294,3 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")
     lines.append("Differences between subgroups (age, sex, site) were not looked at by this export.")
     return ["## Limitations", "\n".join(f"- {line}" for line in lines)]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def _with_interval(found: dict[str, Any], name: str) -> str:
-    interval = found.get(f"{name}_ci95")
-    between = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
-    return f"{_number(found.get(name))}{between}"
-
-
-def _plain(text: object) -> str:
-    """A name without what Markdown would read: it comes from data."""
-    return str(text).replace("`", "'").replace("\n", " ").replace("|", "/")

@@ -35,6 +35,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         "chunk_size": run.settings.run.chunk_size,
         "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
         "threshold": run.threshold,
+        **_outcome(run),
         # Tables are read in float64; what images hold is exact in float32.
         "onnx": {"dtype": "float64" if len(shape) == 1 else "float32"},
         "data": {
@@ -61,8 +62,20 @@ def refuse_covariates(run: LoadedRun) -> None:
         )
 
 
+def _outcome(run: LoadedRun) -> dict[str, Any]:
+    """What bags are ranked by where it is more than 0 and 1, and what is told of their scores."""
+    if run.target.name == "binary":
+        return {}
+    return {"target": run.target.name, "names": list(run.target.names), "decision": run.decision}
+
+
 def require_trained(run: LoadedRun, what: str) -> None:
-    """Refuse a run that `what` cannot hold: models of several kinds, or of a method that is fitted in one step."""
+    """Refuse a run that `what` cannot hold: of several scores a bag, several kinds of models, or fitted in one step."""
+    if run.target.count > 1:
+        raise ExportError(
+            f"Expected one score a bag for {what}, got {run.target.count} ({run.target.name}); export safetensors, or "
+            "score bags with `midam predict`."
+        )
     if not _of_one_kind(run.model):
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from midam.evaluate.outcomes.decide import RISKS
 from midam.report.words import MERITS, merit_of_part
 
 _FIGURES = {
@@ -16,6 +17,7 @@ _FIGURES = {
     "kendall_tau": "tau",
     "spearman": "Spearman",
     "mae": "mean error",
+    "mae_constant": "of a constant",
     "events": "events",
     "c_ipcw": "C (IPCW)",
 }
@@ -52,8 +54,19 @@ def print_outcomes(console: Console, parts: Mapping[str, Mapping[str, Any]], *, 
             counts = f"{own['positives'] + own['negatives']} ({own['positives']})"
             table.add_row(escape(name), counts, _cell(own["auroc"]), low_high, _cell(own.get("ap")))
         console.print(table)
+    _print_risks(console, parts[headline], headline=headline)
     for message in parts[headline].get("warnings", []):
         console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
+
+
+def _print_risks(console: Console, part: Mapping[str, Any], *, headline: str) -> None:
+    """A line on the groups of risk, where there are some."""
+    rows = part.get("risk_groups")
+    if rows:
+        said = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in rows)
+        p = part["log_rank_p"]
+        test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
+        console.print(f"{headline} bags with the event, by risk: {said}{test}")
 
 
 def _cell(value: float | None) -> str:

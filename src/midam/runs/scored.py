@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
+from midam.evaluate.outcomes.decide import RISKS
 from midam.report.html.outcome_study import OutcomeBags
 from midam.report.html.study import PartBags, ScoredBags
 from midam.runs.apply import Evaluation
 from midam.runs.folder import RunFolder
 from midam.targets import Target
-from midam.targets.ordered import RISKS
 
 _PARTS = ("train", "val", "test")  # in the order of the flow
 

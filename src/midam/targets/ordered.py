@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.outcomes import Decision
+from midam.evaluate.outcomes.decide import RISKS
 from midam.targets.base import Target
 
-RISKS = ("low", "middle", "high")
 _BINS = 5  # of numbers, for splits with like shares of low and high ones
 _LEAST_EVENTS = 2
 

@@ -227,6 +227,9 @@ class NumberScale:
         return made
 
 
+RISKS = ("low", "middle", "high")
+
+
 class RiskGroups:
     """Three groups of risk, cut at the tertiles of the validation bags' risk: 0 low, 1 middle, 2 high.
 

@@ -43,11 +43,10 @@ class Classes(Columns):
 
     def tiles(self) -> list[Tile]:
         """With the accuracy."""
-        right = self.share(self.called() == self.tested.values[:, 0], "accuracy")
         chance = f"{1 / len(self.study.names):.3f} by chance"
         balanced = tile("Balanced accuracy", self.study.figure("balanced_accuracy"), chance, key="balanced_accuracy")
         merit, weighted, *extremes = super().tiles()
-        return [merit, weighted, tile("Accuracy", right, key="accuracy"), balanced, *extremes]
+        return [merit, weighted, tile("Accuracy", self.study.figure("accuracy"), key="accuracy"), balanced, *extremes]
 
     def counts(self) -> Counts:
         """The classes."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
+from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.reliability import reliability_bins
 from midam.report.html.chart import Chart, Range
@@ -24,14 +25,13 @@ from midam.report.html.markup import (
     table,
     titled,
 )
-from midam.report.html.outcome_kind import MOST_NAMES, Kind, Tile, joined, plural, tile
+from midam.report.html.outcome_kind import FEW, MOST_NAMES, Kind, Tile, joined, plural, tile
 from midam.report.html.outcome_study import OutcomeBags
 from midam.report.html.study import NAMES
 from midam.report.html.subgroups import Row, forest
 
 _CURVES, _FOREST = 10, 30  # classes up to which there are ROC curves, and lines of the forest plot
 _COLORS = 8
-_FEW = 100
 
 
 class Columns(Kind):
@@ -162,10 +162,9 @@ class Columns(Kind):
 
     def few(self) -> list[str]:
         """A caution where a class is rare."""
-        rare = [own["positives"] for own in self.each().values()]
-        if self.summary["warnings"] or min(rare) >= _FEW:
-            return super().few()
-        return [
-            f"The rarest {self.one} has {plural(min(rare), 'bag')}: its figures and all probabilities rest on few; a "
+        least = min(own["positives"] for own in self.each().values())
+        words = (
+            f"The rarest {self.one} has {plural(least, 'bag')}: its figures and all probabilities rest on few; a "
             f"hundred or more of each {self.one} are usually asked for."
-        ]
+        )
+        return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]

@@ -25,11 +25,10 @@ from midam.report.html.markup import (
     titled,
 )
 from midam.report.html.outcome_confusion import confusion, each
-from midam.report.html.outcome_kind import UNDECIDED, Kind, Tile, joined, named_counts, plural, tile
+from midam.report.html.outcome_kind import FEW, UNDECIDED, Kind, Tile, joined, named_counts, plural, tile
 from midam.report.html.outcome_study import OutcomeBags
 
 _MOST_DOTS = 1000
-_FEW = 100
 
 
 class Grades(Kind):
@@ -62,14 +61,12 @@ class Grades(Kind):
 
     def tiles(self) -> list[Tile]:
         """C-index, kappa, accuracy, tau."""
-        told = self.tested.told
-        right = None if told is None else self.share(told == self.tested.values[:, 0], "accuracy")
         kappa = self.study.figure("quadratic_kappa")
         tau = self.study.figure("kendall_tau")
         return [
             self.merit(),
             tile("Kappa (quadratic)", kappa, "1 is perfect, 0 chance", key="quadratic_kappa"),
-            tile("Accuracy", right, key="accuracy"),
+            tile("Accuracy", self.study.figure("accuracy"), key="accuracy"),
             tile("Kendall's tau-b", tau, "0 is chance", key="kendall_tau"),
         ]
 
@@ -159,15 +156,13 @@ class Grades(Kind):
         )
 
     def few(self) -> list[str]:
-        """A caution where a grade is rare."""
+        """A caution where a grade is rare, which the summary does not warn of."""
         counts = np.bincount(self.codes, minlength=len(self.study.names))
-        if self.summary["warnings"] or counts.min() >= _FEW:
-            return super().few()
-        name = self.study.names[int(counts.argmin())]
-        return [
-            f"The rarest grade, {name}, has {plural(int(counts.min()), 'bag')}: what is said of it and its neighbors "
-            "rests on few."
-        ]
+        least, name = int(counts.min()), self.study.names[int(counts.argmin())]
+        words = (
+            f"The rarest grade, {name}, has {plural(least, 'bag')}: what is said of it and its neighbors rests on few."
+        )
+        return [*super().few(), *([words] if least < FEW else [])]
 
     def shift(self) -> list[str]:
         """Shares of the grades."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.proportions import Estimate
 from midam.report.html.bag_tables import bag_table, why
 from midam.report.html.making import Counts
 from midam.report.html.markup import (
@@ -27,6 +27,8 @@ Tile = tuple[str, Html, Cell]
 MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a click
 UNDECIDED = "This needs validation bags from which it can be told, and the run has none."
 _WORST = 10  # bags shown of a kind
+# Bags of a class, or events, below which a validation says little (Collins et al. 2016, Statistics in Medicine 35:214).
+FEW = 100
 
 
 class Kind:
@@ -90,11 +92,6 @@ class Kind:
     def merit(self) -> Tile:
         """The tile of the figure of merit."""
         return tile(self.study.merit_name, self.study.figure(self.study.merit), key=self.study.merit)
-
-    def share(self, hits: ArrayLike, key: str) -> Estimate | None:
-        """A share of the tested bags that the summary has as `key`, with an interval of here."""
-        value, found = self.summary.get(key), proportion(hits, groups=self.tested.groups)
-        return None if value is None or found is None else found._replace(value=float(value))
 
     def worst(
         self, title: str, order: Sequence[int], heads: Sequence[Column], cells: Callable[[int], Sequence[Cell]]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.outcomes.pairs import Pairs
 from midam.evaluate.outcomes.survival import bags_at_risk, kaplan_meier, median_follow_up
 from midam.report.html.chart import Chart, Range, span
@@ -26,14 +27,12 @@ from midam.report.html.markup import (
     titled,
 )
 from midam.report.html.outcome_grades import evenly
-from midam.report.html.outcome_kind import UNDECIDED, Kind, Tile, joined, p_value, plural, tile
+from midam.report.html.outcome_kind import FEW, UNDECIDED, Kind, Tile, joined, p_value, plural, tile
 from midam.report.html.outcome_study import OutcomeBags
 from midam.report.words import signed
 
 _MOST_DOTS = 1000
 _COLORS = (2, 0, 1)  # of low, middle and high risk
-# Events below which a validation says little (Collins et al. 2016, Statistics in Medicine 35:214).
-_FEW = 100
 
 
 class Times(Kind):
@@ -213,9 +212,8 @@ class Times(Kind):
     def few(self) -> list[str]:
         """A caution where events are few."""
         events = int(self.event.sum())
-        if self.summary["warnings"] or events >= _FEW:
-            return super().few()
-        return [f"{plural(events, 'event')}: groups of risk rest on few; a hundred or more are usually asked for."]
+        words = f"{plural(events, 'event')}: groups of risk rest on few; a hundred or more are usually asked for."
+        return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
 
     def shift(self) -> list[str]:
         """Follow-up and other events."""

@@ -1,0 +1,346 @@
+"""The page and the card of bags that are ranked by more than 0 and 1: their numbers are those of the summary."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.unit.test_report_page import CHOSEN, Reader
+
+from midam.data.outcome import Outcome
+from midam.evaluate.outcomes import outcome_subgroups, summarize_outcome
+from midam.export.card import card_text
+from midam.export.config import describe
+from midam.export.run import export_run
+from midam.report.html.outcome_page import outcome_page
+from midam.report.html.outcome_study import OutcomeBags, OutcomeStudy
+from midam.runs.apply import evaluate_bags, load_run, read_for
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.runs.report import write_evaluation_report, write_run_report
+from midam.runs.scored import recorded_parts
+from midam.runs.subgroup_table import SubgroupTable
+from midam.settings import Settings
+
+pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that")
+
+TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
+NAMES = {
+    "multiclass": ["colon", "lung", "skin & <b>"],
+    "multilabel": ["er", "pr", "her2"],
+    "ordinal": ["low", "mid", "high"],
+    "continuous": ["y"],
+    "survival": ["time", "event"],
+}
+
+
+def outcome_of(target, count, *, seed=0):
+    """An outcome that a number [N] decides, with some noise; returns both."""
+    rng = np.random.default_rng(seed)
+    signal = rng.normal(size=count)
+    noisy = signal + 0.5 * rng.normal(size=count)
+    if target == "multilabel":
+        values = np.stack([noisy > 0, noisy < 0.5, rng.random(count) < 0.4], axis=1).astype(float)
+        values[rng.random(values.shape) < 0.1] = np.nan
+        values[np.isnan(values).all(axis=1), 0] = 1
+    elif target == "survival":
+        values = np.stack([np.ceil(20 * np.exp(-noisy)), rng.random(count) < 0.6], axis=1).astype(float)
+    elif target == "continuous":
+        values = 10 * noisy
+    else:
+        values = np.digitize(noisy, [-0.5, 0.5])
+    return Outcome.of(target, values, names=NAMES[target]), signal
+
+
+def write_npz(path, target, *, count=120, seed=0):
+    """Bags of 2 to 4 instances, of which the first knows the signal; two bags a patient."""
+    outcome, signal = outcome_of(target, count, seed=seed)
+    rng = np.random.default_rng(seed + 100)
+    sizes = rng.integers(2, 5, count)
+    x = rng.normal(size=(sizes.sum(), 3)).astype(np.float32)
+    x[np.cumsum(sizes) - sizes, 0] += 2 * signal
+    arrays = {
+        "X": x,
+        "bag": np.repeat(np.arange(count), sizes),
+        "group": np.array([f"p{i // 2}" for i in range(count)]),
+    }
+    if target == "survival":
+        arrays |= {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(int)}
+    elif target == "multilabel":
+        arrays |= {"y": outcome.values, "names": np.array(outcome.names)}
+    else:
+        values = outcome.values[:, 0]
+        arrays["y"] = values if target == "continuous" else np.array(outcome.names)[values.astype(int)]
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of each target."""
+    folder = tmp_path_factory.mktemp("outcomes")
+    for target in TARGETS:
+        data = write_npz(folder / f"{target}.npz", target)
+        grades = tuple(NAMES[target]) if target == "ordinal" else ()
+        how = {"epochs": 2, "members": 1, "num_instances": 2, "lr": 0.05, "baseline": False, "grades": grades}
+        fit_run(str(data), Settings(target=target, **how), RunFolder(folder / target))
+    return folder
+
+
+def value_at(found, key):
+    """What the dotted key names in a summary."""
+    for part in key.split("."):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+    return found
+
+
+WANTED = {
+    "multiclass": [
+        "auroc_macro",
+        "auroc_weighted",
+        "accuracy",
+        "balanced_accuracy",
+        "per_class.lung.ap",
+        "confusion.0.2",
+    ],
+    "multilabel": ["auroc_macro", "auroc_weighted", "per_class.er.auroc", "per_class.her2.ap"],
+    "ordinal": ["c_index", "quadratic_kappa", "accuracy", "kendall_tau", "confusion.2.0"],
+    "continuous": ["c_index", "spearman", "kendall_tau", "mae", "mae_constant"],
+    "survival": ["c_index", "c_ipcw", "events", "median_follow_up", "log_rank_p", "risk_groups.0.events"],
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_numbers_are_those_of_the_summary(made, target):
+    page, summary = Reader(made / target / "report.html"), json.loads((made / target / "summary.json").read_text())
+    assert set(WANTED[target]) <= set(page.numbers)
+    assert all(value == value_at(summary["test"], key) for key, value in page.numbers.items())
+    merit = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
+    low, high = summary["test"][f"{merit}_ci95"]
+    text = "".join(page.text)
+    assert f"[{low:.3f}, {high:.3f}]" in text
+    assert f"{summary['test'][merit]:.1%} of all" in text
+    assert "--no-baseline" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_page_stands_alone_and_counts_every_bag(made, target):
+    content, page = (made / target / "report.html").read_text(), Reader(made / target / "report.html")
+    assert re.findall(r"(?:https?:)?//[a-z]", content) == []
+    assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
+    assert {"summary", "flow", "ranking", "subgroups", "errors", "training", "provenance", "tripod"} <= page.ids
+    assert all(image["aria-label"] and image["role"] == "img" for image in page.images)
+    assert content.count("<caption>") == content.count("<table")
+    assert len(content) < 300_000
+    assert "nan" not in re.findall(r"[a-z]+", " ".join(page.text).lower())
+    text = " ".join(page.text)
+    for split, rows in pd.read_csv(made / target / "predictions.csv").groupby("split"):
+        assert f"{len(rows)} bags" in text, split
+        assert f"{rows['group'].nunique()} groups" in text
+        assert f"{rows['instances'].sum():,} instances" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_predictions_are_read_as_they_were_written(made, target):
+    run = load_run(made / target)
+    bags = read_for(run, str(made / f"{target}.npz"))
+    parts, found = recorded_parts(RunFolder(made / target), run.target), evaluate_bags(run, bags)
+    order = {str(bag): i for i, bag in enumerate(bags.ids)}
+    for name, part in parts.items():
+        at = [order[bag] for bag in part.ids.tolist()]
+        assert set(found.parts[at]) == {name}
+        np.testing.assert_allclose(part.values, run.target.values(bags)[at], rtol=1e-8)
+        np.testing.assert_allclose(part.scores, found.scores[at], rtol=1e-8)
+        np.testing.assert_allclose(part.told, found.decision.predict(found.scores[at]), rtol=1e-8)
+        assert part.groups.tolist() == bags.groups[at].tolist()
+    assert sum(map(len, parts.values())) == len(bags)
+
+
+def test_classes_have_names_that_are_no_markup(made):
+    content = (made / "multiclass/report.html").read_text()
+    assert "skin &amp; &lt;b&gt;" in content
+    assert "skin & <b>" not in content
+
+
+def test_the_bags_at_risk_are_counted(made):
+    rows = pd.read_csv(made / "survival/predictions.csv").query("split == 'test'")
+    content = (made / "survival/report.html").read_text()
+    table = content.partition("Table: Bags at risk")[2].partition("</table>")[0]
+    ticks = [float(tick) for tick in re.findall(r'class="n">([0-9.]+)</th>', table)]
+    assert ticks[0] == 0
+    assert len(ticks) > 1
+    for risk, own in rows.groupby("risk"):
+        counts = re.findall(r">(\d+)</td>", table.partition(f'"row">{risk}<')[2].partition("</tr>")[0])
+        assert [int(count) for count in counts] == [sum(time >= tick for time in own["time"]) for tick in ticks], risk
+
+
+def test_a_curve_of_survival_falls_at_each_event(made):
+    rows = pd.read_csv(made / "survival/predictions.csv").query("split == 'test'")
+    content = (made / "survival/report.html").read_text().partition("Kaplan-Meier curves:")[2].partition("</svg>")[0]
+    paths = {color: path for path, color in re.findall(r'<path d="M([^"]+)" class="line s(\d)"', content)}
+    colors = {"low": "2", "middle": "0", "high": "1"}
+    for risk, own in rows.groupby("risk"):
+        heights = [float(point.split()[1]) for point in paths[colors[risk]].split("L")]
+        left = 1.0
+        for time in sorted(own.loc[own["event"] == 1, "time"].unique()):
+            left *= 1 - sum((own["time"] == time) & (own["event"] == 1)) / sum(own["time"] >= time)
+        assert heights[-1] == pytest.approx(heights[0] + (1 - left) * (294 - 12), abs=0.11), risk
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
+    other = write_npz(tmp_path / "other.npz", target, count=40, seed=5)
+    run = load_run(made / target)
+    bags = read_for(run, str(other), groups="group")
+    rows = {"bag": bags.ids, "site": ["north", "south"] * 20, "age": 30 + np.arange(40)}
+    pd.DataFrame(rows).to_csv(tmp_path / "sites.csv", index=False)
+    with pytest.warns(UserWarning, match="the figures below are no test"):
+        found = evaluate_bags(run, bags)
+    table = SubgroupTable(tmp_path / "sites.csv", ["site", "age"])
+    path = write_evaluation_report(
+        made / target, bags, found, data=str(other), out=tmp_path / "page.html", table=table, notes=["2 rows left out"]
+    )
+    page, text = Reader(path), " ".join(Reader(path).text)
+    assert set(WANTED[target]) <= set(page.numbers)
+    assert all(value == value_at(found.result["new"], key) for key, value in page.numbers.items())
+    said = [f"Trained on {target}.npz, tested on other.npz", "Site by site: site", "By age", "2 rows left out"]
+    said += ["Beside the run's own test bags", "40 bags", "the figures below are no test"]
+    assert [words for words in said if words not in text] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_run_has_the_same_page_wherever_it_lies(made, target, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(made / target, moved)
+    (moved / "report.html").unlink()
+    assert write_run_report(moved).read_bytes() == (made / target / "report.html").read_bytes()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_card_tells_the_figures_of_the_target(made, target, tmp_path):
+    summary = json.loads((made / target / "summary.json").read_text())
+    export_run(made / target, tmp_path / "out", formats=["safetensors"])
+    text, config = (tmp_path / "out/README.md").read_text(), json.loads((tmp_path / "out/config.json").read_text())
+    merit = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
+    low, high = summary["test"][f"{merit}_ci95"]
+    assert f"| test | {summary['test']['bags']} | {summary['test'][merit]:.3f} ({low:.3f} to {high:.3f}) |" in text
+    assert f"value: {round(summary['test'][merit], 4)}" in text
+    assert f"- labels: {target}" in text
+    assert "positive ones above" not in text
+    assert (config["target"], config["names"]) == (target, NAMES[target])
+    run = load_run(made / target)
+    bare = card_text(replace(run, decision=None), describe(run), {}, ["safetensors"], license=None)
+    assert "nothing is told of the scores but their order" in bare
+
+
+def study(target, *, count=60, names=None, told=True, summary=None, **changes):
+    """A study of bags whose scores follow their labels."""
+    outcome, signal = outcome_of(target, count)
+    names = list(names or NAMES[target])
+    values = outcome.values if names == NAMES[target] else (np.arange(count) % len(names))[:, None].astype(float)
+    scores = 1 / (1 + np.exp(-signal))
+    if target in ("multiclass", "multilabel"):
+        scores = np.random.default_rng(3).random((count, len(names)))
+    says = {"ordinal": values[:, 0], "continuous": scores, "survival": np.digitize(scores, [0.3, 0.6]).astype(float)}
+    bags = OutcomeBags(
+        ids=np.array([f"<i>{i}" for i in range(count)]),
+        values=values,
+        scores=scores,
+        told=says.get(target, scores / scores.sum(axis=-1, keepdims=True)) if told else None,
+        sizes=np.full(count, 2),
+    )
+
+    class Told:
+        """A decision that tells what the bags say."""
+
+        def predict(self, _):
+            return bags.told if target != "survival" else bags.told.astype(int)
+
+    found = summarize_outcome(target, names, values, scores, decision=Told() if told else None)
+    made = OutcomeStudy(
+        data="<script>alert(1)</script>.csv",
+        trained_on="own",
+        method="attention",
+        external=False,
+        part="test",
+        tested=bags,
+        validation=None,
+        summary={**found, **(summary or {})},
+        parts={"test": bags},
+        explain_command="midam explain run data",
+        history=[],
+        best_epoch=None,
+        selected={},
+        changed=[],
+        settings=[("epochs", "3")],
+        facts=[("data", "x")],
+        target=target,
+        merit="auroc_macro" if target.startswith("multi") else "c_index",
+        names=names,
+        told_names=("low", "middle", "high") if target == "survival" else names,
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("part", ["test", "val", "train"])
+def test_a_page_of_scores_of_which_nothing_is_told(target, part, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(outcome_page(study(target, told=False, part=part, chosen=CHOSEN)), encoding="utf-8")
+    page, text = Reader(path), " ".join(Reader(path).text)
+    assert "<script>alert(1)</script>.csv" in "".join(page.text)
+    assert "the run has none" in text
+    assert ("so that this is no test" in text) == (part != "test")
+    assert "tried" in page.ids
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
+    few = study(target, count=3)
+    alone = OutcomeBags(few.tested.ids[:1], few.tested.values[:1], few.tested.scores[:1], sizes=np.array([2]))
+    found = summarize_outcome(target, few.names, alone.values, alone.scores)
+    path = tmp_path / "page.html"
+    path.write_text(outcome_page(replace(few, tested=alone, parts={"test": alone}, summary=found)), encoding="utf-8")
+    text = " ".join(Reader(path).text)
+    assert "nothing can be said of ranking" in text
+    assert "nan" not in re.findall(r"[a-z]+", text.lower())
+
+
+@pytest.mark.parametrize("count", [2, 11, 32])
+def test_many_classes_are_shown_in_part(count, tmp_path):
+    names = [f"a class with a name that is long {number}" for number in range(count)]
+    path = tmp_path / "page.html"
+    path.write_text(outcome_page(study("multiclass", count=5 * count, names=names)), encoding="utf-8")
+    page = Reader(path)
+    drawn = [image["aria-label"].split()[0] for image in page.images]
+    assert ("ROC" in drawn, "Confusion" in drawn) == (count <= 10, count <= 12)
+    assert set(names) <= {text.strip() for text in page.text}
+    assert {f"per_class.{name}.auroc" for name in names} <= set(page.numbers)
+    assert ("The most frequent confusions" in page.text) == (count > 12)
+
+
+def test_explanations_of_bags_with_one_score_are_asked_for():
+    assert "midam explain run data --bags" in outcome_page(study("survival"))
+    assert "midam explain" not in outcome_page(study("multiclass"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_subgroups_have_the_figures_of_their_bags(target):
+    found = study(target, count=90)
+    levels = np.array(["a", "b", "c"] * 30)
+    values, scores = found.tested.values, found.tested.scores
+    for part in outcome_subgroups(target, values, scores, levels):
+        own = levels == part.level
+        alone = summarize_outcome(target, found.names, values[own], scores[own])
+        assert part.found.value == alone[found.merit]
+        assert [part.found.low, part.found.high] == alone[f"{found.merit}_ci95"]
+        assert part.bags == 30
+    gaps = [part.gap for part in outcome_subgroups(target, values, scores, levels, reference="b")]
+    assert gaps[1] is None
+    assert gaps[0].value == pytest.approx(
+        outcome_subgroups(target, values, scores, levels)[0].found.value
+        - outcome_subgroups(target, values, scores, levels)[1].found.value
+    )
