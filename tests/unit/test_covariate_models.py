@@ -166,14 +166,14 @@ def test_all_ways_to_score_bags_agree(columns, tmp_path):
     for column in range(columns):
         found = instance_scores(model, bags, single, column=column)
         np.testing.assert_allclose(found.score[0], expected.reshape(len(bags), -1)[single, column], rtol=1e-5)
-    if columns == 1:
-        explained = explain_bag(model, bags, 0)
-        np.testing.assert_allclose(explained.score, expected[0], rtol=1e-5)
-        np.testing.assert_allclose(explained.faithfulness.insertion.score[-1], expected[0], rtol=1e-5)
-        assert explained.contribution.shape == (bags.sizes[0],)
-        alone = bags.subset([single])
-        np.testing.assert_allclose(explain_bag(model, alone, 0).contribution, expected[[single]], rtol=1e-5)
-        np.testing.assert_allclose(write_instance_scores(model, bags, tmp_path), expected, rtol=1e-5)
+    explained = explain_bag(model, bags, 0, column=columns - 1)
+    of_column = expected.reshape(len(bags), -1)[:, columns - 1]
+    np.testing.assert_allclose(explained.score, of_column[0], rtol=1e-5)
+    np.testing.assert_allclose(explained.faithfulness.insertion.score[-1], of_column[0], rtol=1e-5)
+    alone = explain_bag(model, bags.subset([single]), 0, column=columns - 1)
+    np.testing.assert_allclose(alone.contribution, of_column[[single]], rtol=1e-5)
+    names = [f"c{column}" for column in range(columns)]
+    np.testing.assert_allclose(write_instance_scores(model, bags, tmp_path, columns=names), expected, rtol=1e-5)
 
 
 def test_members_take_the_same_covariates():

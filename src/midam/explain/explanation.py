@@ -138,7 +138,7 @@ def explain_bag(
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    model = of_bag(column_of(model, column), bags, index)
+    model = column_of(of_bag(model, bags, index), column)
     batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))

@@ -6,7 +6,6 @@ training bags, as the run does, and nothing of it is tuned.
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.runs.beside import COMPARED, compared_auroc
@@ -24,7 +22,6 @@ from midam.targets import Target, target_of
 Scores = NDArray[np.float64]
 
 _MOST_ITERATIONS = 1000
-_RESAMPLES = 300
 _METHODS = {
     "binary": "logistic regression",
     "multiclass": "logistic regression",
@@ -35,7 +32,7 @@ _METHODS = {
 }
 
 
-def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores, *, seed: int) -> dict[str, Any] | None:
+def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
     """Entry `covariates` of summary.json; None of a model without covariates.
 
     `names` and `kinds` of the covariates, `weights` of the model's term by its columns, the mean of the members' (of
@@ -51,11 +48,11 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores, *
         "names": list(coder.names),
         "kinds": list(coder.kinds),
         "weights": dict(zip(coder.features, weights.numpy().T.tolist(), strict=True)),
-        "alone": _alone(coder, parts, scores, seed=seed),
+        "alone": _alone(coder, parts, scores),
     }
 
 
-def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores, *, seed: int) -> dict[str, Any] | None:
+def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
     """How covariates alone do, and how much better the model does; None where no bags can be judged."""
     bags, target = parts.bags, target_of(parts.bags)
     values = target.values(bags)
@@ -69,9 +66,7 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores, *, seed: int
         found = scores_alone(target, x[inside], values[inside], x)
     tested = np.flatnonzero(parts.splits == part)
     told = {"method": _METHODS[target.name], "part": part, "bags": len(tested)}
-    if target.name == "binary":
-        return told | compared_auroc(bags.subset(tested), scores[tested], found[tested])
-    return told | _compared(target, bags.subset(tested), scores[tested], found[tested], seed=seed)
+    return told | compared_auroc(bags.subset(tested), scores[tested], found[tested])
 
 
 def scores_alone(target: Target, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
@@ -122,33 +117,3 @@ def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0)
 def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
     found: Scores = LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)
     return found
-
-
-def _compared(target: Target, bags: Bags, model: Scores, alone: Scores, *, seed: int) -> dict[str, Any]:
-    """Figure of merit of covariates alone, and how much higher that of the model is, with bootstrap intervals."""
-    values, merit = target.values(bags), target.metric
-    own, whole = (target.merit(values, scores) for scores in (alone, model))
-    if own is None or whole is None:
-        return {}
-    units = np.arange(len(bags)) if bags.groups is None else np.unique(bags.groups, return_inverse=True)[1]
-    members = [np.flatnonzero(units == unit) for unit in range(units.max() + 1)]
-    rng, found = np.random.default_rng(seed), list[tuple[float, float]]()
-    for _ in range(_RESAMPLES):
-        drawn = np.concatenate([members[unit] for unit in rng.integers(len(members), size=len(members))])
-        pair = [target.merit(values[drawn], scores[drawn]) for scores in (alone, model)]
-        if pair[0] is not None and pair[1] is not None:
-            found.append((pair[0], pair[1] - pair[0]))
-    of_alone, of_difference = (_interval(draws) for draws in zip(*found)) if found else (None, None)
-    clustered = bags.groups is not None and len(members) < len(bags)
-    return {
-        merit: own,
-        f"{merit}_ci95": of_alone,
-        "difference": whole - own,
-        "difference_ci95": of_difference,
-        "difference_method": f"paired bootstrap{' (groups)' if clustered else ''}",
-    }
-
-
-def _interval(draws: Sequence[float]) -> list[float]:
-    low, high = np.quantile(draws, (0.025, 0.975)).tolist()
-    return [low, high]

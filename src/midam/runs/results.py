@@ -80,7 +80,7 @@ def write_results(
         write_scores(folder, parts, beside)
     on_stage("writing results", 0)
     summary = judge.summarize()
-    covariates = summarize_covariates(trainer.reported, parts, chosen, seed=trainer.config.run.seed)
+    covariates = summarize_covariates(trainer.reported, parts, chosen)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
