@@ -65,7 +65,11 @@ class Auto(Baseline):
         journal: Path | None = None,
         on_candidate: OnCandidate | None = None,
     ) -> Chosen:
-        """Search on all these bags, and train what was taken on all of them; arguments as of `search`."""
+        """Search on all these bags, and train what was taken on all of them; arguments as of `search`.
+
+        Candidates see the instances alone, without covariates.
+        """
+        bags = bags.replace(covariates=None)
         candidates = usual_candidates(bags.instance_shape)
         how: dict[str, Any] = {"budget": budget, "journal": journal, "on_candidate": on_candidate}
         found = search(candidates, bags, seed=seed, **how)
