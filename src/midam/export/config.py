@@ -70,12 +70,7 @@ def _outcome(run: LoadedRun) -> dict[str, Any]:
 
 
 def require_trained(run: LoadedRun, what: str) -> None:
-    """Refuse a run that `what` cannot hold: of several scores a bag, several kinds of models, or fitted in one step."""
-    if run.target.count > 1:
-        raise ExportError(
-            f"Expected one score a bag for {what}, got {run.target.count} ({run.target.name}); export safetensors, or "
-            "score bags with `midam predict`."
-        )
+    """Refuse a run that `what` cannot hold: models of several kinds, or of a method that is fitted in one step."""
     if not _of_one_kind(run.model):
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from midam.errors import ExportError
 from midam.evaluate.predict import evaluation
 from midam.export.onnx_parts import DECOMPOSITIONS, Chunk, Merge, Outer
-from midam.export.score_onnx import Model
+from midam.export.score_onnx import Model, Ranked
 from midam.files import write_bytes
 from midam.nn.ensemble import scorers_of
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM
@@ -39,13 +39,13 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
             f"Expected a pooling that rests on the log-weighted mean or the maximum, got {pooling.name!r}; export the "
             "weights alone (`formats=['safetensors']`)."
         )
-    largest, count, width = pooling.statistic is MAXIMUM, len(members), pooling.value_size
+    largest, count, width = pooling.statistic is MAXIMUM, len(members) * pooling.branches, pooling.value_size
     part = (torch.tensor(2.0).double(), torch.zeros(count).double(), torch.zeros(count, width).double())
     shape, kind = config["architecture"]["instance_shape"], getattr(torch, config["onnx"]["dtype"])
     imputed = config["data"]["imputed"]
     first = Chunk(members, filling=None if imputed is None else torch.tensor(imputed["values"], dtype=kind))
-    outer = Outer(members, run.calibrator)
-    names = ["score", "members", "probability"][: 2 if run.calibrator is None else 3]
+    outer = Outer(members, run.calibrator, target=run.target.name, decision=run.decision)
+    names = ["score", "members", "probability"][: 3 if outer.calibrated else 2]
     with _quiet(), torch.no_grad():
         chunk = _trace(first, (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)
         inputs = [f"{name}{number}" for number in (1, 2) for name in _STATISTIC]
@@ -101,8 +101,9 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
         x = torch.where(torch.from_numpy(missing), torch.tensor(imputed["values"], dtype=x.dtype), x)
     with evaluation(run.model):
         wanted = run.model(x, torch.tensor([1, 7])).double().numpy()
-    got = [model.score(bag, chunk_size=4).score for bag in (given[:1], given[1:])]
-    worst = float(np.abs(wanted - got).max())
+    found = [model.score(bag, chunk_size=4) for bag in (given[:1], given[1:])]
+    got = np.array([list(one.scores.values()) if isinstance(one, Ranked) else [one.score] for one in found])
+    worst = float(np.abs(wanted.reshape(got.shape) - got).max())
     if not worst <= TOLERANCE:
         raise ExportError(
             f"Expected ONNX that scores as the run to {TOLERANCE:g}, got a difference of {worst:.2g}; the encoder does "

@@ -2,21 +2,26 @@
 
 The statistic of a bag is (n, l, r): its number of instances, log mean exp(z), and the mean of v weighted by softmax(z);
 under max pooling the maximum of z, and v there. It is kept in float64 for each of M members: l [M], r [M, V].
+
+Where each of C score columns weighs the instances in its own way, a member has G = C rows, one a column: l [M * G],
+r [M * G, V]; else G is 1.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from midam.evaluate.calibrate import PlattCalibrator
+from midam.nn.pooling import Pooling
 from midam.nn.pooling.statistic import MAXIMUM
 from midam.nn.scorer import BagScorer
 
 
 class Chunk(nn.Module):
-    """Instances x [m, ...] to their logits z [m, M] and values v [m, M, V], and the statistic n, l, r of them all.
+    """Instances x [m, ...] to logits z [m, M * G] and values v [m, M * G, V], and the statistic n, l, r of them all.
 
     With `filling`, in the shape of an instance, missing values (NaN) of x are filled first.
     """
@@ -35,6 +40,8 @@ class Chunk(nn.Module):
             x = torch.where(torch.isnan(x), self.filling, x)
         pairs = [cast(BagScorer, member).instances(x) for member in self.members]
         z, v = torch.stack([z for z, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)
+        if z.ndim > 2:
+            z, v = z.flatten(1, 2), v.flatten(1, 2)
         logits, values = z.double(), v.double()
         n = torch.ones_like(logits[:, 0]).sum()
         if self.largest and not values.shape[-1]:
@@ -66,23 +73,57 @@ class Merge(nn.Module):
 
 
 class Outer(nn.Module):
-    """Statistic of a whole bag to its score, the scores of the members [M], and, if calibrated, the probability."""
+    """Statistic of a whole bag to its score, the scores of the members [M], and, if calibrated, the probability.
 
-    def __init__(self, members: Sequence[BagScorer], calibrator: PlattCalibrator | None) -> None:
+    Of C > 1 score columns these are [C], [M, C] and [C]. Probabilities are those of `calibrator`, or of the `decision`
+    of the target of that name, as its ``to_dict`` says it; only of classes and labels are there any.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[BagScorer],
+        calibrator: PlattCalibrator | None,
+        *,
+        target: str = "binary",
+        decision: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.members = nn.ModuleList(member.pooling for member in members)
         self.line = None if calibrator is None else calibrator.to_dict()
+        self.softmax, lines = target == "multiclass", list[Any]()
+        if decision is not None and self.softmax:
+            lines = [{**decision, "intercept": offset} for offset in decision["offsets"]]
+        elif decision is not None and target == "multilabel":
+            lines = decision["columns"]
+        # Of a label without a probability, NaN.
+        names = ("slope", "scale", "center", "intercept")
+        rows = [[math.nan if line is None else line[name] for name in names] for line in lines]
+        self.register_buffer("lines", torch.tensor(rows, dtype=torch.float64).reshape(-1, len(names)))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there is a probability."""
+        return self.line is not None or len(self.get_buffer("lines")) > 0
 
     def forward(self, n: Tensor, l: Tensor, r: Tensor) -> tuple[Tensor, ...]:  # noqa: E741
         """Score, scores, probability."""
-        of = [x.float() for x in (l, r, n.view(1))]
-        each = [pooling.score(of[0][i : i + 1], of[1][i : i + 1], of[2]) for i, pooling in enumerate(self.members)]  # type: ignore[operator]
+        branches = cast(Pooling, self.members[0]).branches
+        of, each = [x.float() for x in (l, r, n.view(1))], []
+        for i, pooling in enumerate(self.members):
+            level, value, count = *(x[i * branches : (i + 1) * branches] for x in of[:2]), of[2]
+            if branches > 1:
+                level, value, count = level.unsqueeze(0), value.unsqueeze(0), count.expand(1, branches)
+            each.append(cast(Pooling, pooling).score(level, value, count))
         scores = torch.cat(each)
-        score = scores.double().mean()
-        if self.line is None:
+        score = scores.double().mean() if scores.ndim == 1 else scores.double().mean(dim=0)
+        if not self.calibrated:
             return score, scores
-        steep = self.line["slope"] / self.line["scale"]
-        return score, scores, torch.sigmoid(steep * (score - self.line["center"]) + self.line["intercept"])
+        if self.line is not None:
+            steep = self.line["slope"] / self.line["scale"]
+            return score, scores, torch.sigmoid(steep * (score - self.line["center"]) + self.line["intercept"])
+        slope, scale, center, intercept = self.get_buffer("lines").unbind(1)
+        logits = slope * (score - center) / scale + intercept
+        return score, scores, torch.softmax(logits, dim=0) if self.softmax else torch.sigmoid(logits)
 
 
 def _searchsorted(knots: Tensor, x: Tensor, *, right: bool = False, **_: Any) -> Tensor:
@@ -131,8 +172,14 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Tensor)
     return above / below
 
 
-# What the standardizer asks for and ONNX does not have.
-DECOMPOSITIONS: dict[Any, Callable[..., Tensor]] = {
+def _squeeze(x: Tensor, dim: int) -> Any:
+    """`torch.squeeze` of an axis longer than 1, which torch leaves as it is and ONNX refuses; else torch's own."""
+    return NotImplemented if x.shape[dim] == 1 else torch.ops.aten.alias.default(x)
+
+
+# What the standardizer and poolings of several columns ask for and ONNX does not have.
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.searchsorted.Tensor: _searchsorted,
     torch.ops.aten.special_ndtri.default: _ndtri,
+    torch.ops.aten.squeeze.dim: _squeeze,
 }

@@ -19,6 +19,7 @@ import csv
 import json
 import math
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -35,8 +36,11 @@ _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 _SAME = 1e-5  # two values of a feature that are this near are one
 _MAX_NORMAL_SCORE = 3.0
+_RISKS = ("low", "middle", "high")
 
-Statistic = tuple[float, Tensor, Tensor]  # instances n, log-mean weight l [], weighted mean value r [V]; in float64
+# Instances n, log-mean weight l [], weighted mean value r [V]; in float64. Where each of G score columns weighs the
+# instances in its own way, l [G] and r [G, V].
+Statistic = tuple[float, Tensor, Tensor]
 
 
 class Score(NamedTuple):
@@ -45,6 +49,13 @@ class Score(NamedTuple):
     score: float  # in [0, 1]; ranks bags, and is not a probability
     probability: float | None  # of the positive class
     positive: bool | None  # whether the score reaches the threshold
+
+
+class Ranked(NamedTuple):
+    """What is known of a bag that is ranked by more than two classes: classes, labels, grades, numbers, survival."""
+
+    scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
+    told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
 
 
 class Model:
@@ -62,7 +73,7 @@ class Model:
         parts = [_below(weights, f"members.{number}.") for number in range(count)]
         self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
 
-    def score(self, bag: Tensor | Iterable[Tensor], *, chunk_size: int | None = None) -> Score:
+    def score(self, bag: Tensor | Iterable[Tensor], *, chunk_size: int | None = None) -> Score | Ranked:
         """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
         total, size = Total(self), chunk_size or self.config["chunk_size"]
         for part in [bag] if isinstance(bag, Tensor) else bag:
@@ -97,17 +108,17 @@ class Total:
         self._merged = [member.merge(old, new) for member, old, new in pairs] if self._merged else found
 
     @torch.no_grad()
-    def score(self) -> Score:
+    def score(self) -> Score | Ranked:
         """Score what was added."""
         if not self._merged:
             raise ValueError("Expected at least one instance, got an empty bag.")
         pairs = zip(self._model.members, self._merged)
-        score = float(torch.stack([member.outer(merged) for member, merged in pairs]).double().mean())
+        each = torch.stack([member.outer(merged) for member, merged in pairs]).double()
+        if "target" in self._model.config:
+            return _ranked(self._model.config, each.mean(dim=0).reshape(-1).tolist())
+        score = float(each.mean())
         line, threshold = self._model.config["calibration"], self._model.config["threshold"]
-        probability = None
-        if line is not None:
-            logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
-            probability = 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+        probability = None if line is None else _platt(line, score)
         return Score(score, probability, None if threshold is None else score >= threshold)
 
 
@@ -125,8 +136,10 @@ class _Member:
         z, v = self.instances(x)
         z, v = z.double(), v.double()
         if self.kind == "max":
-            return float(len(z)), z.max(), v.new_zeros(0)
-        return float(len(z)), torch.logsumexp(z, dim=0) - math.log(len(z)), torch.softmax(z, dim=0) @ v
+            return float(len(z)), z.amax(dim=0), v.new_zeros(0)
+        weights = torch.softmax(z, dim=0)
+        r = weights @ v if z.ndim == 1 else torch.einsum("mg,mgv->gv", weights, v)
+        return float(len(z)), torch.logsumexp(z, dim=0) - math.log(len(z)), r
 
     def merge(self, first: Statistic, second: Statistic) -> Statistic:
         """Statistic of two parts of a bag together."""
@@ -135,39 +148,45 @@ class _Member:
             return n, torch.maximum(first[1], second[1]), first[2]
         a, b = first[1] + math.log(first[0] / n), second[1] + math.log(second[0] / n)
         level = torch.logaddexp(a, b)
-        return n, level, torch.exp(a - level) * first[2] + torch.exp(b - level) * second[2]
+        shares = [torch.exp(x - level).unsqueeze(-1) for x in (a, b)]
+        return n, level, shares[0] * first[2] + shares[1] * second[2]
 
-    def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [m] and values v [m, V] of instances."""
+    def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:  # noqa: PLR0911 - a line a pooling
+        """Logits z [m] and values v [m, V] of instances, or z [m, G] and v [m, G, V]."""
         e, kind = self._encode(self._standardize(x)), self.kind
-        none = e.new_empty(len(e), 0)
         if kind.endswith("attention"):
             hidden = torch.tanh(self._linear("pooling.hidden", e))
             if "pooling.gate.weight" in self.w:
                 hidden = hidden * torch.sigmoid(self._linear("pooling.gate", e))
             z = self._linear("pooling.attention", hidden).squeeze(-1)
-            return z, e if kind == "embedding-attention" else self._linear("pooling.scorer", e)
+            if kind == "embedding-attention":
+                return z, e if z.ndim == 1 else e.unsqueeze(1).expand(-1, z.shape[1], -1)
+            v = self._linear("pooling.scorer", e)
+            return z, v if z.ndim == 1 else v.unsqueeze(-1)
         raw = self._linear("pooling.scorer", e).squeeze(-1)
+        none, zeros, width = raw.new_empty(*raw.shape, 0), raw.new_zeros(len(raw)), (len(raw), -1)
         if kind == "generalized-mean":
             return self._number("exponent", "log_p") * functional.logsigmoid(raw), none
         if kind == "noisy-or":
-            return torch.zeros_like(raw), functional.logsigmoid(-raw).unsqueeze(-1)
+            return zeros, functional.logsigmoid(-raw).reshape(width)
         phi = torch.sigmoid(raw) if self.pooling["squash"] else raw
         if kind == "max":
             return phi, none
         if kind == "smoothed-max":
             return phi / self._number("temperature", "log_tau"), none
-        return torch.zeros_like(phi), phi.unsqueeze(-1)  # mean, noisy-and
+        return zeros, phi.reshape(width)  # mean, noisy-and
 
     def outer(self, statistic: Statistic) -> Tensor:  # noqa: PLR0911 - a line a pooling
-        """Score [] of a bag from its statistic."""
+        """Score [] of a bag from its statistic, or its scores [C]."""
         n, l, r = statistic[0], statistic[1].float(), statistic[2].float()  # noqa: E741
         kind, w = self.kind, self.w
         if kind == "embedding-attention":
-            if "pooling.head.weight" in w:
-                return torch.sigmoid(self._linear("pooling.head", r)).squeeze()
-            hidden = torch.relu(self._linear("pooling.head.0", r))
-            return torch.sigmoid(self._linear("pooling.head.2", hidden)).squeeze()
+            last = "pooling.head"
+            if "pooling.head.weight" not in w:
+                last, r = "pooling.head.2", torch.relu(self._linear("pooling.head.0", r))
+            if r.ndim > 1:  # of each column the output for its own encoding
+                return torch.sigmoid((r * w[f"{last}.weight"]).sum(dim=-1) + w[f"{last}.bias"])
+            return torch.sigmoid(self._linear(last, r)).squeeze()
         if kind.endswith("attention"):
             return torch.sigmoid(r).squeeze()
         if kind == "generalized-mean":
@@ -272,7 +291,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score]]:
+def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score | Ranked]]:
     """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere.
 
     Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers
@@ -330,16 +349,66 @@ def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
     raise ValueError(f"Expected .csv, .tsv, .pt or .npy, got {path}.")
 
 
+def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
+    """What is known of a bag of these scores."""
+    several = config["target"] in ("multiclass", "multilabel")
+    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
+
+
+def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
+    """What the scores of a bag mean, by the names that `midam predict` gives it."""
+    kind, names, decision = config["target"], config["names"], config["decision"]
+    if decision is None:
+        return {}
+    if kind == "multiclass":
+        steep, center = decision["slope"] / decision["scale"], decision["center"]
+        logits = [steep * (score - center) + offset for score, offset in zip(scores, decision["offsets"])]
+        shares = [math.exp(logit - max(logits)) for logit in logits]
+        likely = names[shares.index(max(shares))]
+        return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
+    if kind == "multilabel":
+        pairs = zip(scores, decision["columns"])
+        found = [None if line is None else _platt(line, score) for score, line in pairs]
+        return {f"probability_{name}": share for name, share in zip(names, found)}
+    if kind == "continuous":
+        return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
+    place = bisect_right(decision["cuts"], scores[0])
+    return {"risk": _RISKS[place]} if kind == "survival" else {"grade": names[place]}
+
+
+def _between(score: float, scores: list[float], numbers: list[float]) -> float:
+    """Number at a score, linear between the knots."""
+    right = bisect_right(scores, score)
+    if right in (0, len(scores)):
+        return numbers[0] if right == 0 else numbers[-1]
+    share = (score - scores[right - 1]) / (scores[right] - scores[right - 1])
+    return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
+
+
+def _platt(line: dict[str, float], score: float) -> float:
+    """Probability of a label."""
+    logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+
+
 def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
-def _write(scored: Iterable[tuple[str, Score]], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["bag", "score", "probability", "positive"])
-    for bag, (score, probability, positive) in scored:
-        chance = "" if probability is None else f"{probability:.9g}"
-        writer.writerow([bag, f"{score:.9g}", chance, "" if positive is None else int(positive)])
+def _write(scored: Iterable[tuple[str, Score | Ranked]], file: TextIO) -> None:
+    writer, rows = csv.writer(file, lineterminator="\n"), [(bag, _row(found)) for bag, found in scored]
+    writer.writerow(["bag", *(rows[0][1] if rows else Score._fields)])
+    for bag, row in rows:
+        texts = (f"{value:.9g}" if isinstance(value, float) else value for value in row.values())
+        writer.writerow([bag, *("" if text is None else text for text in texts)])
+
+
+def _row(found: Score | Ranked) -> dict[str, Any]:
+    """What is known of a bag, by column."""
+    if isinstance(found, Score):
+        return found._asdict() | {"positive": None if found.positive is None else int(found.positive)}
+    several = len(found.scores) > 1
+    return {f"score_{name}" if several else "score": score for name, score in found.scores.items()} | found.told
 
 
 def main() -> None:
@@ -358,7 +427,7 @@ def main() -> None:
     column = options.bag_column or model.config["data"]["bag_column"]
     chunk = options.chunk_size or model.config["chunk_size"]
     try:
-        scored: list[tuple[str, Score]] = []
+        scored: list[tuple[str, Score | Ranked]] = []
         for path in options.files:
             if path.suffix in (".csv", ".tsv"):
                 scored += read_table(path, model, bag_column=column, chunk_size=chunk)

@@ -9,12 +9,16 @@ of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.
 """
 
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+_RISKS = ("low", "middle", "high")
 
 
 class Score(NamedTuple):
@@ -23,6 +27,13 @@ class Score(NamedTuple):
     score: float  # in [0, 1]; ranks bags, and is not a probability
     probability: float | None  # of the positive class
     positive: bool | None  # whether the score reaches the threshold
+
+
+class Ranked(NamedTuple):
+    """What is known of a bag that is ranked by more than two classes: classes, labels, grades, numbers, survival."""
+
+    scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
+    told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
 
 
 class Model:
@@ -50,7 +61,7 @@ class Model:
         }
         self._dtype = np.dtype(self.config["onnx"]["dtype"])
 
-    def score(self, bag: NDArray[Any] | Iterable[NDArray[Any]], *, chunk_size: int | None = None) -> Score:
+    def score(self, bag: NDArray[Any] | Iterable[NDArray[Any]], *, chunk_size: int | None = None) -> Score | Ranked:
         """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
         size, merged = chunk_size or self.config["chunk_size"], None
         for part in [bag] if isinstance(bag, np.ndarray) else bag:
@@ -62,6 +73,8 @@ class Model:
         if merged is None:
             raise ValueError("Expected at least one instance, got an empty bag.")
         found = self._parts["score"].run(None, dict(zip("nlr", merged)))
+        if "target" in self.config:
+            return _ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
         threshold = self.config["threshold"]
         score = float(found[0])
         return Score(
@@ -78,3 +91,45 @@ class Model:
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
         merged: list[Any] = self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
         return merged
+
+
+def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
+    """What is known of a bag of these scores."""
+    several = config["target"] in ("multiclass", "multilabel")
+    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
+
+
+def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
+    """What the scores of a bag mean, by the names that `midam predict` gives it."""
+    kind, names, decision = config["target"], config["names"], config["decision"]
+    if decision is None:
+        return {}
+    if kind == "multiclass":
+        steep, center = decision["slope"] / decision["scale"], decision["center"]
+        logits = [steep * (score - center) + offset for score, offset in zip(scores, decision["offsets"])]
+        shares = [math.exp(logit - max(logits)) for logit in logits]
+        likely = names[shares.index(max(shares))]
+        return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
+    if kind == "multilabel":
+        pairs = zip(scores, decision["columns"])
+        found = [None if line is None else _platt(line, score) for score, line in pairs]
+        return {f"probability_{name}": share for name, share in zip(names, found)}
+    if kind == "continuous":
+        return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
+    place = bisect_right(decision["cuts"], scores[0])
+    return {"risk": _RISKS[place]} if kind == "survival" else {"grade": names[place]}
+
+
+def _between(score: float, scores: list[float], numbers: list[float]) -> float:
+    """Number at a score, linear between the knots."""
+    right = bisect_right(scores, score)
+    if right in (0, len(scores)):
+        return numbers[0] if right == 0 else numbers[-1]
+    share = (score - scores[right - 1]) / (scores[right] - scores[right - 1])
+    return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
+
+
+def _platt(line: dict[str, float], score: float) -> float:
+    """Probability of a label."""
+    logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
