@@ -14,7 +14,7 @@ from midam.data.sets import catalog
 from midam.report import figures
 from midam.report.describe import bag_facts, describe_bags
 from midam.report.figures import plot_sizes
-from midam.report.outcome_facts import kinds, outcome_counts, outcome_words
+from midam.report.outcome_facts import kinds, outcome_counts, outcome_words, size_warnings
 from midam.report.terminal import print_catalog, print_description
 
 N = 120
@@ -240,3 +240,12 @@ def test_many_classes_have_no_panel_of_boxes(tmp_path, monkeypatch):
     plot_sizes(tmp_path / "s.png", sizes=np.arange(N) + 1, labels=None, outcome=outcome, title="Bags")
     assert len(drawn[0].axes) == 1
     assert "and 10 more" in bag_facts("x", bags_of(outcome))["classes"]
+
+
+def test_sizes_without_a_meaning_are_rarely_said_to_tell_one_of_many_classes():
+    told = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        outcome = Outcome.of("multiclass", rng.permutation(200) % 10, names=[str(digit) for digit in range(10)])
+        told += any(size_warnings(bags_of(outcome, seed=seed), outcome, groups=None))
+    assert told <= 6  # 3 are expected; of ten intervals at 95% each, some exclude 0.5 in 23 of these 60
