@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from midam.data.bags import Bags
+from midam.data.outcome import Outcome
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
@@ -38,6 +39,29 @@ def covariate_bags(count, *, seed=0, missing=0.0, **more):
     age[rng.random(count) < missing] = np.nan
     parts = [rng.normal(size=(int(rng.integers(2, 6)), 3)).astype(np.float32) for _ in range(count)]
     return Bags.from_list(parts, labels, covariates={"age": age, **more})
+
+
+def outcome_bags(target, number=60, *, seed=0, groups=None):
+    """Bags of 2 to 5 instances, whose first feature follows what the bag is ranked by."""
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=number)
+    parts = [rng.normal(size=(int(rng.integers(2, 6)), 3)) * 0.5 + [level, 0, 0] for level in latent]
+    values, names = np.digitize(latent, [-0.5, 0.5]), ["low", "mid", "high"]
+    if target == "multilabel":
+        values, names = np.stack([latent > 0, latent < -0.3], axis=1).astype(float), ["p", "q"]
+        values[::7, 0] = np.nan
+    elif target == "continuous":
+        values, names = latent, ["size"]
+    elif target == "survival":
+        time, names = rng.exponential(np.exp(-2 * latent)) + 1e-3, ["time", "event"]
+        values = np.stack([time, rng.random(number) < 0.7], axis=1)
+    outcome = Outcome.of(target, values, names=names)
+    return Bags.from_list([part.astype(np.float32) for part in parts], outcome=outcome, groups=groups)
+
+
+def bags_with(target, values, names):
+    """Bags of one instance with these values."""
+    return Bags.from_list([[[float(i)]] for i in range(len(values))], outcome=Outcome.of(target, values, names=names))
 
 
 def train(trainer, epochs=None):

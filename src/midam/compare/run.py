@@ -219,9 +219,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
     binary = bags.outcome is None
     wanted, way_out = "a fold with both classes in training and test", "ask for fewer folds, or add bags"
     if not binary:
-        wanted = (
-            "a fold whose training bags suffice, of each class or label or with an event, and whose test bags differ"
-        )
+        wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
     if NO_VALIDATION in reasons:
         wanted = f"training parts that can spare validation bags{' of both classes' if binary else ''}"
         way_out = "choose nothing (one lr, one margin, select='last'), or add bags"
