@@ -160,7 +160,8 @@ def test_trials_tables_and_scores_name_the_metric_of_the_target(target, compared
         assert part["bag"].tolist() == bags.ids[test].tolist()
         scores = part[kind.score_columns].to_numpy()
         merit = kind.merit(kind.values(bags)[test], scores if kind.count > 1 else scores[:, 0])
-        assert trials.query("method == @method and fold == @fold")[kind.metric].item() == pytest.approx(merit)
+        row = trials[(trials["method"] == method) & (trials["fold"] == fold)]
+        assert row[kind.metric].item() == pytest.approx(merit)
     margins = trials.groupby("method")["margin"].count()
     assert margins["midam"] == 2
     assert margins.get("cox+minibatch+mean", 0) == 0
