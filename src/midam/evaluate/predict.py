@@ -17,6 +17,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_members
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
 from midam.nn.scorer import BagScorer
+from midam.ranks import Ranks
 from midam.settings import usual_chunk
 
 _BAGS_AT_A_TIME = 4096
@@ -55,6 +56,7 @@ def predict(
     reader: InstanceReader | None = None,
     covariates: Tensor | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> NDArray[np.float64]:
     """Scores of whole bags, [N] in [0, 1]; of a model of several score columns [N, C]; needs O(chunk) memory.
 
@@ -73,16 +75,24 @@ def predict(
         What `midam.evaluate.covariates.covariates_of` gives of `bags`; by default it is asked.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
+    ranks : Ranks, optional
+        Processes that call this together: each scores its share, and all get all scores.
     """
     reader = reader or reader_of(model, bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     known, scores = covariates_of(model, bags) if covariates is None else covariates, []
+
+    def score(group: range) -> Tensor:
+        batch = WholeBatch.unlabeled(reader, torch.tensor(group), known)
+        outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
+        stacked = torch.stack([output.score.double() for output in outputs])
+        return member_mean(model, stacked, dim=0)
+
     with evaluation(model):
-        for group in bag_groups(bags.sizes, chunk_size=chunk_size):
-            batch = WholeBatch.unlabeled(reader, torch.tensor(group), known)
-            outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
-            stacked = torch.stack([output.score.double() for output in outputs])
-            scores.append(member_mean(model, stacked, dim=0).cpu())
+        groups = bag_groups(bags.sizes, chunk_size=chunk_size)
+        alone = ((group, score(group)) for group in groups)
+        for group, found in alone if ranks is None else ranks.spread(list(groups), score, rows=len):
+            scores.append(found.cpu())
             if on_bags is not None:
                 on_bags(group)
     return torch.cat(scores).numpy()
