@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from midam import __version__
-from midam.errors import CheckpointError, MidamError, RunStoppedError
+from midam.errors import CheckpointError, DivergedError, MidamError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
@@ -253,6 +253,10 @@ class _Training:
             raise RunStoppedError(
                 f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
             ) from None
+        except DivergedError as error:
+            if trainer.epoch == 0:
+                raise
+            raise DivergedError(f"{error} {folder.last} holds epoch {trainer.epoch}, the last good one.") from error
         except OSError as error:
             if isinstance(error, MidamError) or trainer.epoch == 0:
                 raise
