@@ -28,11 +28,16 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     A link stays a link: the file that it leads to is written. A device, a pipe or an open file such as /dev/stdout is
     written to as it stands. An `OSError` leaves the old file as it was; its `filename` is `path`.
     """
+    write_parts(path, [content])
+
+
+def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file as `write_bytes` does, one part after the other, so that it need not fit into memory."""
     try:
         if is_stream(path):
-            _write_to_stream(path, content)
+            _write_to_stream(path, parts)
         else:
-            _replace(resolved(path), content)
+            _replace(resolved(path), parts)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -71,13 +76,14 @@ def sweep(folder: Path) -> None:
             path.unlink()
 
 
-def _replace(path: Path, content: bytes | memoryview) -> None:
+def _replace(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write beside a file, then give it its name."""
     temporary = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(content)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -87,17 +93,17 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
             temporary.unlink()
 
 
-def _write_to_stream(path: Path, content: bytes | memoryview) -> None:
+def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     number = _descriptor(path)
     if number is None:
         with path.open("wb") as stream:
-            stream.write(content)
+            stream.writelines(parts)
         return
     # A copy shares the place in the file: opened by its name, a file that output goes to would be cut off and written
     # over.
     sys.stdout.flush()
     with os.fdopen(os.dup(number), "wb") as stream:
-        stream.write(content)
+        stream.writelines(parts)
 
 
 def _descriptor(path: Path) -> int | None:

@@ -14,7 +14,8 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.runs import judge
-from midam.runs.apply import load_run, predict_run
+from midam.runs.apply import load_run
+from midam.runs.scoring import predict_run
 from midam.train.lockstep import Trial
 
 TREES = "bag-statistics-extratrees"

@@ -13,7 +13,7 @@ from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import ConfigError
-from midam.runs.apply import predict_run
+from midam.runs.scoring import predict_run
 from midam.settings import Settings
 
 METHODS = ["midam-att", "instance-logistic-max", "bag-statistics-logistic"]

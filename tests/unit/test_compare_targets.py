@@ -17,7 +17,7 @@ from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.evaluate.outcomes import class_aurocs, primary_difference, primary_estimate
-from midam.runs.apply import predict_run
+from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer

@@ -15,12 +15,13 @@ from midam.evaluate import auroc
 from midam.evaluate.outcomes import concordance_index
 from midam.export import export_run
 from midam.report.beside import covariate_verdict, covariate_words
-from midam.runs.apply import evaluate_run, load_run, predict_run, read_for
+from midam.runs.apply import evaluate_run, load_run, read_for
 from midam.runs.covariates import cox_weights, scores_alone, summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.journal import ScoreJournal
+from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_named
 from midam.train.trainer import Trainer
@@ -187,13 +188,16 @@ def test_what_cannot_carry_covariates_refuses_them(run, data, tmp_path):
 def test_scores_that_were_kept_belong_to_the_covariates(tmp_path):
     bags = covariate_bags(6)
     with ScoreJournal(tmp_path / "a.part", {"run": "r"}) as journal:
-        journal.add(bags, [0, 1], np.array([0.1, 0.2]))
-        assert journal.known(bags) == {0: 0.1, 1: 0.2}
+        for i, score in enumerate([0.1, 0.2]):
+            journal.add(bags, range(i, i + 1), np.array([score]))
+        assert [journal.known(bags, range(i, i + 1)).tolist() for i in range(2)] == [[0.1], [0.2]]
     ages = bags.covariates.columns[0].copy()
     ages[0] += 1
     with ScoreJournal(tmp_path / "a.part", {"run": "r"}) as journal:
-        assert journal.known(bags.replace(covariates={"age": ages})) == {1: 0.2}
-        assert journal.known(bags.replace(covariates=None)) == {}
+        other = bags.replace(covariates={"age": ages})
+        assert journal.known(other, range(1)) is None
+        assert journal.known(other, range(1, 2)).tolist() == [0.2]
+        assert journal.known(bags.replace(covariates=None), range(1, 2)) is None
 
 
 @pytest.mark.parametrize("grouped", [False, True])

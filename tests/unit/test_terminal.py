@@ -153,7 +153,8 @@ def test_a_minute_without_a_line_is_told(monkeypatch):
         for bag in range(10):
             now[0] += 31
             progress.update(bag)
-    assert shown(console).splitlines() == [f"scoring {count}/1000 bags" for count in (2, 4, 6, 8, 10)]
+    lines = [line.partition(",")[0] for line in shown(console).splitlines()]
+    assert lines == [f"scoring {count}/1000 bags" for count in (2, 4, 6, 8, 10)]
 
 
 def screen(text, *, width):
@@ -251,3 +252,18 @@ def test_groups_of_risk_are_told_in_a_line():
         terminal.print_summary(console, summary(**parts, train=parts["test"], target="survival"), run="r")
         assert f"test bags with the event, by risk: low 1 of 9, high 6 of 7{said}\n" in shown(console)
     assert shown(console).splitlines()[-2:] == ["test C-index 0.800 (95% CI 0.700 to 0.900)", "run folder: r"]
+
+
+def test_plain_lines_tell_the_time_left(monkeypatch):
+    console, clock = plain(), [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    with terminal.BagProgress("scoring", np.full(100, 5), console=console) as bar:
+        for first in range(0, 100, 25):
+            clock[0] += 0.5 if first == 0 else 60.0
+            bar.update_all(range(first, first + 25))
+    assert shown(console).splitlines() == [
+        "scoring 25/100 bags",  # taken from a journal, which is no pace
+        "scoring 50/100 bags, 0:02:00 left",
+        "scoring 75/100 bags, 0:01:00 left",
+        "scoring 100/100 bags",
+    ]

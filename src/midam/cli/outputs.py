@@ -12,21 +12,20 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
 
 
-def keep_data(options: Namespace) -> None:
-    """Refuse to write over the data, its tables or a file of the run."""
+def keep_data(options: Namespace, *, run: str | None = None, path: Path | None = None) -> None:
+    """Refuse to write over the data, its tables or a file of the run; by default run and --out of the options."""
     keep_folder(options, "instances")
     if options.out is None:
         return
-    data, out = Path(options.data).resolve(), Path(options.out).resolve()
+    run, path = options.run if run is None else run, Path(options.out) if path is None else path
+    data, out = Path(options.data).resolve(), path.resolve()
     tables = [Path(options[name]).resolve() for name in ("labels", "slides") if options[name] is not None]
     if (
         out in (data, *tables)
         or (data.is_dir() and data in out.parents)
-        or (out.exists() and Path(options.run).resolve() in out.parents and out.suffix != ".html")
+        or (out.exists() and Path(str(run)).resolve() in out.parents and out.suffix != ".html")
     ):
-        raise ConfigError(
-            f"Expected a file outside the data and the run for --out, got {options.out}; choose a new name."
-        )
+        raise ConfigError(f"Expected a file outside the data and the run for --out, got {path}; choose a new name.")
 
 
 def keep_other(path: Path) -> None:
@@ -34,7 +33,8 @@ def keep_other(path: Path) -> None:
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             columns = file.readline(4096).strip().split(b",")
-        if columns[:1] != [b"bag"] or b"score" not in columns:
+        scores = [name for name in columns if name == b"score" or name.startswith((b"score_", b'"score_'))]
+        if columns[:1] != [b"bag"] or not scores:
             raise ConfigError(f"Expected a new file or one of scores for --out, got {path}; choose a new name.")
 
 

@@ -131,8 +131,9 @@ class Parser(ArgumentParser):
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """Help with hyphens in the names of the options, and without all of them in its first line."""
-        named = [action.dest for action in self._get_positional_actions() if action.dest != "action"]
-        words = [name.upper() if name in self._needed else f"[{name.upper()}]" for name in named]
+        named = [action for action in self._get_positional_actions() if action.dest != "action"]
+        words = [one.dest.upper() if one.dest in self._needed else f"[{one.dest.upper()}]" for one in named]
+        words = [f"{word} ..." if one.nargs == "+" else word for word, one in zip(words, named)]
         words += [f"--{name} ..." for name in self.option_names() if name in self._needed]
         self.usage = " ".join([self._command, *words, "[options]"]) if words else None
         text: str = super().format_help() if formatter is None else super().format_help(formatter)

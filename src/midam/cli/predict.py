@@ -1,6 +1,6 @@
-"""`midam predict`: score bags with a trained run."""
+"""`midam predict`: score bags with trained runs."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,12 +10,14 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources
 from midam.cli.parser import DATA, TRUST, Parser
-from midam.errors import RunStoppedError
+from midam.errors import ConfigError, RunStoppedError
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.runs.apply import LoadedRun
     from midam.runs.journal import ScoreJournal
+    from midam.runs.scoring import Scores, Scoring
+    from midam.runs.shards import Shard
 
 TABLES = {
     "labels": "label table of a folder of feature files, or of a store",
@@ -29,14 +31,29 @@ TABLES = {
 }
 
 
-def parser() -> ArgumentParser:
-    """Options of the command."""
-    predict = Parser("predict", "Score bags with a trained run; labels are not needed.")
-    add_inputs(predict)
-    text = "where to write bag, score, probability, class; a device or pipe, such as /dev/stdout, is written to"
+def parser(*, merge: bool = False) -> ArgumentParser:
+    """Options of the command; with `merge`, those of joining shards."""
+    if merge:
+        joined = Parser("predict --merge", "Join the files that `--shard` has written into that of one pass.")
+        joined.add_argument("shards", type=str, nargs="+", help="files of shards, or a folder of them")
+        joined.add_argument("--merge", action="store_true", help="join shards")
+        joined.add_argument("--out", type=str, required=True, metavar="FILE.csv", help="where to write all scores")
+        return joined
+    predict = Parser("predict", "Score bags with trained runs; labels are not needed.")
+    predict.add_argument("run", type=str, nargs="+", help="run folder, or several: the data are read once for all")
+    predict.add_argument("data", type=str, help=DATA)
+    add_tables(predict)
+    text = (
+        "where to write bag, score, probability, class; a device or pipe, such as /dev/stdout, is written to; of "
+        "several runs a file each, FILE.RUN.csv"
+    )
     predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
+    text = "score part K of N alone, into FILE.shard-K-of-N.csv; auto: that of the task of a SLURM job array"
+    predict.add_text("--shard", metavar="K/N", help=text)
+    text = "join shards: midam predict --merge FILES_OR_FOLDER --out FILE.csv"
+    predict.add_argument("--merge", action="store_true", help=text)
     return predict
 
 
@@ -64,58 +81,181 @@ def read_inputs(options: Namespace, *, labeled: bool = False) -> "tuple[LoadedRu
 
 
 def run(options: Namespace, console: Console) -> int:
-    """Score bags; returns the exit code."""
-    from midam.files import is_stream, write_text
-    from midam.report.terminal import BagProgress, stdout_console
-    from midam.runs.apply import predict_run
-    from midam.runs.judge import decision_notes, predictions_text
-    from midam.runs.outcomes import outcome_predictions
+    """Score bags, or join shards; returns the exit code."""
+    if options.merge:
+        return _merge(options)
+    from midam.files import is_stream
+    from midam.report.terminal import stdout_console
+    from midam.runs.apply import load_run, read_for
+    from midam.runs.judge import decision_notes
+    from midam.runs.scoring import read_together
+    from midam.runs.shards import Shard
 
-    keep_data(options)
-    trained, bags = read_inputs(options)
-    for name in ("out", "instances"):
-        if options[name] is not None:
-            keep_sources(bags, options.data, options[name], f"--{name}", folder=name == "instances")
-    keep_other(Path(options.out))
-    out, folder = Path(options.out), None if options.instances is None else Path(options.instances)
-    with _journal(options, trained) as journal:
-        if journal is not None and len(journal):
-            console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
-        try:
-            with BagProgress("scoring", bags.sizes, console=console) as bar:
-                scores, probabilities = predict_run(
-                    trained, bags, instances=folder, journal=journal, on_bags=bar.update_all
-                )
-        except KeyboardInterrupt:
-            if journal is None or not len(journal):
-                raise
-            raise RunStoppedError(
-                f"stopped; {journal.path} holds {len(journal)} of {len(bags)} bags. The same command goes on from there"
-            ) from None
-        if trained.target.name == "binary":
-            called: dict[str, Any] = {"threshold": trained.threshold, "classes": trained.data["classes"]}
-            text = predictions_text(bags, scores, probabilities=probabilities, **called)
-        else:
-            text = outcome_predictions(bags, trained.target, scores, decision=trained.target.decision(trained.decision))
-        write_text(out, text)
-        if journal is not None:
-            journal.remove()
+    shard = None if options.shard is None else Shard.of(options.shard)
+    outs = _outs(options, shard)
+    for name, out in zip(options.run, outs):
+        keep_data(options, run=name, path=out)
+    runs = [load_run(name, trust=options.trust) for name in options.run]
+    reading = {name: options[name] for name in TABLES}
+    bags = read_together(runs, lambda trained: read_for(trained, options.data, **reading))
+    for out, own in zip(outs, bags):
+        keep_sources(own, options.data, str(out), "--out", folder=False)
+        keep_other(out)
+    if options.instances is not None:
+        keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
+    with ExitStack() as stack:
+        scorings = [_scoring(stack, options, *one, shard=shard) for one in zip(runs, bags, outs)]
+        if shard is not None:
+            part = scorings[0].part
+            said = f"bags {part.start + 1} to {part.stop} of {len(bags[0])}" if part else "no bags: the others have all"
+            console.print(f"shard {shard}: {said}", soft_wrap=True)
+        for out, scoring, scores in zip(outs, scorings, _scores(options, scorings, console)):
+            _write(out, scoring, scores, shard, instances=options.instances is not None)
+            if scoring.journal is not None:
+                scoring.journal.remove()
     # What reads the scores from a stream reads nothing else there.
-    said = console if is_stream(out) else stdout_console()
-    for note in decision_notes(trained.calibrator):
-        said.print(f"[yellow]note:[/] {escape(note)}")
-    said.print(f"{len(bags)} bags scored: {escape(options.out)}")
+    said_to = console if is_stream(outs[0]) else stdout_console()
+    for out, scoring in zip(outs, scorings):
+        for note in decision_notes(scoring.run.calibrator):
+            said_to.print(f"[yellow]note:[/] {escape(note)}")
+        said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}")
     return 0
 
 
-def _journal(options: Namespace, trained: "LoadedRun") -> "AbstractContextManager[ScoreJournal | None]":
+def _merge(options: Namespace) -> int:
+    """Join the files of shards."""
+    from midam.report.terminal import stdout_console
+    from midam.runs.shards import merge_shards, shard_files
+
+    out, tables = Path(options.out), shard_files([Path(path) for path in options.shards])
+    if out.resolve() in {path.resolve() for path in tables}:
+        raise ConfigError(f"Expected another file than those of the shards for --out, got {out}; choose a new name.")
+    keep_other(out)
+    facts = merge_shards(tables, out)
+    stdout_console().print(f"{facts.of_bags} bags of {facts.count} shards: {escape(options.out)}")
+    return 0
+
+
+def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
+    """File of each run."""
+    from midam.files import is_stream
+    from midam.runs.shards import shard_path
+
+    out = Path(options.out)
+    if (len(options.run) > 1 or shard is not None) and is_stream(out):
+        raise ConfigError(f"Expected a file for the scores of several runs, or of a shard, got {out}; choose a name.")
+    if len(options.run) > 1 and options.instances is not None:
+        raise ConfigError(
+            "Expected one run with --instances, which are written in a pass of their own for each run, got "
+            f"{len(options.run)}; call once a run, each with a folder of its own."
+        )
+    outs = [out] if len(options.run) == 1 else [_out_of(out, name) for name in _names(options.run)]
+    return outs if shard is None else [shard_path(path, shard) for path in outs]
+
+
+def _out_of(out: Path, name: str) -> Path:
+    return out.with_name(f"{out.stem}.{name}{out.suffix}")
+
+
+def _names(runs: list[str]) -> list[str]:
+    """Names of run folders, with as many of the folders above them as tell them apart."""
+    from midam.runs.instance_files import file_name
+
+    places = [Path(run).resolve() for run in runs]
+    twice = next((run for run, place in zip(runs, places) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"Expected each run once, got {twice} more than once; name it once.")
+    depth, names = 1, [""]
+    while len({name.lower() for name in names}) < len(places):
+        names = ["-".join(place.parts[-depth:]).lstrip("/") for place in places]
+        depth += 1
+    return [file_name(name) for name in names]
+
+
+def _scoring(
+    stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
+) -> "Scoring":
+    """What one run scores."""
+    from midam.runs.scoring import Scoring
+    from midam.runs.shards import shard_range
+
+    part, chunk = range(len(bags)), trained.settings.run.chunk_size
+    part = part if shard is None else shard_range(bags.sizes, shard, chunk_size=chunk)
+    return Scoring(trained, bags, part, _journal(stack, options, trained, out))
+
+
+def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Path) -> "ScoreJournal | None":
     """Scores that a stopped call has left beside its file; a stream has none."""
     from midam.files import is_stream, resolved
     from midam.runs.journal import ScoreJournal
 
-    if is_stream(Path(options.out)):
-        return nullcontext()
-    out = resolved(Path(options.out))
+    if is_stream(out):
+        return None
+    file = resolved(out)
     call = {"run": trained.digest(), "chunk_size": trained.settings.run.chunk_size}
     call["instances"] = None if options.instances is None else str(Path(options.instances).resolve())
-    return ScoreJournal(out.with_name(f"{out.name}.part"), call)
+    return stack.enter_context(ScoreJournal(file.with_name(f"{file.name}.part"), call))
+
+
+def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
+    """Scores of each run; what is read for several is read once."""
+    from midam.report.terminal import BagProgress
+    from midam.runs.scoring import passes, predict_run, score_together
+
+    journals = [one.journal for one in scorings if one.journal is not None]
+    for journal in journals:
+        if len(journal):
+            console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
+    found: dict[int, Scores] = {}
+    groups = passes(scorings)
+    if len(groups) > 1:
+        console.print(f"{len(groups)} passes: not all of the runs take the same instances in the same chunks")
+    try:
+        for group in groups:
+            first, part = group[0], group[0].part
+            with BagProgress("scoring", first.bags.sizes[part.start : part.stop], console=console) as bar:
+
+                def done(bags: Any, start: int = part.start, bar: BagProgress = bar) -> None:
+                    bar.update_all([i - start for i in bags])
+
+                if options.instances is None:
+                    scores = score_together(group, on_bags=done)
+                else:
+                    how: dict[str, Any] = {"part": part, "journal": first.journal, "on_bags": done}
+                    scores = [predict_run(first.run, first.bags, instances=Path(options.instances), **how)[0]]
+            found |= {id(one): own for one, own in zip(group, scores, strict=True)}
+    except KeyboardInterrupt:
+        held = [f"{one.path} holds {len(one)}" for one in journals if len(one)]
+        if not held:
+            raise
+        bags = len(scorings[0].part)
+        raise RunStoppedError(
+            f"stopped; {', '.join(held)} of {bags} bags. The same command goes on from there"
+        ) from None
+    return [found[id(one)] for one in scorings]
+
+
+def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None", *, instances: bool) -> None:
+    """Write the scores of a run, and the facts of a shard."""
+    from midam.data.digests import contents_digest
+    from midam.files import write_parts
+    from midam.runs.scoring import prediction_parts
+    from midam.runs.shards import ShardFacts, write_shard
+
+    parts, trained, bags = prediction_parts(scoring, scores), scoring.run, scoring.bags
+    if shard is None:
+        write_parts(out, parts)
+        return
+    facts = ShardFacts(
+        number=shard.number,
+        count=shard.count,
+        first=scoring.part.start,
+        bags=len(scoring.part),
+        of_bags=len(bags),
+        run=trained.digest(),
+        data=contents_digest(bags, read=False),
+        run_source=trained.source,
+        data_source=bags.source,
+        call={"chunk_size": trained.settings.run.chunk_size, "instances": instances},
+    )
+    write_shard(out, facts, parts)

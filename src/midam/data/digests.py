@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.on_disk import Rows
+from midam.data.on_disk import Rows, on_disk
 from midam.data.outcome import Outcome
 from midam.data.validate import row_chunks
 
@@ -22,10 +22,14 @@ def bag_digests(bags: "Bags") -> list[str]:
     """
     if bags.digests is not None:
         return [str(digest) for digest in bags.digests]
-    found = []
+    found, begun = [], content_hash(bags.instances.dtype, bags.instance_shape)
+    plain = not on_disk(bags.instances) and isinstance(bags.instances, np.ndarray) and bags.instances.flags.c_contiguous
     for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
-        digest = content_hash(bags.instances.dtype, bags.instance_shape)
-        hash_rows(bags.instances, start, size, digest)
+        digest = begun.copy()
+        if plain:
+            digest.update(bags.instances[start : start + size].data)
+        else:
+            hash_rows(bags.instances, start, size, digest)
         found.append(digest.hexdigest())
     vars(bags)["digests"] = np.array(found)
     return found
@@ -46,6 +50,26 @@ def fingerprint(bags: "Bags") -> str:
     if bags.covariates is not None:
         head["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+
+
+def contents_digest(bags: "Bags", *, read: bool = True) -> str:
+    """SHA-256 (hex) of ids, sizes, covariates and instances of bags, as a whole; nothing is kept for each bag.
+
+    Digests of the bags that are known stand for their instances. Others take one read of the instances by chunks;
+    without `read`, those that are on disk are left out.
+    """
+    head = [bags.instances.dtype.str, *bags.instance_shape, len(bags)]
+    found = hashlib.sha256(json.dumps(head).encode())
+    found.update("\0".join(bags.ids.tolist()).encode())
+    found.update(np.ascontiguousarray(bags.sizes).data)
+    if bags.covariates is not None:
+        found.update(json.dumps(bags.covariates.values()).encode())
+    if bags.digests is not None:
+        found.update("".join(bags.digests.tolist()).encode())
+    elif read or not on_disk(bags.instances):
+        for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
+            found.update(np.ascontiguousarray(bags.instances[first:last]).data)
+    return found.hexdigest()
 
 
 def described(outcome: Outcome) -> list[Any]:

@@ -52,7 +52,7 @@ def str_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n]."""
     array = np.asarray(values)
     try:
-        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_)
+        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_, copy=False)
     except UnicodeDecodeError as error:
         raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
 

@@ -1,8 +1,9 @@
 """Scores of whole bags and of their instances, streamed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
 from midam.evaluate.covariates import covariates_of, of_bag
 from midam.evaluate.instances import InstancePass
-from midam.evaluate.stream import stream_members
+from midam.evaluate.stream import stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.ranks import Ranks
@@ -78,24 +79,55 @@ def predict(
     ranks : Ranks, optional
         Processes that call this together: each scores its share, and all get all scores.
     """
-    reader = reader or reader_of(model, bags)
+    known = covariates_of(model, bags) if covariates is None else covariates
+    how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
+    return predict_each([model], bags, **how, covariates=[known])[0]
+
+
+def predict_each(
+    models: Sequence[BagScorer | BagEnsemble],
+    bags: Bags,
+    *,
+    chunk_size: int | None = None,
+    reader: InstanceReader | None = None,
+    covariates: Sequence[Tensor | None],
+    on_bags: Callable[[Sequence[int]], None] | None = None,
+    ranks: Ranks | None = None,
+) -> list[NDArray[np.float64]]:
+    """Scores of whole bags with several models on one device, each chunk read once: of each what `predict` gives.
+
+    `covariates` are those of each model, [N, P] or None; the other parameters are as in `predict`.
+    """
+    reader = reader or reader_of(models[0], bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    known, scores = covariates_of(model, bags) if covariates is None else covariates, []
+    scorers = [scorers_of(model) for model in models]
+    every = [scorer for own in scorers for scorer in own]
 
-    def score(group: range) -> Tensor:
-        batch = WholeBatch.unlabeled(reader, torch.tensor(group), known)
-        outputs = stream_members(scorers_of(model), batch, chunk_size=chunk_size)
-        stacked = torch.stack([output.score.double() for output in outputs])
-        return member_mean(model, stacked, dim=0)
+    def score(group: range) -> list[Tensor]:
+        index, scores = torch.tensor(group), []
+        outputs = iter(stream_outputs(every, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size))
+        for model, own, known in zip(models, scorers, covariates):
+            beside = None if known is None else known[index.to(known.device)]
+            of_members = [scorer.with_covariates(next(outputs), beside) for scorer in own]
+            stacked = torch.stack([output.score.double() for output in of_members])
+            scores.append(member_mean(model, stacked, dim=0))
+        return scores
 
-    with evaluation(model):
-        groups = bag_groups(bags.sizes, chunk_size=chunk_size)
-        alone = ((group, score(group)) for group in groups)
-        for group, found in alone if ranks is None else ranks.spread(list(groups), score, rows=len):
-            scores.append(found.cpu())
+    found: list[list[Tensor]] = [[] for _ in models]
+    groups = bag_groups(bags.sizes, chunk_size=chunk_size)
+    with ExitStack() as stack:
+        for model in models:
+            stack.enter_context(evaluation(model))
+        done: Iterable[tuple[range, list[Tensor]]] = ((group, score(group)) for group in groups)
+        if ranks is not None:
+            shared = ranks.spread(list(groups), lambda group: torch.stack(score(group), dim=1), rows=len)
+            done = ((group, list(joined.unbind(dim=1))) for group, joined in shared)
+        for group, parts in done:
+            for own, part in zip(found, parts):
+                own.append(part.cpu())
             if on_bags is not None:
                 on_bags(group)
-    return torch.cat(scores).numpy()
+    return [torch.cat(scores).numpy() for scores in found]
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:

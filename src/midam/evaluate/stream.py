@@ -33,17 +33,22 @@ def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagO
     return stream_members([model], batch, chunk_size=chunk_size)[0]
 
 
-@torch.no_grad()
 def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
     """Score whole bags with several scorers, each chunk read once: of each what `stream_bags` gives, [M]."""
+    outputs = stream_outputs(models, batch, chunk_size=chunk_size)
+    return [model.with_covariates(output, batch.covariates) for model, output in zip(models, outputs)]
+
+
+@torch.no_grad()
+def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
+    """As `stream_members`, without what covariates add."""
     totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             of = segment.to(x.device)
             for model, total in zip(models, totals):
                 total.add(*fold_chunk(positions, of, *model.instances(x)))
-    outputs = [output_of(model, total) for model, total in zip(models, totals)]
-    return [model.with_covariates(output, batch.covariates) for model, output in zip(models, outputs)]
+    return [output_of(model, total) for model, total in zip(models, totals)]
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.explain.explanation import Explanation
-from midam.runs.apply import LoadedRun, predict_run
+from midam.runs.apply import LoadedRun
+from midam.runs.scoring import predict_run
 
 
 def leading_columns(run: LoadedRun, scores: NDArray[np.float64]) -> NDArray[np.int64]:

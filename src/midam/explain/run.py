@@ -25,11 +25,12 @@ from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation, map_of
 from midam.files import sweep, write_bytes, write_json, write_text
 from midam.nn.ensemble import weights_of
-from midam.runs.apply import LoadedRun, predict_run
+from midam.runs.apply import LoadedRun
 from midam.runs.data import noting
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_names
 from midam.runs.journal import CallJournal
+from midam.runs.scoring import predict_run
 
 PAGE = "index.html"
 _SUFFIXES = {"picture": ".png", "instances": ".h5", "polygons": ".geojson", "table": ".csv"}

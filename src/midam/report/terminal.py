@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ from midam.report.words import MERITS, mean_words, merit_of
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
+_TELLING_SECONDS = 1.0  # from which on a pace is told
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
@@ -142,6 +144,7 @@ class BagProgress(LiveProgress):
         self._sizes = sizes
         self._total = int(sizes.sum())
         self._bags = self._rows = 0
+        self._lately = (0, time.monotonic())  # instances that were done when the last line was told, and when
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -159,7 +162,17 @@ class BagProgress(LiveProgress):
             self._bar.update(self._task, completed=self._rows, state=state)
             return
         if self._due(self._bags, len(self._sizes)):
-            self._console.print(f"{self._title} {done}", soft_wrap=True)
+            self._console.print(f"{self._title} {done}{self._left()}", soft_wrap=True)
+
+    def _left(self) -> str:
+        """Time left at the pace since the last line; nothing at the end, or where it is too short to tell."""
+        rows, then = self._lately
+        now = time.monotonic()
+        self._lately = (self._rows, now)
+        if self._rows in (rows, self._total) or now - then < _TELLING_SECONDS:
+            return ""
+        left = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
+        return f", {left} left"
 
 
 def stdout_console() -> Console:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from midam.runs.apply import evaluate_bags as evaluate_bags
     from midam.runs.apply import evaluate_run as evaluate_run
     from midam.runs.apply import load_run as load_run
-    from midam.runs.apply import predict_run as predict_run
     from midam.runs.apply import read_for as read_for
     from midam.runs.data import SplitBags as SplitBags
     from midam.runs.data import read_data as read_data
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from midam.runs.instance_files import write_instance_scores as write_instance_scores
     from midam.runs.report import write_evaluation_report as write_evaluation_report
     from midam.runs.report import write_run_report as write_run_report
+    from midam.runs.scoring import predict_run as predict_run
     from midam.runs.subgroup_table import SubgroupTable as SubgroupTable
 
 __all__, __getattr__, __dir__ = exports(__name__)

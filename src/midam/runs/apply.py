@@ -21,18 +21,16 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.covariates import covariate_names, covariates_of, saved_coder
+from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.outcomes import Decision
-from midam.evaluate.predict import bag_groups, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS, RunFolder
-from midam.runs.instance_files import write_instance_scores
-from midam.runs.journal import ScoreJournal
 from midam.runs.judge import decision_notes, summarize_parts
 from midam.runs.method import empty_model
 from midam.runs.outcomes import summarize_outcomes
+from midam.runs.scoring import predict_run
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
@@ -263,52 +261,6 @@ def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> No
                 f"Expected images that were cut with `{name}` {one} as in training, got {other} (in {data}); name the "
                 "files themselves, or import them with that cut."
             )
-
-
-def predict_run(
-    run: LoadedRun,
-    bags: Bags,
-    *,
-    instances: Path | None = None,
-    journal: ScoreJournal | None = None,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] where the run is calibrated.
-
-    Parameters
-    ----------
-    run, bags : LoadedRun, Bags
-        The model and what belongs to it; bags with or without labels.
-    instances : Path, optional
-        Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
-    journal : ScoreJournal, optional
-        Scores that it knows are taken from it, the others are added as groups of bags are done.
-    on_bags : callable, optional
-        Called with the positions of bags that are done.
-    """
-    chunk, scores = run.settings.run.chunk_size, np.empty(_shape(run, bags))
-    if instances is not None:
-        how: dict[str, Any] = {"columns": run.target.columns, "chunk_size": chunk}
-        scores = write_instance_scores(run.model, bags, instances, **how, journal=journal, on_bags=on_bags)
-    else:
-        known, beside = {} if journal is None else journal.known(bags), covariates_of(run.model, bags)
-        for group in bag_groups(bags.sizes, chunk_size=chunk):
-            if all(i in known for i in group):
-                scores[group] = [known[i] for i in group]
-            else:
-                own = None if beside is None else beside[group.start : group.stop]
-                scores[group] = predict(run.model, bags.subset(group), chunk_size=chunk, covariates=own)
-                if journal is not None:
-                    journal.add(bags, group, scores[group])
-            if on_bags is not None:
-                on_bags(group)
-    return scores, None if run.calibrator is None else run.calibrator.predict(scores)
-
-
-def _shape(run: LoadedRun, bags: Bags) -> tuple[int, ...]:
-    """Shape of the scores of bags: [N], or [N, C] of several columns."""
-    columns = run.target.count
-    return (len(bags),) if columns == 1 else (len(bags), columns)
 
 
 def evaluate_run(

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any, Self
 
 from midam import __version__
-from midam.errors import CheckpointError, ConfigError, MidamError, RankLostError, RunStoppedError
+from midam.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    MidamError,
+    RankLostError,
+    RunStoppedError,
+)
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.ranks import Processes, Ranks
@@ -300,6 +307,10 @@ class _Training:
             kept = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
             way_out = "start it anew" if trainer.epoch == 0 else f"continue with {command}"
             raise RankLostError(f"{error}; {kept}: {way_out}, on any number of processes", error.lost) from error
+        except DivergedError as error:
+            if trainer.epoch == 0:
+                raise
+            raise DivergedError(f"{error} {folder.last} holds epoch {trainer.epoch}, the last good one.") from error
         except OSError as error:
             if isinstance(error, MidamError) or trainer.epoch == 0:
                 raise

@@ -157,13 +157,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV with a header line; floats in 9 significant digits, None as an empty field."""
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header: bool = True) -> str:
+    """Rows as CSV, under a `header` line or without; floats in 9 significant digits, None as an empty field."""
     lines = io.StringIO()
-    writer = csv.DictWriter(lines, fieldnames=columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: _field(row.get(key)) for key in columns})
+    writer = csv.writer(lines, lineterminator="\n")
+    if header:
+        writer.writerow(columns)
+    writer.writerows([_field(row.get(key)) for key in columns] for row in rows)
     return lines.getvalue()
 
 

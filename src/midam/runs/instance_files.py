@@ -41,6 +41,7 @@ def write_instance_scores(
     bags: Bags,
     folder: Path,
     *,
+    part: range | None = None,
     columns: Sequence[str] = (),
     chunk_size: int | None = None,
     journal: ScoreJournal | None = None,
@@ -63,6 +64,8 @@ def write_instance_scores(
         Put into evaluation mode for the call.
     bags, folder : Bags, Path
         Bags with or without labels, and the folder, made if missing. A file appears once it is whole.
+    part : range, optional
+        Positions of the bags that are scored; default: all. A bag's file has the same name whatever the part.
     columns : sequence of str
         Names of the C columns, where there are several.
     chunk_size : int, optional
@@ -75,7 +78,7 @@ def write_instance_scores(
     Returns
     -------
     float64 array [N] or [N, C]
-        The scores of the bags, as of `midam.evaluate.predict.predict`.
+        The scores of these bags, as of `midam.evaluate.predict.predict`.
 
     Raises
     ------
@@ -85,9 +88,11 @@ def write_instance_scores(
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
     need_h5py()
-    paths = [folder / f"{name}.h5" for name in file_names(bags)]
-    known = {} if journal is None else journal.known(bags)
-    taken = [path for i, path in enumerate(paths) if i not in known and path.exists()]
+    part = part if part is not None else range(len(bags))
+    names = file_names(bags)
+    paths = {i: folder / f"{names[i]}.h5" for i in part}
+    known = {} if journal is None else {i: journal.known(bags, range(i, i + 1)) for i in part}
+    taken = [path for i, path in paths.items() if known.get(i) is None and path.exists()]
     if taken:
         raise RunExistsError(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
@@ -95,18 +100,20 @@ def write_instance_scores(
         )
     reader, beside = reader_of(model, bags), covariates_of(model, bags)
     count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
-    found, passing = (np.empty(len(bags)), InstancePass) if count == 1 else (np.empty((len(bags), count)), ColumnsPass)
+    passing = InstancePass if count == 1 else ColumnsPass
+    found = np.empty(len(part) if count == 1 else (len(part), count))
     about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
-        for i, path in enumerate(paths):
-            if i in known and path.exists():
-                found[i] = known[i]
+        for row, (i, path) in enumerate(paths.items()):
+            score = known.get(i)
+            if score is not None and path.exists():
+                found[row] = score[0]
             else:
                 own = model if beside is None else of_covariates(model, beside[i])
                 passed = passing(own, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
                 # Noted before the file takes its name: a file that the journal does not know is somebody else's.
-                note = None if journal is None else partial(journal.add, bags, [i])
-                found[i] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
+                note = None if journal is None else partial(journal.add, bags, range(i, i + 1))
+                found[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
             if on_bags is not None:
                 on_bags([i])
     return found

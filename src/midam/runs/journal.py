@@ -1,5 +1,6 @@
 """What a call has done so far, on disk while it does the rest, so that the same call can go on after it was stopped."""
 
+import base64
 import json
 import zlib
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests
+from midam.data.digests import contents_digest
 from midam.errors import ConfigError, MidamError, RunExistsError
 from midam.files import Journal
+
+_LAYOUT = 2  # of the lines: scores of several bags in one
 
 
 class CallJournal:
@@ -67,8 +70,9 @@ def _checksum(row: Any) -> str:
 class ScoreJournal(CallJournal):
     """Scores of bags beside the file that will hold them all; a journal without a score is removed when it is closed.
 
-    A `RunExistsError` if the file holds scores of another call, or anything else; a `ConfigError` if another process
-    writes it.
+    A line holds the scores of bags that stand together, by the position of the first one, and the digest of what they
+    hold. A `RunExistsError` if the file holds scores of another call, or anything else; a `ConfigError` if another
+    process writes it.
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
@@ -80,8 +84,8 @@ class ScoreJournal(CallJournal):
             f"Expected scores of the same run and options, got others (in {path}), which a call that was stopped has "
             "left; remove the file, or choose another."
         )
-        super().__init__(path, call, busy=busy, other=other)
-        self._done = {bag: (content, score) for bag, content, score in self.rows}
+        super().__init__(path, {"scores": _LAYOUT, **call}, busy=busy, other=other)
+        self._done = {(first, count): (content, scores) for first, count, content, scores in self.rows}
 
     def close(self) -> None:
         """Let go of the file."""
@@ -92,27 +96,19 @@ class ScoreJournal(CallJournal):
 
     def __len__(self) -> int:
         """Bags that are done."""
-        return len(self._done)
+        return sum(count for _, count in self._done)
 
-    def known(self, bags: Bags) -> dict[int, float]:
-        """Scores by position, of the bags that were scored with the instances and covariates that they have now."""
-        named = [i for i, bag in enumerate(bags.ids) if str(bag) in self._done]
-        contents = _contents(bags.subset(named)) if named else []
-        found = {i: self._done[str(bags.ids[i])] for i in named}
-        return {i: found[i][1] for i, content in zip(named, contents) if found[i][0] == content}
+    def known(self, bags: Bags, group: range) -> NDArray[np.float64] | None:
+        """Scores [n] or [n, C] of the bags at these positions, if they were scored together as they are now."""
+        found = self._done.get((group.start, len(group)))
+        if found is None or found[0] != contents_digest(bags.subset(group)):
+            return None
+        scores = np.frombuffer(base64.b64decode(found[1]), dtype="<f8").reshape(len(group), -1)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def add(self, bags: Bags, index: Sequence[int], scores: NDArray[np.float64]) -> None:
-        """Note the scores of the bags at the positions `index`."""
-        names = [str(bags.ids[i]) for i in index]
-        rows = [list(row) for row in zip(names, _contents(bags.subset(index)), scores.tolist())]
-        self.add_rows(rows)
-        self._done |= {bag: (content, score) for bag, content, score in rows}
-
-
-def _contents(bags: Bags) -> list[str]:
-    """Digest of each bag's instances, and its covariates where it has some."""
-    digests = bag_digests(bags)
-    if bags.covariates is None:
-        return digests
-    rows = zip(*bags.covariates.values().values())
-    return [f"{digest} {json.dumps(row)}" for digest, row in zip(digests, rows, strict=True)]
+    def add(self, bags: Bags, group: range, scores: NDArray[np.float64]) -> None:
+        """Note the scores of the bags at the positions `group`, which follow each other."""
+        text = base64.b64encode(np.ascontiguousarray(scores, dtype="<f8").tobytes()).decode()
+        row = [group.start, len(group), contents_digest(bags.subset(group)), text]
+        self.add_rows([row])
+        self._done[group.start, len(group)] = (row[2], text)

@@ -138,6 +138,7 @@ def predictions_text(
     probabilities: NDArray[np.float64] | None,
     threshold: float | None,
     classes: Sequence[Any] | None,
+    header: bool = True,
 ) -> str:
     """Predictions as CSV, a row a bag: bag, label, split, score, probability, class, instances, group.
 
@@ -157,7 +158,7 @@ def predictions_text(
         "group": None if bags.groups is None else bags.groups.tolist(),
     }
     known = {name: values for name, values in columns.items() if values is not None}
-    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)))
+    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)), header=header)
 
 
 def fit_decision(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[PlattCalibrator | None, float | None]:

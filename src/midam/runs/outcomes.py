@@ -25,6 +25,7 @@ def outcome_predictions(
     *,
     splits: NDArray[np.str_] | None = None,
     decision: Decision | None,
+    header: bool = True,
 ) -> str:
     """Predictions as CSV, a row a bag: bag, its labels where known, split, a column a score, and what these mean.
 
@@ -41,7 +42,7 @@ def outcome_predictions(
         "group": None if bags.groups is None else bags.groups.tolist(),
     }
     known = {name: values for name, values in columns.items() if values is not None}
-    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)))
+    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)), header=header)
 
 
 def summarize_outcomes(

@@ -32,6 +32,7 @@ OUTCOME = "outcome"  # float64, several numbers a bag
 COVARIATE = "covariate_"  # and its place among the names: float64 or str
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
+_DIGESTS_AT_A_TIME = 65536
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,18 @@ def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         if name in TEXTS:
             found[name] = _texts(name, columns)
         elif name in DIGESTS:
-            letters = np.frombuffer(column.tobytes().hex().encode(), np.uint8)
-            found[name] = letters.astype(np.uint32).view("U64")
+            found[name] = _hexadecimal(column)
+    return found
+
+
+def _hexadecimal(digests: NDArray[Any]) -> NDArray[np.str_]:
+    """Digests [N, 32] as texts [N], a block at a time: of a million bags, a copy of them all would be felt."""
+    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
+        raise ValueError(f"digests that are not 32 bytes each, but {digests.dtype} {list(digests.shape)}")
+    found = np.empty(len(digests), dtype="U64")
+    for low in range(0, len(digests), _DIGESTS_AT_A_TIME):
+        letters = np.frombuffer(digests[low : low + _DIGESTS_AT_A_TIME].tobytes().hex().encode(), np.uint8)
+        found[low : low + _DIGESTS_AT_A_TIME] = letters.astype(np.uint32).view("U64")
     return found
 
 

@@ -1,0 +1,181 @@
+"""Bags scored with trained runs: one pass of the reader for all of them, kept in journals, written as tables."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.on_disk import Rows
+from midam.data.validate import row_chunks
+from midam.errors import ConfigError
+from midam.evaluate.covariates import covariates_of
+from midam.evaluate.predict import bag_groups, predict_each
+from midam.runs.instance_files import write_instance_scores
+from midam.runs.journal import ScoreJournal
+from midam.runs.judge import predictions_text
+from midam.runs.outcomes import outcome_predictions
+
+if TYPE_CHECKING:
+    from midam.runs.apply import LoadedRun
+
+Scores = NDArray[np.float64]
+OnBags = Callable[[Sequence[int]], None]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
+
+    What `journal` knows is taken from it, the rest is added to it as groups are done.
+    """
+
+    run: "LoadedRun"
+    bags: Bags
+    part: range
+    journal: ScoreJournal | None = None
+
+    def groups(self) -> Iterator[range]:
+        """Positions of the bags that are scored together, wherever the part begins."""
+        sizes = self.bags.sizes[self.part.start : self.part.stop]
+        for group in bag_groups(sizes, chunk_size=self.run.settings.run.chunk_size) if len(sizes) else ():
+            yield range(self.part.start + group.start, self.part.start + group.stop)
+
+    def rows(self, group: range) -> slice:
+        """Where the scores of a group stand among those of the part."""
+        return slice(group.start - self.part.start, group.stop - self.part.start)
+
+
+def predict_run(
+    run: "LoadedRun",
+    bags: Bags,
+    *,
+    instances: Path | None = None,
+    part: range | None = None,
+    journal: ScoreJournal | None = None,
+    on_bags: OnBags | None = None,
+) -> tuple[Scores, Scores | None]:
+    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] where the run is calibrated.
+
+    Parameters
+    ----------
+    run, bags : LoadedRun, Bags
+        The model and what belongs to it; bags with or without labels.
+    instances : Path, optional
+        Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
+    part : range, optional
+        Positions of the bags that are scored, N of them, see `midam.runs.shards.shard_range`; default: all.
+    journal : ScoreJournal, optional
+        Scores that it knows are taken from it, the others are added as groups of bags are done.
+    on_bags : callable, optional
+        Called with the positions of bags that are done.
+    """
+    part = range(len(bags)) if part is None else part
+    if instances is not None:
+        how: dict[str, Any] = {"columns": run.target.columns, "chunk_size": run.settings.run.chunk_size}
+        scores = write_instance_scores(run.model, bags, instances, part=part, **how, journal=journal, on_bags=on_bags)
+    else:
+        [scores] = score_together([Scoring(run, bags, part, journal)], on_bags=on_bags)
+    return scores, None if run.calibrator is None else run.calibrator.predict(scores)
+
+
+def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None) -> list[Scores]:
+    """Scores of each run, [n] or [n, C], of bags with the same instances, in the same parts and chunks.
+
+    A group of bags is read once, for those runs whose journal does not know it, and to the very scores that each run
+    gives alone.
+    """
+    first, found = scorings[0], [np.empty(_shape(one)) for one in scorings]
+    beside = [covariates_of(one.run.model, one.bags) for one in scorings]
+    for group in first.groups():
+        missing = []
+        for number, one in enumerate(scorings):
+            known = None if one.journal is None else one.journal.known(one.bags, group)
+            if known is None:
+                missing.append(number)
+            else:
+                found[number][one.rows(group)] = known
+        if missing:
+            covariates = [None if (x := beside[number]) is None else x[group.start : group.stop] for number in missing]
+            models = [scorings[number].run.model for number in missing]
+            chunk = first.run.settings.run.chunk_size
+            scores = predict_each(models, first.bags.subset(group), chunk_size=chunk, covariates=covariates)
+            for number, own in zip(missing, scores, strict=True):
+                one = scorings[number]
+                found[number][one.rows(group)] = own
+                if one.journal is not None:
+                    one.journal.add(one.bags, group, own)
+        if on_bags is not None:
+            on_bags(group)
+    return found
+
+
+def read_together(runs: Sequence["LoadedRun"], read: Callable[["LoadedRun"], Bags]) -> list[Bags]:
+    """Bags that `read` gives of each run; those that hold the same instances share them.
+
+    A `ConfigError` where runs take instances of another shape than the first.
+    """
+    found: list[Bags] = []
+    for run in runs:
+        bags = read(run)
+        if found and bags.instance_shape != found[0].instance_shape:
+            raise ConfigError(
+                f"Expected runs of instances of one shape, got {list(found[0].instance_shape)} of {runs[0].source} and "
+                f"{list(bags.instance_shape)} of {run.source} (in {bags.source}); score each in a call of its own."
+            )
+        same = next((other for other in found if _same_instances(other, bags)), None)
+        found.append(bags if same is None else bags.replace(instances=same.instances))
+    return found
+
+
+def _same_instances(one: Bags, other: Bags) -> bool:
+    """Whether bags have the same ids and instances: equal in memory, or read from the same files in the same way."""
+    for name in ("ids", "starts", "sizes"):
+        if not np.array_equal(getattr(one, name), getattr(other, name)):
+            return False
+    x, y = one.instances, other.instances
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False
+    if isinstance(x, Rows) or isinstance(y, Rows):
+        known = isinstance(x, Rows) and isinstance(y, Rows) and bool(x.paths)
+        return known and (type(x), x.paths, x.plan) == (type(y), y.paths, y.plan)  # type: ignore[union-attr]
+    return all(np.array_equal(x[low:high], y[low:high]) for low, high in row_chunks(x, one.starts, one.sizes))
+
+
+def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
+    """Those that go through the instances together: the same bags, the same chunks."""
+    found: dict[tuple[int, int], list[Scoring]] = {}
+    for one in scorings:
+        found.setdefault((id(one.bags.instances), one.run.settings.run.chunk_size), []).append(one)
+    return list(found.values())
+
+
+def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
+    """CSV of the scores [n] or [n, C] of a part: the header, then the rows of one group after the other.
+
+    What a score means is worked out group by group too, so that the rows of a part are those of the whole.
+    """
+    head = scoring.bags.subset([0])
+    blank = np.zeros((1, *scores.shape[1:]))
+    whole, row = (_text(scoring.run, head, blank, header=header) for header in (True, False))
+    yield whole[: len(whole) - len(row)].encode()
+    for group in scoring.groups():
+        yield _text(scoring.run, scoring.bags.subset(group), scores[scoring.rows(group)], header=False).encode()
+
+
+def _text(run: "LoadedRun", bags: Bags, scores: Scores, *, header: bool) -> str:
+    if run.target.name != "binary":
+        decision = run.target.decision(run.decision)
+        return outcome_predictions(bags, run.target, scores, decision=decision, header=header)
+    probabilities = None if run.calibrator is None else run.calibrator.predict(scores)
+    called: dict[str, Any] = {"threshold": run.threshold, "classes": run.data["classes"]}
+    return predictions_text(bags, scores, probabilities=probabilities, **called, header=header)
+
+
+def _shape(scoring: Scoring) -> tuple[int, ...]:
+    """Shape of the scores of a part: [n], or [n, C] of several columns."""
+    rows, columns = len(scoring.part), scoring.run.target.count
+    return (rows,) if columns == 1 else (rows, columns)

@@ -1,0 +1,289 @@
+"""Parts of the bags that several processes score, and how their tables become one."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.errors import ConfigError
+from midam.evaluate.predict import bag_groups
+from midam.files import write_json, write_parts
+
+_FORMAT = "midam shard"
+_VERSION = 1
+_NAME = re.compile(r".*\.shard-\d+-of-\d+")
+_BLOCK = 1 << 20
+_SHOWN = 8
+_SLURM = "SLURM_ARRAY_TASK_"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number`, from 1, of `count`."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @classmethod
+    def of(cls, text: str, *, environment: Mapping[str, str] = os.environ) -> Self:
+        """Shard that a text such as 3/16 names; of "auto", that of the task of a SLURM job array.
+
+        The tasks of an array count by their order, whatever number the first one has and in whatever steps they go.
+
+        Examples
+        --------
+        >>> Shard.of("3/16")
+        Shard(number=3, count=16)
+        >>> of_task = {"ID": "8", "MIN": "0", "MAX": "12", "COUNT": "4", "STEP": "4"}
+        >>> Shard.of("auto", environment={f"SLURM_ARRAY_TASK_{name}": value for name, value in of_task.items()})
+        Shard(number=3, count=4)
+        """
+        if text == "auto":
+            return cls(*_of_task(environment))
+        found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1 <= number <= count:
+            raise ConfigError(
+                f"Expected --shard as K/N with K from 1 to N, such as 3/16, or auto, got {text!r}; choose another."
+            )
+        return cls(number, count)
+
+
+def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
+    names = ("ID", "MIN", "MAX", "COUNT")
+    said = {name: environment.get(_SLURM + name, "") for name in (*names, "STEP")}
+    missing = [_SLURM + name for name in names if not said[name].isdigit()]
+    if missing:
+        raise ConfigError(
+            f"Expected a task of a SLURM job array for --shard auto, got no {missing[0]}; name the shard, as in "
+            "--shard 3/16."
+        )
+    task, first, last, count = (int(said[name]) for name in names)
+    step = int(said["STEP"]) if said["STEP"].isdigit() and int(said["STEP"]) else 1
+    if (last - first) // step + 1 != count or (task - first) % step or not first <= task <= last:
+        raise ConfigError(
+            f"Expected the tasks of a SLURM job array without gaps for --shard auto, got {count} from {first} to "
+            f"{last} in steps of {step}; name the shard, as in --shard 3/16."
+        )
+    return (task - first) // step + 1, count
+
+
+def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> range:
+    """Positions of the bags [N] of a shard: neighbors, and about as many instances as in each other shard.
+
+    A shard is made of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored beside the same bags
+    whatever the number of shards, so that no rounding tells a shard from one pass. Where there are fewer groups than
+    shards, some shards are empty.
+
+    Examples
+    --------
+    >>> sizes = np.full(10_000, 10)
+    >>> [len(shard_range(sizes, Shard(number, 2), chunk_size=100)) for number in (1, 2)]
+    [5120, 4880]
+    """
+    groups = list(bag_groups(sizes, chunk_size=chunk_size))
+    stops = np.array([group.stop for group in groups])
+    ends = np.cumsum(sizes)[stops - 1]
+    # A group belongs to the shard in whose share of the instances its middle lies.
+    middles = ends + np.append(0, ends[:-1])
+    belongs = middles * shard.count // (2 * int(ends[-1])) + 1
+    edges = np.append(0, stops)
+    low, high = np.searchsorted(belongs, [shard.number, shard.number + 1])
+    return range(int(edges[low]), int(edges[high]))
+
+
+def shard_path(out: Path, shard: Shard) -> Path:
+    """File of a shard of the predictions `out`.
+
+    Examples
+    --------
+    >>> shard_path(Path("scores.csv"), Shard(3, 16)).name
+    'scores.shard-03-of-16.csv'
+    """
+    number = str(shard.number).zfill(len(str(shard.count)))
+    return out.with_name(f"{out.stem}.shard-{number}-of-{shard.count}{out.suffix}")
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What stands beside the table of a shard, in a file of the same name that ends in .json.
+
+    Attributes
+    ----------
+    number, count : int
+        Shard `number`, from 1, of `count`.
+    first, bags, of_bags : int
+        Position of its first bag, its number of bags, and that of all bags.
+    run, data : str
+        Digests of the run and of the data.
+    run_source, data_source : str
+        What messages call them.
+    call : dict
+        Options that the scores depend on.
+    header : int
+        Bytes of the header line of the table.
+    table : str
+        SHA-256 of the table.
+    """
+
+    number: int
+    count: int
+    first: int
+    bags: int
+    of_bags: int
+    run: str
+    data: str
+    run_source: str
+    data_source: str
+    call: dict[str, object]
+    header: int = 0
+    table: str = ""
+
+    @classmethod
+    def read(cls, table: Path) -> Self:
+        """Facts about the table of a shard, which they must fit; a `ConfigError` where they are missing, or do not."""
+        path = _facts_path(table)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            content = None
+        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+            raise ConfigError(f"Expected the facts of a shard beside {table}, got none in {path}; score it again.")
+        if content.pop("version", None) != _VERSION:
+            raise ConfigError(f"Expected a shard of this version of midam, got another (in {path}); score it again.")
+        try:
+            facts = cls(**content)
+        except TypeError:
+            raise ConfigError(f"Expected the facts of a shard, got others (in {path}); score it again.") from None
+        if not table.is_file() or _digest(table) != facts.table:
+            raise ConfigError(
+                f"Expected the table of a shard as it was written, got another (in {table}); score it again."
+            )
+        return facts
+
+
+def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
+    """Write the table of a shard, whose first part is its header, and then its facts."""
+    found, header = hashlib.sha256(), next(parts)
+
+    def told() -> Iterator[bytes]:
+        for part in chain([header], parts):
+            found.update(part)
+            yield part
+
+    write_parts(out, told())
+    own = {**asdict(facts), "header": len(header), "table": found.hexdigest()}
+    write_json(_facts_path(out), {"format": _FORMAT, "version": _VERSION, **own})
+
+
+def shard_files(paths: Sequence[Path]) -> list[Path]:
+    """Tables of shards among these files, and in these folders; facts and journals beside them are left out."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        found += [file for file in inside if not path.is_dir() or _is_table(file)]
+    tables = [path for path in found if path.suffix not in (".json", ".part")]
+    if not tables:
+        places = ", ".join(map(str, paths))
+        raise ConfigError(f"Expected files of shards, got none (in {places}); name the files, or their folder.")
+    return tables
+
+
+def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
+    """Write the tables of all shards of one prediction as one file, to the byte that of one pass.
+
+    Returns the facts of the first shard. A `ConfigError` names a shard that is missing, is there twice, is damaged, or
+    belongs to another run, other data, other options or another number of shards.
+    """
+    found = {path: ShardFacts.read(path) for path in tables}
+    first = _of_one_prediction(found)
+    _all_once(found, first)
+    ordered = sorted(found, key=lambda path: found[path].number)
+    heads = {path: _head(path, facts) for path, facts in found.items()}
+    other = next((path for path in ordered if heads[path] != heads[ordered[0]]), None)
+    if other is not None:
+        raise ConfigError(
+            f"Expected shards with the same columns, got others in {other} than in {ordered[0]}; score both with the "
+            "same tables of labels."
+        )
+
+    def told() -> Iterator[bytes]:
+        yield heads[ordered[0]]
+        for path in ordered:
+            with path.open("rb") as file:
+                file.seek(found[path].header)
+                yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
+
+    write_parts(out, told())
+    return first
+
+
+def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
+    """Facts of the first shard, to which all others fit."""
+    (path, first), *others = found.items()
+    for other, facts in others:
+        for name, what, said in (
+            ("run", "one run", "run_source"),
+            ("data", "the same data", "data_source"),
+            ("of_bags", "the same data", "data_source"),
+            ("count", "one number of shards", "count"),
+            ("call", "the same options", "call"),
+        ):
+            if getattr(first, name) != getattr(facts, name):
+                raise ConfigError(
+                    f"Expected shards of {what}, got {_said(first, said)} (in {path}) and {_said(facts, said)} (in "
+                    f"{other}), which differ; name those of one prediction alone."
+                )
+    return first
+
+
+def _said(facts: ShardFacts, name: str) -> str:
+    value = getattr(facts, name)
+    return ", ".join(f"{key} {own}" for key, own in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _all_once(found: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
+    files: dict[int, Path] = {}
+    for path, facts in found.items():
+        if facts.number in files:
+            raise ConfigError(
+                f"Expected each shard once, got shard {facts.number}/{facts.count} in {files[facts.number]} and in "
+                f"{path}; name one of them."
+            )
+        files[facts.number] = path
+    missing = [number for number in range(1, first.count + 1) if number not in files]
+    if missing:
+        shown = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
+        raise ConfigError(
+            f"Expected all {first.count} shards, got {len(files)}, without {shown} (in {next(iter(found)).parent}); "
+            f"score them, as with --shard {missing[0]}/{first.count}, or name their files too."
+        )
+
+
+def _is_table(path: Path) -> bool:
+    return bool(_NAME.fullmatch(path.stem)) and path.suffix not in (".json", ".part", ".lock")
+
+
+def _facts_path(table: Path) -> Path:
+    return table.with_suffix(".json")
+
+
+def _head(table: Path, facts: ShardFacts) -> bytes:
+    with table.open("rb") as file:
+        return file.read(facts.header)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
