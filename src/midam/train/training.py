@@ -31,6 +31,7 @@ from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
 from midam.train.memory import annealed, check_draw, fill_memory
 from midam.train.objectives import Objective, StackedObjective
+from midam.train.sites import sites_to_balance
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
 from midam.train.training_scorer import channels_last, training_scorer
@@ -308,9 +309,10 @@ def build_members(
     members: list[Member] = []
     target, coder = target_of(train), coder or fit_coder(train)
     config = with_objective(config, target).resolve(train.instance_shape)
+    sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, target, coder, device=device, standardized=standardized))
+        members.append(_build_member(own, train, target, coder, sites, device=device, standardized=standardized))
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
@@ -323,6 +325,7 @@ def _build_member(
     train: Bags,
     target: Target,
     coder: CovariateCoder | None,
+    sites: NDArray[np.str_] | None,
     *,
     device: torch.device,
     standardized: bool,
@@ -349,6 +352,7 @@ def _build_member(
         seed=config.run.seed,
         draw=draw,
         witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
+        sites=sites,
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)
