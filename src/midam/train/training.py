@@ -281,8 +281,19 @@ def open_reader(
 
 
 def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
-    """Labels [N], or [N, L] of another target than two classes, on the reader's device."""
-    return torch.from_numpy(target_of(bags).values(bags)).to(device=reader.device, dtype=torch.float32)
+    """Labels [N], or [N, L] of another target than two classes, on the reader's device.
+
+    They are float32, or float64 where different numbers or times would tie in float32 (on Apple's GPUs they do tie).
+    """
+    values = target_of(bags).values(bags)
+    wide = values.ndim == 2 and _tie_in_float32(values[:, 0]) and reader.device.type != "mps"
+    return torch.from_numpy(values).to(device=reader.device, dtype=torch.float64 if wide else torch.float32)
+
+
+def _tie_in_float32(numbers: NDArray[Any]) -> bool:
+    """Whether two different ones of these numbers [N] are one in float32; NaN, of unknown labels, is passed over."""
+    known = np.unique(numbers[~np.isnan(numbers)])
+    return len(np.unique(known.astype(np.float32))) < len(known)
 
 
 def with_objective(config: Settings, target: Target) -> Settings:
