@@ -60,7 +60,7 @@ class Processes:
         """As many as are asked for; where nobody says, as many as torchrun has started."""
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
-        return cls(devices or here, num_nodes or nodes, timeout)
+        return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
 
     @property
     def count(self) -> int:

@@ -317,6 +317,24 @@ def test_covariates_are_read_from(source, tmp_path):
     assert unlabeled.covariates.values() == {"sex": KNOWN["sex"]}
 
 
+@pytest.mark.filterwarnings("ignore:(covariates|sites|the covariates):UserWarning")
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_site_is_read_as_a_covariate_and_is_none(source, tmp_path):
+    path, how = source(tmp_path)
+    with pytest.warns(Note, match=r"sites: 2 in the column sex \(f, m\)"):
+        bags = read_bags(path, site_column="sex", covariates=("age",), **how)
+    assert bags.sites.tolist() == ["f", "m", "f", "", "m", "f"]
+    assert bags.covariates.values() == {"age": KNOWN["age"]}
+    assert bags.instance_shape == (2,)
+    both = read_bags(path, site_column="sex", covariates=("age", "sex"), **how)
+    assert (both.sites.tolist(), both.covariates.values()) == (bags.sites.tolist(), KNOWN)
+    if source is not instance_table:
+        alone = read_bags(path, site_column="sex", **how)
+        assert (alone.sites.tolist(), alone.covariates) == (bags.sites.tolist(), None)
+    with pytest.raises(BagDataError, match="column 'place' of `site_column`"):
+        read_bags(path, site_column="place", **how)
+
+
 @pytest.mark.parametrize("labeled", [True, False])
 @pytest.mark.parametrize("source", [name for name in SOURCES if name is not store_with_other_labels])
 def test_a_column_that_is_missing_is_refused_with_its_name(source, labeled, tmp_path):

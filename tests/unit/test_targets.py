@@ -2,14 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
+from tests.trainings import outcome_bags
 
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.sampling import StrataSampler
 from midam.data.splits import split_strata, strata_folds
 from midam.errors import BagDataError, CheckpointError, ConfigError
+from midam.functional.pairs import comparable
 from midam.registry import OBJECTIVES, TARGETS
+from midam.settings import Settings
 from midam.targets import target_named, target_of
+from midam.train.training import build_training
 
 
 def bags_with(outcome):
@@ -95,3 +100,28 @@ def test_what_scores_mean_follows_the_validation_bags():
     assert told["grade"] == grades.columns()["label"]
     assert target.summarize(grades.values, scores, decision=decision)["accuracy"] == 1
     assert target.told(scores, None) == {"grade": [None] * 60}
+
+
+@pytest.mark.parametrize(
+    ("target", "objective"), [("continuous", "pairwise"), ("survival", "pairwise"), ("survival", "cox")]
+)
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_numbers_and_times_of_many_digits_stay_in_order(target, objective, offset):
+    bags = outcome_bags(target, 40)
+    # Seconds since 1970 of bags that are a second apart: float32 has one number for 64 of them.
+    values = bags.outcome.values.copy()
+    values[:, 0] = offset + np.arange(1, 41)
+    bags = bags.replace(outcome=Outcome.of(target, values, names=list(bags.outcome.names)))
+    settings = Settings(epochs=1, objective=objective, num_positive=4, num_negative=4)
+    training = build_training(settings, bags)
+    with training.epoch(0) as batches:
+        batch = next(batches)
+    index = batch.index
+    expected = comparable(torch.from_numpy(values)[index], pairs=training.objective.pairs)
+    assert expected.any()
+    assert (comparable(batch.labels, pairs=training.objective.pairs) == expected).all()
+    # Where float32 tells them apart, labels are as ever; losses and weights always are float32.
+    assert batch.labels.dtype == (torch.float64 if offset else torch.float32)
+    result = training.train_epoch(0)
+    assert result.finite.all()
+    assert {p.dtype for p in training.model.parameters()} == {torch.float32}

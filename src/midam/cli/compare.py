@@ -28,7 +28,7 @@ from midam.report.words import MERITS
 from midam.runs.data import noting, read_data
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
-from midam.train.method_names import method_names
+from midam.train.method_names import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
@@ -148,7 +148,7 @@ def parse_cv(text: str) -> tuple[int, int]:
 
 def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
     selecting = [name for name in ("lrs", "margins", "select") if options[name] != parser().get_default(name)]
-    if selecting and not set(methods) & set(method_names()):
+    if selecting and not any(map(is_shorthand, methods)):
         names = f"--{' and --'.join(selecting)}"
         why = "they belong to methods such as midam-att, and none of these was named"
         warnings.warn(f"{names} choose nothing here: {why}", UserWarning, stacklevel=2)

@@ -48,6 +48,7 @@ _PLAIN = [
 ]
 # Flags that have another name than the parameter of `midam.data.read_bags`.
 RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
+RENAMED |= {"site_column": "balance"}
 
 
 class _HelpAll(Action):

@@ -18,7 +18,7 @@ from midam.errors import BagDataError
 if TYPE_CHECKING:
     import pandas as pd
 
-_PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "splits", "digests", "sources", "attributes")
+_PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "sites", "splits", "digests", "sources", "attributes")
 
 
 class Bags:
@@ -45,6 +45,9 @@ class Bags:
         What is known of the bags beside their instances: numbers or categories by name, see `Covariates`.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
+    sites : array of str, shape [N], optional
+        Where each bag comes from (hospital, scanner), empty where nobody knows: what batches are balanced by on
+        request. Stores and npz files keep no sites; there the column is a covariate.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
     coords : array or Rows, shape [M, C], optional
@@ -87,6 +90,7 @@ class Bags:
     outcome: Outcome | None
     covariates: Covariates | None
     groups: NDArray[np.str_] | None
+    sites: NDArray[np.str_] | None
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
     witnesses: NDArray[np.bool_] | None
@@ -109,6 +113,7 @@ class Bags:
         outcome: Outcome | None = None,
         covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
+        sites: ArrayLike | None = None,
         splits: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
         witnesses: ArrayLike | None = None,
@@ -133,6 +138,7 @@ class Bags:
             outcome=outcome,
             covariates=Covariates.known(covariates, source=source),
             groups=None if groups is None else validate.group_array(groups, ids, source),
+            sites=None if sites is None else validate.site_array(sites, source),
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
             witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),

@@ -49,6 +49,8 @@ def fingerprint(bags: "Bags") -> str:
         head["outcome"] = described(bags.outcome)
     if bags.covariates is not None:
         head["covariates"] = bags.covariates.values()
+    if bags.sites is not None:
+        head["sites"] = bags.sites.tolist()
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 

@@ -166,6 +166,10 @@ class BagSampler(Sampler):
         Which instances are drawn. Default: min(n_i, B) distinct ones, uniformly.
     witnesses : WitnessLog, optional
         Notes what the draws find, for `drawn`; it changes no draw.
+    sites : array [N], optional
+        Where each bag comes from: the bags of a class then come from its sites by turns, those of a site in random
+        order, so that bags of small sites are drawn more often. A site with fewer bags than its turns in a step gives
+        all, and the others the rest. Default: no turns.
 
     Attributes
     ----------
@@ -198,6 +202,7 @@ class BagSampler(Sampler):
         seed: int = 0,
         draw: Draw | None = None,
         witnesses: WitnessLog | None = None,
+        sites: ArrayLike | None = None,
     ) -> None:
         labels = np.asarray(labels)
         if labels.shape != np.shape(sizes) or labels.ndim != 1:
@@ -207,8 +212,9 @@ class BagSampler(Sampler):
             )
         _require_counts(num_positive, num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
-        self._positive = _ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
-        self._negative = _ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
+        codes = _site_codes(sites, len(labels))
+        self._positive = _queue(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
+        self._negative = _queue(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
         self.num_positive, self.num_negative = self._fit_counts(num_positive, num_negative)
 
     def _fill(self, row: NDArray[np.int64]) -> None:
@@ -249,8 +255,8 @@ class StrataSampler(Sampler):
     ----------
     strata : array of int, shape [N]
         Stratum of each bag: its class, say; equal for all, the bags take turns in one permutation.
-    sizes, num_instances, seed, draw, witnesses
-        As of `BagSampler`.
+    sizes, num_instances, seed, draw, witnesses, sites
+        As of `BagSampler`, a class being a stratum.
     num_positive, num_negative : int, default 8
         Their sum is S, at most N.
 
@@ -273,29 +279,22 @@ class StrataSampler(Sampler):
         seed: int = 0,
         draw: Draw | None = None,
         witnesses: WitnessLog | None = None,
+        sites: ArrayLike | None = None,
     ) -> None:
         _require_counts(num_positive, num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes, found = np.unique(np.asarray(strata), return_inverse=True)
         members = [np.flatnonzero(found == code) for code in range(len(codes))]
+        own = _site_codes(sites, len(found))
         self._queues = [
-            _ClassQueue(bags, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
+            _queue(bags, own, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
         ]
         self._turn = 0
         self.num_positive = min(num_positive, max(len(found) - 1, 1))
         self.num_negative = min(num_negative, max(len(found) - self.num_positive, 1))
 
     def _fill(self, row: NDArray[np.int64]) -> None:
-        left = np.array([len(queue) for queue in self._queues])
-        counts = np.zeros_like(left)
-        while counts.sum() < len(row):
-            number = self._turn % len(left)
-            self._turn += 1
-            if left[number]:
-                left[number] -= 1
-                counts[number] += 1
-        taken = [queue.take(count) for queue, count in zip(self._queues, counts.tolist()) if count]
-        row[:] = np.concatenate(taken)
+        row[:], self._turn = _take_by_turns(self._queues, len(row), turn=self._turn)
 
     def _queue_states(self) -> dict[str, Any]:
         return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
@@ -342,7 +341,7 @@ class StackedSampler:
 class _ClassQueue:
     """The bags of one class in random order, without end."""
 
-    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: int) -> None:
+    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: tuple[int, ...]) -> None:
         self._members, self._queue = members, members[:0]
         self._seed, self._purpose, self._shuffles = seed, purpose, 0
 
@@ -354,7 +353,7 @@ class _ClassQueue:
         taken, self._queue = self._queue[:count], self._queue[count:]
         missing = count - len(taken)
         if missing:
-            fresh = _generator(self._seed, self._shuffles, self._purpose).permutation(self._members)
+            fresh = _generator(self._seed, self._shuffles, *self._purpose).permutation(self._members)
             self._shuffles += 1
             if not len(taken):
                 self._queue = fresh[missing:]
@@ -377,11 +376,80 @@ class _ClassQueue:
         self._queue, self._shuffles = queue, int(state["shuffles"])
 
 
+class _SiteQueue:
+    """The bags of one class, from its sites by turns, without end."""
+
+    def __init__(self, members: NDArray[np.int64], sites: NDArray[np.int64], *, seed: int, purpose: int) -> None:
+        own = sites[members]
+        # numpy takes a 0 at the end of a seed for none: sites count from 1.
+        self._queues = [
+            _ClassQueue(members[own == site], seed=seed, purpose=(purpose, site + 1))
+            for site in np.unique(own).tolist()
+        ]
+        self._size, self._turn = len(members), 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Take ``count`` distinct bags, at most as many as the class has."""
+        taken, self._turn = _take_by_turns(self._queues, count, turn=self._turn)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if len(state["queues"]) != len(self._queues):
+            raise CheckpointError(
+                f"Expected a sampler state of {len(self._queues)} sites of a class, got {len(state['queues'])}; resume "
+                "with the data of the run."
+            )
+        for queue, own in zip(self._queues, state["queues"]):
+            queue.load_state_dict(own)
+        self._turn = int(state["turn"])
+
+
+_Queue = _ClassQueue | _SiteQueue
+
+
+def _queue(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> _Queue:
+    """The queue of the bags of a class, with turns of the sites [N] of all bags where there are some."""
+    if sites is None:
+        return _ClassQueue(members, seed=seed, purpose=(purpose,))
+    return _SiteQueue(members, sites, seed=seed, purpose=purpose)
+
+
+def _site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
+    if sites is None:
+        return None
+    codes = np.unique(np.asarray(sites), return_inverse=True)[1]
+    if codes.shape != (count,):
+        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; give as many.")
+    return codes
+
+
+def _take_by_turns(queues: Sequence[_Queue], count: int, *, turn: int) -> tuple[NDArray[np.int64], int]:
+    """Take ``count`` distinct bags of queues that go by turns from `turn` on, and the turn after them.
+
+    A queue with fewer bags than its turns gives all, and the others the rest.
+    """
+    left = np.array([len(queue) for queue in queues])
+    counts = np.zeros_like(left)
+    while counts.sum() < count:
+        number = turn % len(left)
+        turn += 1
+        if left[number]:
+            left[number] -= 1
+            counts[number] += 1
+    return np.concatenate([queue.take(own) for queue, own in zip(queues, counts.tolist()) if own]), turn
+
+
 def _require_counts(num_positive: int, num_negative: int) -> None:
     for name, value in {"num_positive": num_positive, "num_negative": num_negative}.items():
         if value < 1:
             raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")
 
 
-def _generator(seed: int, counter: int, purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, purpose])))
+def _generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, *purpose])))

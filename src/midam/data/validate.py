@@ -48,6 +48,13 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     return str_array(values, source)
 
 
+def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
+    """Return names of sites as str [n] without blanks around them, empty where one is None, NaN or blank."""
+    given = np.asarray(values, dtype=object).ravel()
+    gaps = [value is None or (isinstance(value, float) and math.isnan(value)) for value in given]
+    return np.char.strip(str_array(["" if gap else value for gap, value in zip(gaps, given)], source))
+
+
 def str_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n]."""
     array = np.asarray(values)
@@ -168,7 +175,7 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
     ids, source = bags.ids, bags.source
     check_instances(bags.instances, bags.coords, source)
     check_layout(bags.starts, bags.sizes, ids, len(bags.instances), source)
-    for name in ("groups", "sources", "digests", "attributes"):
+    for name in ("groups", "sites", "sources", "digests", "attributes"):
         if getattr(bags, name) is not None:
             check_length(getattr(bags, name), ids, name[:-1], source)
     if bags.splits is not None:

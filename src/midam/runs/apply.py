@@ -188,9 +188,10 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
     taken = covariate_names(run.model)
-    # Those that were constant in training say nothing; of a table they are no features either.
-    unused = (name for name in run.settings.data.covariates if name not in taken)
-    changes |= {"covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
+    # Those that were constant in training say nothing, nor does the site; of a table they are no features either.
+    known = (*run.settings.data.covariates, run.settings.training.balance)
+    unused = (name for name in known if name is not None and name not in taken)
+    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
     changes |= {name: value for name, value in reading.items() if value is not None}
     classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}

@@ -46,7 +46,7 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
     Missing values that are to be imputed are NaN.
     """
     how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
-    how |= {"impute": settings.data.impute != "none", **more}
+    how |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
     return read_bags(data, **how, images=settings.cut, reads=settings.run.reads, require_labels=require_labels)
 
 

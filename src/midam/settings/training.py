@@ -52,6 +52,9 @@ class TrainingSettings(Room):
         Negative bags a batch (S-); "auto": as those of num_positive.
     num_instances
         Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what memory and time allow.
+    balance
+        Column of the site (hospital, scanner) of a bag, found as `covariates` are: batches then take the bags of each
+        class from the sites by turns. Default: as many as each site has.
     augment
         Random changes of each instance of a training step; "color" needs three channels.
     val_every
@@ -75,6 +78,7 @@ class TrainingSettings(Room):
     num_positive: OpenCount = 8
     num_negative: OpenCount = 8
     num_instances: OpenCount = 8
+    balance: Annotated[str, Field(min_length=1)] | None = None
     augment: tuple[Annotated[str, Named(AUGMENTATIONS)], ...] = ()
     val_every: Count = 1
     select: Literal["last", "best"] = "last"

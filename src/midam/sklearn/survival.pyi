@@ -44,6 +44,7 @@ class MIDAMSurvival(BagSurvival):
         num_positive: int | Literal["auto"] = 8,
         num_negative: int | Literal["auto"] = 8,
         num_instances: int | Literal["auto"] = 8,
+        balance: str | None = None,
         augment: Sequence[str] = (),
         val_every: int = 1,
         select: Literal["last", "best"] = "last",

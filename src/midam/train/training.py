@@ -33,6 +33,7 @@ from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.gradients import Estimator
 from midam.train.memory import annealed, check_draw, fill_memory
 from midam.train.objectives import Objective, StackedObjective
+from midam.train.sites import sites_to_balance
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
 from midam.train.training_scorer import channels_last, training_scorer
@@ -288,8 +289,19 @@ def open_reader(
 
 
 def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
-    """Labels [N], or [N, L] of another target than two classes, on the reader's device."""
-    return torch.from_numpy(target_of(bags).values(bags)).to(device=reader.device, dtype=torch.float32)
+    """Labels [N], or [N, L] of another target than two classes, on the reader's device.
+
+    They are float32, or float64 where different numbers or times would tie in float32 (on Apple's GPUs they do tie).
+    """
+    values = target_of(bags).values(bags)
+    wide = values.ndim == 2 and _tie_in_float32(values[:, 0]) and reader.device.type != "mps"
+    return torch.from_numpy(values).to(device=reader.device, dtype=torch.float64 if wide else torch.float32)
+
+
+def _tie_in_float32(numbers: NDArray[Any]) -> bool:
+    """Whether two different ones of these numbers [N] are one in float32; NaN, of unknown labels, is passed over."""
+    known = np.unique(numbers[~np.isnan(numbers)])
+    return len(np.unique(known.astype(np.float32))) < len(known)
 
 
 def with_objective(config: Settings, target: Target) -> Settings:
@@ -316,9 +328,10 @@ def build_members(
     members: list[Member] = []
     target, coder = target_of(train), coder or fit_coder(train)
     config = with_objective(config, target).resolve(train.instance_shape)
+    sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, target, coder, device=device, standardized=standardized))
+        members.append(_build_member(own, train, target, coder, sites, device=device, standardized=standardized))
         # Classes with fewer bags than a batch asks for are warned of once, not once a member.
         sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
@@ -331,6 +344,7 @@ def _build_member(
     train: Bags,
     target: Target,
     coder: CovariateCoder | None,
+    sites: NDArray[np.str_] | None,
     *,
     device: torch.device,
     standardized: bool,
@@ -357,6 +371,7 @@ def _build_member(
         seed=config.run.seed,
         draw=draw,
         witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
+        sites=sites,
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)

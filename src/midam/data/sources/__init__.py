@@ -9,6 +9,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
+from midam.data.sources.covariate_columns import sites_apart
 from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
@@ -33,6 +34,7 @@ def read_bags(
     coord_columns: Sequence[str] = (),
     ignore_columns: Sequence[str] = (),
     covariates: Sequence[str] = (),
+    site_column: str | None = None,
     labels: str | Path | None = None,
     slides: str | Path | None = None,
     positive: str | None = None,
@@ -72,6 +74,9 @@ def read_bags(
     covariates : sequence of str
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
         that say something of the bags beside their instances, such as age and sex: `midam.data.covariates`.
+    site_column : str, optional
+        Column, key or covariate, read as these are, that says where a bag comes from (hospital, scanner): the `sites`
+        of the bags, which batches can be balanced by. It is a covariate only where `covariates` names it too.
     labels, slides : str or Path, optional
         Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
         files, where the label table names patients (STAMP).
@@ -142,7 +147,7 @@ def read_bags(
     if found is None:
         raise _unknown(request)
     _check_applies(found, request)
-    bags = found.read(request)
+    bags = sites_apart(found.read(request), request)
     return bags if split_file is None else _split(bags, split_file, request)
 
 

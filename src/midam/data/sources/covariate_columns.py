@@ -1,13 +1,14 @@
-"""Covariates of the columns of a table, of the keys of an archive, or of a store."""
+"""Covariates of the columns of a table, of the keys of an archive, or of a store; the site of a bag is read as one."""
 
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates
+from midam.data.covariates import Covariates, category_of, shown
 from midam.data.sources.reader import Request
 from midam.data.sources.table_columns import require_columns
 from midam.errors import Note
@@ -17,35 +18,35 @@ if TYPE_CHECKING:
 
 
 def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
-    """The covariates that a request names, of columns that have them; None where it names none.
+    """The covariates that a request names, and the site, of columns that have them; None where it names none.
 
     A column that is missing is refused. Before a training, a note says what each of them is.
     """
-    if not request.covariates:
+    if not request.beside:
         return None
     require_covariates(columns, request, where=where)
-    return told(Covariates.of({name: columns[name] for name in request.covariates}, source=where), request, where)
+    return told(Covariates.of({name: columns[name] for name in request.beside}, source=where), request, where)
 
 
 def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:
     """As `read_covariates`, of the rows of a data frame."""
-    present = [name for name in request.covariates if name in frame.columns]
+    present = [name for name in request.beside if name in frame.columns]
     return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
 
 
 def require_covariates(known: Iterable[object], request: Request, *, where: str) -> None:
     """Refuse a table of `known` columns that lacks some covariates, by their names."""
-    require_columns(known, [("covariates", name) for name in request.covariates], where)
+    require_columns(known, request.beside_named, where)
 
 
 def stored_covariates(bags: Bags, request: Request) -> Bags:
     """Bags of a store with the covariates that a request names, and no others."""
-    if request.covariates:
+    if request.beside:
         here = () if bags.covariates is None else bags.covariates.names
         require_covariates(here, request, where=bags.source)
     if bags.covariates is None:
         return bags
-    if not request.covariates:
+    if not request.beside:
         if request.require_labels:
             names = ", ".join(bags.covariates.names)
             warnings.warn(
@@ -55,15 +56,30 @@ def stored_covariates(bags: Bags, request: Request) -> Bags:
             )
         return bags.replace(covariates=None)
     return bags.replace(
-        covariates=told(bags.covariates.select(request.covariates, source=bags.source), request, bags.source)
+        covariates=told(bags.covariates.select(request.beside, source=bags.source), request, bags.source)
     )
 
 
 def told(covariates: Covariates, request: Request, where: str) -> Covariates:
-    """The same covariates, with a note of what each is before a training."""
-    if request.require_labels:
-        warnings.warn(f"covariates: {covariates.told()} (in {where})", Note, stacklevel=5)
+    """The same covariates, with a note of what each is before a training; the site alone is none."""
+    if request.require_labels and request.covariates:
+        own = covariates.select(request.covariates, source=where)
+        warnings.warn(f"covariates: {own.told()} (in {where})", Note, stacklevel=5)
     return covariates
+
+
+def sites_apart(bags: Bags, request: Request) -> Bags:
+    """Bags with the site that a request names as their `sites`, and as a covariate only where it is named as one."""
+    if request.site_column is None or bags.covariates is None:
+        return bags
+    (column,) = bags.covariates.select([request.site_column], source=bags.source).columns
+    sites = np.array([category_of(value) for value in column.tolist()], dtype=np.str_)
+    covariates = bags.covariates.select(request.covariates, source=bags.source) if request.covariates else None
+    if request.require_labels:
+        names = np.unique(sites[sites != ""]).tolist()
+        told = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {bags.source})"
+        warnings.warn(told, Note, stacklevel=4)
+    return bags.replace(sites=sites, covariates=covariates)
 
 
 def known_covariates(covariates: Covariates | None) -> dict[str, Any]:

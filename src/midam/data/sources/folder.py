@@ -89,7 +89,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     tells = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (tells and _says_label(request, paths[0])):
         raise _no_table(request)
-    if request.covariates and not tells:
+    if request.beside and not tells:
         raise _no_covariates(request)
     check_options(request, paths)
     if leave:
@@ -98,7 +98,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
         return _assembled(request, paths, names, **coded.known())
     bags = _assembled(request, paths, names)
     if not tells or bags.attributes is None:
-        if request.covariates:
+        if request.beside:
             raise _no_covariates(request)
         return bags
     said = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
@@ -124,9 +124,10 @@ def _no_table(request: Request) -> ConfigError:
 
 def _no_covariates(request: Request) -> ConfigError:
     """Error of a folder without a table that could say covariates."""
+    parameter = request.beside_named[0][0]
     return ConfigError(
-        f"Expected `labels` with `covariates`, got no table (in {request.path}); name one with the columns "
-        f"{', '.join(request.covariates)}."
+        f"Expected `labels` with `{parameter}`, got no table (in {request.path}); name one with the columns "
+        f"{', '.join(request.beside)}."
     )
 
 

@@ -101,14 +101,14 @@ def _bags(table: "_Table", request: Request) -> Bags:
     label = of_labels if has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    named += [("covariates", name) for name in request.covariates]
+    named += request.beside_named
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
-    columns = {name: table.constant(name, table.faults) for name in request.covariates}
+    columns = {name: table.constant(name, table.faults) for name in request.beside}
     special = {bag, group, split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute)

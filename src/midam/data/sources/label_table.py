@@ -65,7 +65,7 @@ def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] 
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
-    avoid = (*label_columns(frame.columns, request), *request.covariates)
+    avoid = (*label_columns(frame.columns, request), *request.beside)
     how: dict[str, Any] = {"avoid": avoid, "where": where}
     named = tables.find_file_column(frame, files, column, **how, source=str(request.source))
     return _labeled(frame, files, named, request, where)
@@ -86,7 +86,7 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
         if 0 < silent < len(frame):
             text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
             warnings.warn(text, Note, stacklevel=4)
-        frame = frame[[name for name in frame if name in request.covariates or frame[name].notna().all()]]
+        frame = frame[[name for name in frame if name in request.beside or frame[name].notna().all()]]
     frame = frame.assign(**{_FILE: list(names)})
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
@@ -106,14 +106,14 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
     labeled = tables.has_labels(frame, request)
     label = label if labeled else ()
     named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
-    named += [("covariates", name) for name in request.covariates]
+    named += request.beside_named
     tables.require_columns(frame.columns, named, where)
     if labeled:
         empty = frame[list(label)].isna().all(axis=1)
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})")
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariates))
+    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.beside))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
@@ -155,7 +155,7 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    for column in (*label_columns(patients.columns, request), *request.covariates):
+    for column in (*label_columns(patients.columns, request), *request.beside):
         _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
@@ -197,7 +197,7 @@ def _matched(
         _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
-    beside = list(request.covariates)
+    beside = list(request.beside)
     frame = frame.assign(**frame.groupby("_file")[beside].transform("first")) if beside else frame
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
 

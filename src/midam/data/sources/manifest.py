@@ -53,7 +53,7 @@ class ManifestReader(BagReader):
             *(("label_column", name) for name in label),
         ]
         wanted += [("group_column", group), ("split_column", split)]
-        wanted += [("covariates", name) for name in request.covariates]
+        wanted += request.beside_named
         tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label

@@ -71,7 +71,7 @@ def _read(request: Request) -> Bags:
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    arrays, others = read_archive(path, (*_KEYS, *request.covariates))
+    arrays, others = read_archive(path, (*_KEYS, *request.beside))
     require_covariates([*arrays, *others], request, where=str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)
     survival = "y" not in arrays and {"time", "event"} <= arrays.keys()

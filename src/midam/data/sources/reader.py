@@ -36,6 +36,7 @@ class Request:
     coord_columns: tuple[str, ...] = ()
     ignore_columns: tuple[str, ...] = ()
     covariates: tuple[str, ...] = ()
+    site_column: str | None = None
     labels: str | Path | None = None
     slides: str | Path | None = None
     positive: str | None = None
@@ -61,10 +62,21 @@ class Request:
         """The source, where it is a path."""
         return Path(self.source)
 
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Columns of what is known of the bags beside their instances: the covariates, and that of the site."""
+        return tuple(dict.fromkeys(name for _, name in self.beside_named))
+
+    @property
+    def beside_named(self) -> list[tuple[str, str]]:
+        """These columns, each with the parameter that names it."""
+        site = [] if self.site_column is None else [("site_column", self.site_column)]
+        return [*(("covariates", name) for name in self.covariates), *site]
+
 
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
-COVARIATES = ("covariates",)
+COVARIATES = ("covariates", "site_column")
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 

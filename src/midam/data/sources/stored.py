@@ -47,9 +47,9 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = open_store(request.path, reads=request.reads)
-        of_table = set(request.covariates) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
-        if bags.covariates is not None and not (request.covariates and of_table):
-            bags, request = stored_covariates(bags, request), replace(request, covariates=())
+        of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
+        if bags.covariates is not None and not (request.beside and of_table):
+            bags, request = stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
         # What its classes were called when it was made holds for a table that says the same.
         known_as = request.classes or bags.classes
         return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)

@@ -1,0 +1,178 @@
+"""Several processes that train one model, on the CPU: what they give, how they go on, and what a lost one does."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from tests.ranked import launch
+
+POOLINGS = ("attention", "embedding-attention", "smoothed-max", "mean", "max")
+CASES = [
+    *(
+        {"pooling": p, "estimator": e}
+        for p, e in product(POOLINGS, ("vrsp", "minibatch", "exact"))
+        if (p, e) != ("max", "vrsp")
+    ),
+    {"estimator": "exact", "chunk_size": 4},
+    {"objective": "pairwise", "num_positive": 1, "num_negative": 2},
+    {"objective": "partial-auc"},
+    {"bags": "multiclass", "objective": "auto", "state_start": "exact"},
+    {"bags": "multilabel", "objective": "auto"},
+    {"bags": "survival", "objective": "cox"},
+    {"draw": "scored"},
+    {"draw": "top", "optimizer": "adam"},
+]
+FIT = ["fit", "digits", "--members", "1", "--no-baseline", "--threads", "1"]
+
+
+def midam(*words, **options):
+    """Start a command of midam, with both of its streams in one pipe."""
+    command = [sys.executable, "-m", "midam.cli", *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, **streams, env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
+
+
+def done(*words, **options):
+    """Run a command to its end; returns its exit code and what it said."""
+    process = midam(*words, **options)
+    said = process.communicate(timeout=300)[0]
+    return process.returncode, said
+
+
+@pytest.mark.slow
+def test_two_and_three_processes_train_what_one_does(tmp_path):
+    alone = launch(CASES, tmp_path / "1", 1)
+    for count in (2, 3):
+        for case, one, several in zip(CASES, alone, launch(CASES, tmp_path / str(count), count), strict=True):
+            assert one.keys() == several.keys()
+            for name, value in one.items():
+                np.testing.assert_allclose(several[name], value, rtol=1e-9, atol=1e-9, err_msg=f"{case} {name}")
+    # All of it moved: what does not train is the same however many train it.
+    assert all(np.ptp([one[f"loss-{epoch}"] for epoch in range(3)]) > 1e-4 for one in alone)
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_is_that_of_one_and_goes_on_with_any_number(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert done(*FIT, "--epochs", "4", "--out", str(whole))[0] == 0
+    code, said = done(*FIT, "--epochs", "4", "--out", str(parts), "--devices", "2")
+    assert code == 0, said
+    assert said.count("epoch 4/4") == 1
+    assert "on digits in 2 processes" in said
+    for name in ("metrics.csv", "predictions.csv"):
+        columns = [np.genfromtxt(run / name, delimiter=",", skip_header=1)[:, -3:] for run in (whole, parts)]
+        np.testing.assert_allclose(columns[1], columns[0], rtol=1e-4, atol=1e-5)
+    assert json.loads((parts / "summary.json").read_text())["test"]["auroc"] == pytest.approx(
+        json.loads((whole / "summary.json").read_text())["test"]["auroc"], abs=1e-3
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+def test_a_run_goes_on_with_another_number_of_processes(before, after, tmp_path):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    words = [*FIT, "--epochs", "12"]
+    assert done(*words, "--out", str(whole))[0] == 0
+    first = midam(*words, "--out", str(run), "--devices", str(before), start_new_session=True)
+    wait_for_epochs(run, 3)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    code, said = done("fit", "--resume", str(run), "--devices", str(after))
+    assert code == 0, said
+    rows = [np.genfromtxt(folder / "metrics.csv", delimiter=",", skip_header=1) for folder in (whole, run)]
+    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_process_is_named_and_the_run_goes_on(lost, tmp_path):
+    run = tmp_path / "run"
+    process = midam(*FIT, "--epochs", "400", "--out", str(run), "--devices", "2")
+    wait_for_epochs(run, 2)
+    time.sleep(random.Random(lost).random())
+    children = [int(pid) for pid in children_of(process.pid)]
+    assert len(children) == 1
+    os.kill(process.pid if lost == 0 else children[0], signal.SIGKILL)
+    said = process.communicate(timeout=60)[0]
+    assert f"lost process {lost} of 2" in said
+    assert "holds all up to the last whole epoch: continue with" in said
+    if lost:
+        assert process.returncode == 3
+    assert not any(runs(pid) for pid in children)
+    before = len((run / "metrics.csv").read_text().splitlines())
+    content = torch.load(run / "checkpoints" / "last.pt", weights_only=True)
+    assert content["trainer"]["epoch"] >= before - 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--devices", "0"], "Expected --devices of at least 1, got 0"),
+        (["--devices", "2", "--method", "bag-statistics-extratrees"], "a method that is trained step by step"),
+        (
+            ["--devices", "1", "--num-nodes", "2", "--epochs", "1"],
+            "MASTER_ADDR, MASTER_PORT, NODE_RANK in the environment",
+        ),
+    ],
+)
+def test_what_cannot_be_started_is_said(words, said, tmp_path):
+    code, found = done("fit", "digits", *words, "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert said in " ".join(found.split())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_processes_and_batches_hold_a_bag_for_each(tmp_path):
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "midam.cli",
+    ]
+    how = {"capture_output": True, "text": True, "timeout": 300}
+    words = [*torchrun, *FIT, "--epochs", "2", "--out", str(tmp_path / "run")]
+    found = subprocess.run(words, check=False, **how)
+    assert found.returncode == 0, found.stderr
+    assert "in 2 processes" in found.stderr
+    assert (tmp_path / "run" / "summary.json").exists()
+    few = ["--num-positive", "1", "--num-negative", "1", "--devices", "3", "--out", str(tmp_path / "few")]
+    code, said = done(*FIT, *few)
+    assert code == 2
+    assert "Expected batches of at least as many bags as there are processes, 3, got 2" in said
+
+
+def wait_for_epochs(run, count):
+    """Wait until so many epochs stand in the table of a run."""
+    deadline = time.monotonic() + 120
+    table = run / "metrics.csv"
+    while not table.exists() or len(table.read_text().splitlines()) <= count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(pid):
+    """Whether a process is there, and not merely its entry that nobody has taken notice of."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def children_of(pid):
+    """Processes that a process has started."""
+    with open(f"/proc/{pid}/task/{pid}/children") as listed:
+        return listed.read().split()
