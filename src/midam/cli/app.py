@@ -142,4 +142,4 @@ def _said(message: object) -> str:
         return text
     from midam.cli.parser import SETTINGS, as_flags
 
-    return as_flags(text, [*SETTINGS, "trust"])
+    return as_flags(text, [*SETTINGS, "trust", "devices", "num_nodes", "timeout"])
