@@ -65,6 +65,14 @@ class RunStoppedError(MidamError):
     """The run was stopped; it can be resumed."""
 
 
+class RankLostError(MidamError):
+    """Of several processes that train one model, some (`lost`, numbers from 0) have died or fallen silent."""
+
+    def __init__(self, message: str, lost: frozenset[int]) -> None:
+        super().__init__(message)
+        self.lost = lost
+
+
 class Note(UserWarning):
     """What midam has decided and says in a line, such as which label it takes for the positive one."""
 

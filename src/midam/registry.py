@@ -10,6 +10,7 @@ found by its class path, wherever a name may stand, or by an entry point of an i
 
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -72,7 +73,14 @@ class Registry:
         if name in self._added:
             return self._added[name]
         point = _plugins(self.kind).get(name)
-        if name not in self._rows and point is not None:
+        if name in self._rows and point is not None:
+            warnings.warn(
+                f"{name!r} is the {self.kind} of midam, not that of the package {point.module!r}, which takes the same "
+                "name; give that one another",
+                UserWarning,
+                stacklevel=2,
+            )
+        elif point is not None:
             try:
                 return self._fitting(point.load(), name)
             except (ImportError, AttributeError) as error:

@@ -14,14 +14,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 
 NAMES = {
     "--pooling": "linear-softmax",
-    "--objective": "partial-auc",
+    "--objective": "focused-auc",
     "--estimator": "cross-fitted",
     "--draw": "first",
     "--encoder": "two-layers",
 }
 PATHS = {
     "--pooling": "midam_example.pooling.LinearSoftmaxPooling",
-    "--objective": "midam_example.objective.PartialAUC",
+    "--objective": "midam_example.objective.FocusedAUC",
     "--estimator": "midam_example.estimator.CrossFitted",
     "--draw": "midam_example.draw.First",
     "--encoder": "midam_example.encoder.TwoLayers",
@@ -94,7 +94,7 @@ def surfaces(installed, bags, tmp_path_factory):
         bag=np.repeat(np.arange(20), 2),
         y=np.arange(20) % 2,
     )
-    data, methods = str(bags), "partial-auc+cross-fitted+linear-softmax,bag-size"
+    data, methods = str(bags), "focused-auc+cross-fitted+linear-softmax,bag-size"
     few = ["--cv", "1x2", "--epochs", "2", "--lrs", "0.1", "--margins", "1.0", "--jobs", "1"]
     small = ["fit", "images.npz", "--epochs", "1", "--encoder", "mlp", "--members", "1"]
     commands = {
@@ -119,7 +119,7 @@ def test_every_surface_knows_the_names_of_an_installed_package(surfaces):
     assert torch.equal(weights(folder / "one"), weights(folder / "two"))
     assert len((folder / "scores.csv").read_text().splitlines()) == 41
     trials = (folder / "compared" / "trials.csv").read_text()
-    assert trials.count("bag-size") == trials.count("partial-auc+cross-fitted+linear-softmax") == 2
+    assert trials.count("bag-size") == trials.count("focused-auc+cross-fitted+linear-softmax") == 2
 
 
 def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(surfaces):

@@ -69,6 +69,7 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
         importlib.metadata.EntryPoint("layer.soft", "torch.nn:Softmax", registry.GROUP),
         importlib.metadata.EntryPoint("layer.lost", "torch.nn:Nowhere", registry.GROUP),
         importlib.metadata.EntryPoint("other.tanh", "torch.nn:Tanh", registry.GROUP),
+        importlib.metadata.EntryPoint("layer.relu", "torch.nn:Tanh", registry.GROUP),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     registry._plugins.cache_clear()
@@ -77,6 +78,8 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
         assert layers.find("soft") is nn.Softmax
         with pytest.raises(ConfigError, match="mend or remove that package"):
             layers.find("lost")
+        with pytest.warns(UserWarning, match="'relu' is the layer of midam, not that of the package 'torch.nn'"):
+            assert layers.find("relu") is nn.ReLU
     finally:
         registry._plugins.cache_clear()
 

@@ -1,6 +1,7 @@
 """The command line: one program, a module a command, each imported when it is asked for.
 
-Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
+Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 3 one of several processes died, 130 stopped by
+Ctrl-C or SIGTERM.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from midam import __version__
-from midam.errors import ConfigError, MidamError, RunStoppedError, UntrustedError, nearest
+from midam.errors import ConfigError, MidamError, RankLostError, RunStoppedError, UntrustedError, nearest
 from midam.report.program import program
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (RunStoppedError, KeyboardInterrupt) as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             return 130
+        except RankLostError as error:
+            console.print(f"[red]midam: error:[/] {escape(_said(error))}")
+            return 3
         except MidamError as error:
             console.print(f"[red]midam: error:[/] {escape(_said(error))}")
             return 2

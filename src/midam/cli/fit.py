@@ -1,7 +1,9 @@
 """`midam fit`: train a bag classifier and test it."""
 
 import re
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,14 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
-from midam.errors import ConfigError
+from midam.errors import ConfigError, MidamError, RankLostError
 from midam.settings import Settings, read_yaml, unknown_setting
 
 AUTO = "auto"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
+    from midam.ranks import Processes
     from midam.report.terminal import FitProgress
     from midam.runs.folder import RunFolder
 
@@ -43,6 +46,12 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_text(
         "--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml; those given here beat them"
     )
+    text = "processes on this machine that train together, one a GPU, or of the CPU; default: 1"
+    fit.add_hidden(fit.add_argument("--devices", type=int | None, default=None, metavar="N", help=text))
+    text = "machines with so many processes each; default: 1"
+    fit.add_hidden(fit.add_argument("--num_nodes", type=int | None, default=None, metavar="N", help=text))
+    text = "minutes after which a process that says nothing is given up; default: 30"
+    fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
@@ -88,33 +97,67 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
+    from midam.ranks import Processes
+
+    processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
+    if not processes.rank:
+        return _run(options, console, processes)
+    with _following(processes, console):
+        return _run(options, console, processes)
+
+
+def _run(options: Namespace, console: Console, processes: "Processes") -> int:
+    from midam.ranks import restarted
     from midam.report.terminal import FitProgress, print_summary, stdout_console
     from midam.runs.fit import fit_run, resume_run
     from midam.runs.folder import RunFolder, read_run_config
     from midam.runs.method import choose_method, method_title
 
-    if options.resume is not None:
-        folder = RunFolder(Path(options.resume))
+    # torchrun starts anew with the command of before, which has made the run by then.
+    again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
+    if options.resume is not None or again:
+        folder = RunFolder(Path(options.out if again else options.resume))
         settings, _, method = read_run_config(folder, trust=options.trust)
         with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
-            summary = resume_run(options.data, folder, **_calls(bar))
+            summary = resume_run(options.data, folder, processes=processes, **_calls(bar))
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         settings = Settings.from_flat({name: options[name] for name in SETTINGS})
         settings, method = choose_method(options.method, settings)
         budget = _seconds(options.budget, method=method)
-        keep_folder(options, "out")
+        if not processes.rank:
+            keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
 
         def titled(taken: Settings) -> str:
-            return f"{method_title(method, taken, sign='x')} on {escape(options.data)}"
+            on = f" in {processes.count} processes" if processes.count > 1 else ""
+            return f"{method_title(method, taken, sign='x')} on {escape(options.data)}{on}"
 
         with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
             calls = {"on_start": lambda taken: console.print(f"training {titled(taken)}"), **_calls(bar)}
+            calls["processes"] = processes
             summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)
-    print_summary(stdout_console(), summary, run=str(folder.root))
+    if not processes.rank:
+        print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
+
+
+@contextmanager
+def _following(processes: "Processes", console: Console) -> Iterator[None]:
+    """Say nothing but errors, as one of several processes that does not lead, and leave Ctrl-C to the one that does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    console.quiet = True
+    try:
+        yield
+    except RankLostError as error:
+        # The leading process names the others; only of itself it cannot tell.
+        console.quiet = 0 not in error.lost
+        raise
+    except MidamError:
+        console.quiet = False
+        console.print(f"process {processes.rank} of {processes.count} (from 0):")
+        raise
 
 
 def _calls(bar: "FitProgress") -> dict[str, Any]:

@@ -19,6 +19,7 @@ from midam.data.sampling import EpochPlan, Sampler, StackedSampler
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
+from midam.ranks import Ranks
 
 Extra = TypeVar("Extra")
 
@@ -170,8 +171,16 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
 
 
 @dataclass(frozen=True)
+class Step:
+    """All K bags of a step, where each of several processes has a part of them."""
+
+    index: Tensor  # int64 [K], positions of the bags in the training set, on the reader's device
+    labels: Tensor  # [K] or [K, L]
+
+
+@dataclass(frozen=True)
 class SampledBatch:
-    """K bags, B drawn instances each."""
+    """K bags, B drawn instances each; of several processes, those of this one."""
 
     x: Tensor  # [K * B, ...], drawn instances, bag after bag
     index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
@@ -183,6 +192,7 @@ class SampledBatch:
     may_be_whole: bool = True  # False: each bag is larger than its draw
     seen: Tensor | None = None  # float16 [K, B]: an estimator leaves the logits z here, for the draws to come
     covariates: Tensor | None = None  # [K, P], encoded, on the reader's device
+    step: Step | None = None  # of several processes
 
 
 @dataclass(frozen=True)
@@ -194,6 +204,7 @@ class WholeBatch:
     labels: Tensor  # [K] or [K, L], on the reader's device
     class_weights: ClassWeights | None = None  # as in `SampledBatch`
     covariates: Tensor | None = None  # as in `SampledBatch`
+    step: Step | None = None  # as in `SampledBatch`
 
     @classmethod
     def unlabeled(cls, reader: InstanceReader, index: Tensor, covariates: Tensor | None = None) -> "WholeBatch":
@@ -227,20 +238,29 @@ class WholeBatch:
 
 
 def sampled_batches(
-    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor, covariates: Tensor | None = None
+    reader: InstanceReader,
+    sampler: Sampler | StackedSampler,
+    labels: Tensor,
+    covariates: Tensor | None = None,
+    *,
+    ranks: Ranks | None = None,
 ) -> Generator[SampledBatch, None, None]:
     """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some.
+    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some. Of
+    several processes, `ranks`, this one gets its own bags of each step, of which it alone reads the instances.
     """
-    plan = sampler.epoch()
+    plan = whole = sampler.epoch()
+    weights, every = _class_weights(plan, labels), _steps(plan, labels, ranks)
+    if ranks is not None:
+        plan = whole.part(lambda x: ranks.own(x, dim=1))
     if plan.slots is None or plan.mask is None:
         raise ConfigError("Expected a sampler of instances, got one of whole bags; make it with num_instances.")
     sizes = reader.sizes[plan.bags]
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
     steps = len(plan)
     index = plan.bags.to(reader.device)
-    step_labels, weights = labels[index], _class_weights(plan, labels)
+    step_labels = labels[index]
     masks = [None] * steps if plan.mask.all() else plan.mask.to(reader.device).unbind()
     ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
     seen = None if plan.seen is None else plan.seen.to(reader.device)
@@ -248,23 +268,41 @@ def sampled_batches(
     known = [None] * steps if covariates is None else covariates[index].unbind()
     small = bool((sizes <= plan.slots.shape[-1]).any())
     counts = sizes.to(reader.device, labels.dtype).unbind()
-    parts = zip(index.unbind(), step_labels.unbind(), counts, masks, ratios, rows, known)
+    parts = zip(index.unbind(), step_labels.unbind(), counts, masks, ratios, rows, known, every)
     with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
-        for _, (bags, of_bags, count, mask, ratio, row, beside), x in read:
-            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, beside)
+        for _, (bags, of_bags, count, mask, ratio, row, beside, step), x in read:
+            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, beside, step)
     # Whoever leaves the epoch early has not seen all.
-    sampler.end_epoch(replace(plan, seen=seen))
+    if ranks is not None and seen is not None:
+        joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
+        seen = joined.transpose(0, 1).contiguous()
+    sampler.end_epoch(replace(whole, seen=seen))
 
 
 def whole_batches(
-    reader: InstanceReader, sampler: Sampler | StackedSampler, labels: Tensor, covariates: Tensor | None = None
+    reader: InstanceReader,
+    sampler: Sampler | StackedSampler,
+    labels: Tensor,
+    covariates: Tensor | None = None,
+    *,
+    ranks: Ranks | None = None,
 ) -> Generator[WholeBatch, None, None]:
     """One epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
     weights = _class_weights(plan, labels)
-    for bags in plan.bags:
-        index = bags.to(reader.device)
-        yield WholeBatch(reader, bags, labels[index], weights, None if covariates is None else covariates[index])
+    for bags, step in zip(plan.bags, _steps(plan, labels, ranks)):
+        own = bags if ranks is None else ranks.own(bags)
+        index = own.to(reader.device)
+        known = None if covariates is None else covariates[index]
+        yield WholeBatch(reader, own, labels[index], weights, known, step)
+
+
+def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:
+    """All bags of each step of an epoch, where each of several processes has a part of them."""
+    if ranks is None:
+        return [None] * len(plan)
+    index = plan.bags.to(labels.device)
+    return [Step(*both) for both in zip(index.unbind(), labels[index].unbind())]
 
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:

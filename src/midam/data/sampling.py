@@ -4,7 +4,7 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,12 @@ class EpochPlan:
 
     def __len__(self) -> int:
         return len(self.bags)
+
+    def part(self, of: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
+        """The plan of some bags of each step: `of` takes their part of what is said of all, [T, K, ...]."""
+        columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
+        own: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
+        return replace(self, **own)
 
 
 class Sampler:

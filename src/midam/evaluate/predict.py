@@ -18,6 +18,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
 from midam.nn.scorer import BagScorer
+from midam.ranks import Ranks
 from midam.settings import usual_chunk
 
 _BAGS_AT_A_TIME = 4096
@@ -56,6 +57,7 @@ def predict(
     reader: InstanceReader | None = None,
     covariates: Tensor | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> NDArray[np.float64]:
     """Scores of whole bags, [N] in [0, 1]; of a model of several score columns [N, C]; needs O(chunk) memory.
 
@@ -74,9 +76,11 @@ def predict(
         What `midam.evaluate.covariates.covariates_of` gives of `bags`; by default it is asked.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
+    ranks : Ranks, optional
+        Processes that call this together: each scores its share, and all get all scores.
     """
     known = covariates_of(model, bags) if covariates is None else covariates
-    how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags}
+    how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
     return predict_each([model], bags, **how, covariates=[known])[0]
 
 
@@ -88,28 +92,42 @@ def predict_each(
     reader: InstanceReader | None = None,
     covariates: Sequence[Tensor | None],
     on_bags: Callable[[Sequence[int]], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> list[NDArray[np.float64]]:
     """Scores of whole bags with several models on one device, each chunk read once: of each what `predict` gives.
 
-    `covariates` are those of each model, [N, P] or None; the other parameters are as in `predict`.
+    `covariates` are those of each model, [N, P] or None; `ranks` need one model; the other parameters are as in
+    `predict`.
     """
     reader = reader or reader_of(models[0], bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     scorers = [scorers_of(model) for model in models]
+    every = [scorer for own in scorers for scorer in own]
+
+    def score(group: range) -> list[Tensor]:
+        index = torch.tensor(group)
+        batch = WholeBatch.unlabeled(reader, index)
+        outputs, scores = iter(stream_outputs(every, batch, chunk_size=chunk_size)), []
+        for model, own, known in zip(models, scorers, covariates):
+            beside = None if known is None else known[index.to(known.device)]
+            of_members = [scorer.with_covariates(next(outputs), beside) for scorer in own]
+            stacked = torch.stack([output.score.double() for output in of_members])
+            scores.append(member_mean(model, stacked, dim=0))
+        return scores
+
+    def shared(groups: list[range], ranks: Ranks) -> Iterator[tuple[range, list[Tensor]]]:
+        for group, scores in ranks.spread(groups, lambda group: score(group)[0], rows=len):
+            yield group, [scores]
+
     found: list[list[Tensor]] = [[] for _ in models]
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(evaluation(model))
-        for group in bag_groups(bags.sizes, chunk_size=chunk_size):
-            index = torch.tensor(group)
-            batch = WholeBatch.unlabeled(reader, index)
-            every = [scorer for own in scorers for scorer in own]
-            outputs = iter(stream_outputs(every, batch, chunk_size=chunk_size))
-            for model, own, known, scores in zip(models, scorers, covariates, found):
-                beside = None if known is None else known[index.to(known.device)]
-                of_members = [scorer.with_covariates(next(outputs), beside) for scorer in own]
-                stacked = torch.stack([output.score.double() for output in of_members])
-                scores.append(member_mean(model, stacked, dim=0).cpu())
+        groups = bag_groups(bags.sizes, chunk_size=chunk_size)
+        alone = ((group, score(group)) for group in groups)
+        for group, of_models in alone if ranks is None else shared(list(groups), ranks):
+            for scores, own_scores in zip(found, of_models):
+                scores.append(own_scores.cpu())
             if on_bags is not None:
                 on_bags(group)
     return [torch.cat(scores).numpy() for scores in found]

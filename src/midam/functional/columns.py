@@ -59,7 +59,7 @@ def minmax_auc(
     >>> h, ones = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2)
     >>> found = minmax_auc(h, column_weights(torch.tensor([[1, 0], [0, 0]])), a=ones, b=0 * ones, alpha=ones)
     >>> found.loss.item(), found.gap.tolist()
-    (-0.25, [0.0, 0.0])
+    (-0.5, [0.0, 0.0])
     """
     both = torch.ones_like(alpha) if weights.both is None else weights.both
     scatter = (weights.positive * (h - a) ** 2 + weights.negative * (h - b) ** 2).sum(dim=0)
@@ -76,7 +76,7 @@ def bce(logit: Tensor, y: Tensor) -> Tensor:
     --------
     >>> logit = torch.tensor([[0.0, 0.0], [9.0, -40.0]])
     >>> round(bce(logit, torch.tensor([[1, 0], [torch.nan, 0]])).item(), 4)
-    0.5199
+    1.0397
     """
     known = ~y.isnan()
     each = binary_cross_entropy_with_logits(logit, y.nan_to_num().to(logit.dtype), reduction="none")

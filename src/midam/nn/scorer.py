@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,19 @@ class BagOutput:
     def _by_bag(self) -> tuple[Tensor, Tensor, Tensor]:
         branches = self.pooling.branches
         return unfold(self.l, branches), unfold(self.r, branches), unfold(self.n, branches)
+
+
+@dataclass(frozen=True)
+class SeenBags:
+    """What an objective sees of K bags of which other processes know the rest: scores or logits, whichever it takes."""
+
+    score: Tensor
+    logit: Tensor
+
+    @classmethod
+    def of(cls, seen: Tensor) -> Self:
+        """Both are what `midam.train.objectives.Objective.seen` gave, [K] or [K, C]."""
+        return cls(seen, seen)
 
 
 class BagScorer(nn.Module):

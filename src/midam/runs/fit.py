@@ -4,13 +4,16 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from midam import __version__
-from midam.errors import CheckpointError, DivergedError, MidamError, RunStoppedError
+from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError, RankLostError, RunStoppedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
+from midam.ranks import Processes, Ranks
 from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
 from midam.runs.fit_at_once import OnCandidate, fit_at_once, refit_at_once
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
@@ -28,6 +31,7 @@ from midam.train.training import with_objective
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]
 OnStage = Callable[[str, int], None]
+_ALONE = Processes()
 
 
 def fit_run(
@@ -37,6 +41,7 @@ def fit_run(
     *,
     method: str | None = None,
     budget: float | None = None,
+    processes: Processes = _ALONE,
     on_start: Callable[[Settings], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
@@ -55,6 +60,9 @@ def fit_run(
         A name of `midam compare`, which says or takes the place of settings; default: the settings say it.
     budget : float, optional
         Seconds that the method "auto" may take; default: as many as it takes. Others are not limited by it.
+    processes : Processes, optional
+        How many train it together; default: this one alone. Each makes this very call; those that do not lead write
+        nothing, and get an empty summary.
     on_start : callable, optional
         Called with the settings in force when data and settings have been checked.
     on_epoch : callable, optional
@@ -74,8 +82,18 @@ def fit_run(
         that fails: what was written is removed.
     RunStoppedError
         If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
+    RankLostError
+        If another process died or fell silent; as before.
     """
     settings, baseline = choose_method(method, settings)
+    if baseline is not None and processes.count > 1:
+        raise ConfigError(
+            f"Expected a method that is trained step by step for {processes.count} processes, got {baseline!r}; leave "
+            "out `devices` and `num_nodes`."
+        )
+    if processes.rank:
+        with _Training.of(data, settings, folder, processes) as training:
+            return training.run(time.monotonic())
     folder.require_free()
     with folder.held():
         folder.require_free()  # the one who held it may have trained a run
@@ -94,24 +112,25 @@ def fit_run(
             except BaseException:
                 folder.clear()
                 raise
-        training = _Training.of(data, settings, folder)
-        try:
-            training.begin()
-            remember(training.trainer.config.flat())  # who trains with code of others trusts it
-            if on_start is not None:
-                on_start(training.trainer.config)
-            return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
-        except (MidamError, OSError, KeyboardInterrupt) as error:
-            # A new run that failed before its first epoch was done leaves nothing.
-            if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
-                folder.clear()
-            raise
+        with _Training.of(data, settings, folder, processes) as training:
+            try:
+                training.begin()
+                remember(training.trainer.config.flat())  # who trains with code of others trusts it
+                if on_start is not None:
+                    on_start(training.trainer.config)
+                return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
+            except (MidamError, OSError, KeyboardInterrupt) as error:
+                # A new run that failed before its first epoch was done leaves nothing.
+                if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
+                    folder.clear()
+                raise
 
 
 def resume_run(
     data: str | None,
     folder: RunFolder,
     *,
+    processes: Processes = _ALONE,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
@@ -119,7 +138,8 @@ def resume_run(
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was; returns the summary.
 
-    One that was stopped before its first checkpoint starts anew, with a warning.
+    On another number of processes it goes on as that number trains: the same to rounding. One that was stopped before
+    its first checkpoint starts anew, with a warning.
 
     Parameters
     ----------
@@ -127,6 +147,8 @@ def resume_run(
         Catalog name or path; default: the run's own. Must hold the same bags.
     folder : RunFolder
         Of the run.
+    processes : Processes, optional
+        As in `fit_run`, whatever the number before.
     on_epoch, on_stage, on_bags, on_candidate : callable, optional
         As in `fit_run`.
 
@@ -141,15 +163,15 @@ def resume_run(
         return refit_at_once(data, method, settings, folder, recorded=recorded, **how)
     data = data or recorded
     calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
-    with folder.held():
+    with nullcontext() if processes.rank else folder.held():
         started = time.monotonic()
         if folder.is_begun():
             warnings.warn(
                 f"{folder.root} was stopped before its first checkpoint: it starts anew", UserWarning, stacklevel=2
             )
-            training = _Training.of(data, settings, folder)
-            training.begin()
-            return training.run(started, **calls)
+            with _Training.of(data, settings, folder, processes) as training:
+                training.begin()
+                return training.run(started, **calls)
         checkpoint = load_checkpoint(folder.last, TrainerContent)
         check_code(checkpoint["config"], folder.last)
         saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
@@ -159,15 +181,15 @@ def resume_run(
                 f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
                 "restore the file, or start a new run."
             )
-        training = _Training.of(data, settings, folder)
-        if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
-            raise CheckpointError(
-                f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
-                "resume with the same data, or start a new run."
-            )
-        with fitting(folder.last):
-            training.trainer.load_state_dict(checkpoint["trainer"])
-        return training.run(started, **calls, seconds=checkpoint["seconds"])
+        with _Training.of(data, settings, folder, processes) as training:
+            if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
+                raise CheckpointError(
+                    f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
+                    "resume with the same data, or start a new run."
+                )
+            with fitting(folder.last):
+                training.trainer.load_state_dict(checkpoint["trainer"])
+            return training.run(started, **calls, seconds=checkpoint["seconds"])
 
 
 @dataclass(frozen=True)
@@ -181,22 +203,43 @@ class _Training:
     origin: dict[str, Any]
     notes: list[str]
     chosen: str | None  # a line on the counts that were chosen, now or when the run was new
+    ranks: Ranks | None  # where several processes train
 
     @classmethod
-    def of(cls, data: str, settings: Settings, folder: RunFolder) -> Self:
-        """Read and split the data, and make the trainer."""
+    def of(cls, data: str, settings: Settings, folder: RunFolder, processes: Processes) -> Self:
+        """Read and split the data, join the other processes, and make the trainer."""
         with noting() as notes:
             parts = split_data(read_data(data, settings), settings)
             origin = describe_origin(parts)
         settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
-        loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
-        fabric = make_fabric(settings, loggers=loggers)
-        trainer = Trainer(settings, parts.part("train"), val, fabric=fabric)
-        return cls(data, folder, parts, trainer, origin, notes, trainer.chosen or read_chosen(folder))
+        loggers = None if processes.rank else make_loggers(settings, root=folder.root, title=folder.root.name)
+        fabric = make_fabric(settings, loggers=loggers, processes=processes)
+        ranks = processes.start(fabric)
+        try:
+            trainer = Trainer(settings, parts.part("train"), val, fabric=fabric, ranks=ranks)
+        except BaseException:
+            if ranks is not None:
+                ranks.abandon()
+            raise
+        return cls(data, folder, parts, trainer, origin, notes, trainer.chosen or read_chosen(folder), ranks)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes."""
+        return self.ranks is None or self.ranks.leads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.ranks is not None:
+            self.ranks.abandon()
 
     def begin(self) -> None:
         """Write the settings, and what a resume before the first epoch needs."""
+        if not self.leads:
+            return
         text = yaml_text({"data": self.data, **self.trainer.config.flat()})
         write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
         self.save(seconds=0.0)
@@ -205,12 +248,12 @@ class _Training:
         self,
         opened: float,
         *,
-        on_epoch: OnEpoch | None,
-        on_stage: OnStage | None,
-        on_bags: OnBags | None,
+        on_epoch: OnEpoch | None = None,
+        on_stage: OnStage | None = None,
+        on_bags: OnBags | None = None,
         seconds: float = 0.0,
     ) -> dict[str, Any]:
-        """Train to the end, an epoch after the other on the disk; returns the summary.
+        """Train to the end, an epoch after the other on the disk; returns the summary, where this process leads.
 
         `opened` is when the reading of the data began, `seconds` what earlier sessions have trained.
         """
@@ -240,12 +283,12 @@ class _Training:
                 row = trainer.train_epoch()
                 tracking.log(row, step=row["epoch"])
                 # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
-                if trainer.best_epoch == trainer.epoch:
+                if trainer.best_epoch == trainer.epoch and self.leads:
                     save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
                 seconds = time.monotonic() - started
                 self.save(seconds=seconds)
                 self.write_metrics()
-                if on_epoch is not None:
+                if on_epoch is not None and self.leads:
                     on_epoch(row, trainer)
             took = {"reading": begun - opened, "training": seconds}
             return self.finish(took, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
@@ -257,6 +300,10 @@ class _Training:
             if trainer.epoch == 0:
                 raise
             raise DivergedError(f"{error} {folder.last} holds epoch {trainer.epoch}, the last good one.") from error
+        except RankLostError as error:
+            kept = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
+            way_out = "start it anew" if trainer.epoch == 0 else f"continue with {command}"
+            raise RankLostError(f"{error}; {kept}: {way_out}, on any number of processes", error.lost) from error
         except OSError as error:
             if isinstance(error, MidamError) or trainer.epoch == 0:
                 raise
@@ -267,13 +314,16 @@ class _Training:
 
     def save(self, *, seconds: float) -> None:
         """Write all that a resume needs."""
+        if not self.leads:
+            return
         trainer = self.trainer
         content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
         save_checkpoint(self.folder.last, {**content, **self.origin, "seconds": seconds})
 
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
-        write_metrics(self.folder, self.trainer.history)
+        if self.leads:
+            write_metrics(self.folder, self.trainer.history)
 
     def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:
         """Score all bags under the last and the best weights, and write the results of those that are selected.
@@ -284,13 +334,19 @@ class _Training:
         chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         started = time.monotonic()
         on_stage("scoring (last weights)", len(bags))
-        scores = {"last": predict(model, bags, chunk_size=chunk, on_bags=on_bags)}
+        how: dict[str, Any] = {"chunk_size": chunk, "on_bags": on_bags, "ranks": self.ranks}
+        scores = {"last": predict(model, bags, **how)}
         if self.trainer.best_epoch is not None:
             on_stage("scoring (best weights)", len(bags))
-            best = load_checkpoint(self.folder.best, BestContent)
+            read = partial(load_checkpoint, self.folder.best, BestContent)
+            best = read() if self.ranks is None else self.ranks.from_lead(read)
             with fitting(self.folder.best):
                 model.load_state_dict(best["model"])
-            scores["best"] = predict(model, bags, chunk_size=chunk, on_bags=on_bags)
+            scores["best"] = predict(model, bags, **how)
+        if self.ranks is not None:
+            self.ranks.leave()
+        if not self.leads:
+            return {}
         selected = config.training.select if config.training.select in scores else "last"
         if selected == "last":
             model.load_state_dict(last)
@@ -300,7 +356,7 @@ class _Training:
             own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
             return {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
 
-        how: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
-        summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **how)
+        told: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
+        summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **told)
         write_run_report(self.folder.root)
         return summary

@@ -110,7 +110,9 @@ class ExactPoint(Estimator):
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         _refuse_noise(model, self.name)
         draw = draw_proportional if model.pooling.weighted else draw_uniform
-        rng = np.random.default_rng([self.seed, self.step])
+        # Each of several processes draws in bags of its own, and not with the numbers of the others.
+        apart = [] if batch.step is None else [int(batch.index[0])]
+        rng = np.random.default_rng([self.seed, self.step, *apart])
         self.step += 1
         drawn = draw(model, batch, self.num_instances, chunk_size=self.chunk_size, rng=rng)
         z, v = model.instances(batch.reader.rows(drawn.positions.flatten()))

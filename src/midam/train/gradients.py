@@ -23,6 +23,7 @@ from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linear
 from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.branches import each, fold_slots, rows_of
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.ranks import Ranks
 from midam.train.objectives import known_finite
 
 Schedule = Literal["constant", "warmup"]
@@ -50,6 +51,8 @@ class Estimator(nn.Module):
         It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
     tracks : bool
         It keeps a state a bag, which `set_state` sets.
+    tables : tuple of str
+        Buffers with a row for each bag, or for each branch of a bag, of which `commit` writes those of a batch.
     branched : bool
         It serves poolings of several branches.
     stackable : bool
@@ -64,6 +67,7 @@ class Estimator(nn.Module):
     whole: ClassVar[bool] = False
     needs_trackable: ClassVar[bool] = False
     tracks: ClassVar[bool] = False
+    tables: ClassVar[tuple[str, ...]] = ()
     branched: ClassVar[bool] = False
     stackable: ClassVar[bool] = True
     rates: ClassVar[tuple[str, ...]] = ()
@@ -97,6 +101,12 @@ class Estimator(nn.Module):
 
     def commit(self, loss: Tensor) -> None:
         """Write the proposed state, unless the loss [] is not finite; of M stacked scorers the losses are [M]."""
+
+    def share(self, ranks: Ranks, own: Tensor, every: Tensor) -> None:
+        """Give all processes what each has committed of its own bags (int64 [k]) of the bags of a step (int64 [K])."""
+        for name in self.tables:
+            table, branches = self.get_buffer(name), getattr(self, "branches", 1)
+            ranks.share_rows(table, rows_of(own, branches), rows_of(every, branches), rows=branches)
 
     def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
         """Set the tracked statistic of bags [K] to l [K], r [K, V], or of all their rows; they count as visited."""
@@ -171,6 +181,7 @@ class VarianceReduced(Estimator):
     name = "vrsp"
     needs_trackable = True
     tracks = True
+    tables = ("bag_state",)
     branched = True
     rates = ("state_rate",)
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"

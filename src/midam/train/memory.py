@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.draws import Draw
@@ -12,6 +13,7 @@ from midam.errors import ConfigError
 from midam.evaluate.predict import bag_groups, evaluation
 from midam.evaluate.stream import stream_instances
 from midam.nn.scorer import BagScorer
+from midam.ranks import Ranks
 from midam.settings import ResolvedSettings
 from midam.train.build import MethodParts
 
@@ -58,18 +60,33 @@ def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator
 
 
 def fill_memory(
-    model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int, first_bag: int = 0
+    model: BagScorer,
+    memory: ScoreMemory,
+    reader: InstanceReader,
+    *,
+    chunk_size: int,
+    first_bag: int = 0,
+    ranks: Ranks | None = None,
 ) -> None:
     """Remember the logits of all instances, streamed in evaluation mode; of several branches the largest.
 
-    `reader` is that of the training bags; those of this memory begin at `first_bag`.
+    `reader` is that of the training bags; those of this memory begin at `first_bag`. Of several processes each streams
+    its share.
     """
-    filled = 0
+
+    def logits(group: range) -> Iterator[Tensor]:
+        batch = WholeBatch.unlabeled(reader, first_bag + torch.arange(group.start, group.stop))
+        for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
+            yield (z if z.ndim == 1 else z.amax(dim=1)).float()
+
+    groups, filled = list(bag_groups(memory.sizes, chunk_size=chunk_size)), 0
     with evaluation(model):
-        for group in bag_groups(memory.sizes, chunk_size=chunk_size):
-            index = first_bag + torch.arange(group.start, group.stop)
-            batch = WholeBatch.unlabeled(reader, index)
-            for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
-                logit = z if z.ndim == 1 else z.amax(dim=1)
-                memory.fill(logit.float().cpu().numpy(), first=filled)
-                filled += len(z)
+        if ranks is None:
+            parts = (part for group in groups for part in logits(group))
+        else:
+            counts = {group: int(memory.sizes[group.start : group.stop].sum()) for group in groups}
+            joined = ranks.spread(groups, lambda group: torch.cat(list(logits(group))), rows=counts.__getitem__)
+            parts = (part for _, part in joined)
+        for part in parts:
+            memory.fill(part.cpu().numpy(), first=filled)
+            filled += len(part)

@@ -11,7 +11,7 @@ from midam.errors import ConfigError
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
-from midam.nn.scorer import BagOutput
+from midam.nn.scorer import BagOutput, SeenBags
 from midam.nn.stack import Stack
 from midam.registry import OBJECTIVES
 
@@ -98,7 +98,12 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None, index: Tensor | None = None
+        self,
+        output: BagOutput | SeenBags,
+        labels: Tensor,
+        *,
+        weights: f.ClassWeights | None = None,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Loss [] of K bags with labels [K], or [K, L] where not two classes order them.
 
@@ -121,7 +126,7 @@ class Objective(nn.Module):
         self._proposed.clear()
         self._proposed.update(values)
 
-    def seen(self, output: BagOutput) -> Tensor:
+    def seen(self, output: BagOutput | SeenBags) -> Tensor:
         """What the loss sees of the bags, [K], or [K, C] of several columns: scores or logits."""
         return output.score if self.squash else output.logit
 
@@ -170,7 +175,12 @@ class StackedObjective(Objective):
         self.rates = objectives[0].rates
 
     def forward(
-        self, output: BagOutput, labels: Tensor, *, weights: f.ClassWeights | None = None, index: Tensor | None = None
+        self,
+        output: BagOutput | SeenBags,
+        labels: Tensor,
+        *,
+        weights: f.ClassWeights | None = None,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Losses [M] of M * K bags with labels [M * K], all batches in the layout of the averaging weights [K]."""
         count = self._stack.count
@@ -187,7 +197,7 @@ class StackedObjective(Objective):
         self._propose(proposed)
         return total
 
-    def seen(self, output: BagOutput) -> Tensor:
+    def seen(self, output: BagOutput | SeenBags) -> Tensor:
         """What the losses see of the bags, [M * K]."""
         one: Objective = self._stack.template  # type: ignore[assignment]
         return one.seen(output)

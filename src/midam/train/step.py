@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.scorer import BagOutput, BagScorer, SeenBags
+from midam.ranks import Ranks
 from midam.train.gradients import Estimator
 from midam.train.objectives import Objective
 
@@ -86,23 +87,28 @@ def train_step(
     batch: SampledBatch | WholeBatch,
     *,
     fabric: Any = None,
-) -> tuple[Tensor, BagOutput]:
+    ranks: Ranks | None = None,
+) -> tuple[Tensor, BagOutput | SeenBags]:
     """One primal step, then one commit of the objective and one of the estimator, for one scorer or M stacked ones.
 
     No device synchronization for sampled batches.
 
-    A `fabric` runs the backward pass (precision, scaling); default: ``loss.backward()``.
+    A `fabric` runs the backward pass (precision, scaling); default: ``loss.backward()``. Of several processes, `ranks`,
+    each encodes its own bags of the step. All know the scores of all bags, so that each works out the whole loss.
 
     Returns
     -------
     loss : Tensor [] or [M]
         Detached.
-    output : BagOutput
+    output : BagOutput or SeenBags
         At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
     """
-    output = estimator(model, batch)
-    index = batch.index.to(batch.labels.device)
-    loss: Tensor = objective(output, batch.labels, weights=batch.class_weights, index=index)
+    output: BagOutput | SeenBags = estimator(model, batch)
+    index, labels, step = batch.index.to(batch.labels.device), batch.labels, batch.step
+    if ranks is not None and step is not None:
+        output = SeenBags.of(ranks.gather(objective.seen(output), len(step.index)))
+        index, labels = step.index, step.labels
+    loss: Tensor = objective(output, labels, weights=batch.class_weights, index=index)
     total = loss.sum() if loss.ndim else loss
     # Not optimizer.zero_grad, whose profiler hook costs more than a small network's forward pass.
     for group in optimizer.param_groups:
@@ -112,8 +118,13 @@ def train_step(
         torch.autograd.backward(total)
     else:
         fabric.backward(total)
+    if ranks is not None:
+        # What the objective learns follows from the scores of all bags, and has its whole gradient everywhere.
+        ranks.sum_gradients(model.parameters())
     optimizer.step()
     loss = loss.detach()
     objective.commit(loss)
     estimator.commit(loss)
+    if ranks is not None and step is not None:
+        estimator.share(ranks, batch.index.to(index.device), step.index)
     return loss, output

@@ -4,6 +4,7 @@ import logging
 import time
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, without_standardizer
+from midam.ranks import Processes, Ranks
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.average import WeightAverage
@@ -56,6 +58,8 @@ class Trainer:
     start : Mapping, optional
         State of a `model` to start from, standardizer and codes of covariates included. Default: new weights, and
         these fitted to the training bags.
+    ranks : Ranks, optional
+        Processes that train it together, each with a trainer of the same settings and bags.
 
     Attributes
     ----------
@@ -87,6 +91,7 @@ class Trainer:
         *,
         fabric: Fabric | None = None,
         start: Mapping[str, Any] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.target = target_of(train)
         self.target.check(train)
@@ -101,8 +106,10 @@ class Trainer:
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
         self.chosen: str | None = None
+        self._ranks = ranks
         if config.training.open:
-            choice = choose_batch_size(config, train, val, device=device, fabric=self.fabric)
+            choose = partial(choose_batch_size, config, train, val, device=device, fabric=self.fabric)
+            choice = choose() if ranks is None else ranks.from_lead(choose)
             config, self.chosen = choice.config, choice.tell()
         self.config = config
         coder = None if start is None else saved_coder(start)
@@ -122,11 +129,12 @@ class Trainer:
         self._val_reader = self.reader(val) if val is not None else None
         labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
         self._val_covariates = None if val is None else covariates_of(self.model, val)
-        how: dict[str, Any] = {"fabric": self.fabric, "covariates": known}
+        how: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
         self.members = [Training([member], self._reader, labels, **how) for member in members]
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
+        self._agree()
 
     @property
     def reported(self) -> BagEnsemble:
@@ -142,7 +150,8 @@ class Trainer:
         model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
         # What is not known of the validation bags is said once, not after each epoch.
         known = self._val_covariates if bags is self._val else None
-        return predict(model, bags, chunk_size=self.config.run.chunk_size, reader=reader, covariates=known)
+        how: dict[str, Any] = {"chunk_size": self.config.run.chunk_size, "ranks": self._ranks}
+        return predict(model, bags, reader=reader, covariates=known, **how)
 
     @property
     def best_epoch(self) -> int | None:
@@ -178,6 +187,7 @@ class Trainer:
             with self.fabric.autocast(), cpu_threads(self.config.run.threads):
                 warm_start(self.members, self._reader, epoch=self.epoch, chunk_size=self.config.run.chunk_size)
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
+        self._agree()
         self._average.update(self.epoch)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
@@ -217,6 +227,11 @@ class Trainer:
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
 
+    def _agree(self) -> None:
+        """Give all processes the weights of the leading one: where the machines differ, rounding does as well."""
+        if self._ranks is not None:
+            self._ranks.same([*self.model.parameters(), *(p for m in self.members for p in m.objective.parameters())])
+
     def _open(self, bags: Bags) -> InstanceReader:
         return open_reader(self.config, bags, standardizer=self._standardizer, device=self.fabric.device)
 
@@ -253,13 +268,17 @@ class Trainer:
         return max(scored)[1] - scored[-1][1] if scored else 0
 
 
-def make_fabric(config: Settings, *, loggers: Any = None) -> Fabric:
-    """One device, as the settings say; raises `ConfigError` if there is no such device here."""
+def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> Fabric:
+    """One device, as the settings say, or one for each process; `ConfigError` if there is no such device here."""
+    processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     # It tells of the precision at each training, of which a study has hundreds.
-    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
-    return Fabric(accelerator=config.run.accelerator, devices=1, precision=config.run.precision, loggers=loggers)
+    for name in ("rank_zero", "distributed"):
+        logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
+    how: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
+    how["strategy"] = processes.strategy()
+    return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, **how)
 
 
 def _warn_without_validation(config: Settings, val: Bags | None) -> None:

@@ -19,8 +19,10 @@ from midam.data.witness_log import WitnessLog
 from midam.errors import ConfigError
 from midam.evaluate.covariates import covariates_of
 from midam.nn.branches import fold
+from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.nn.stack import StackedScorer
+from midam.ranks import Ranks
 from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import MethodSettings
@@ -80,6 +82,8 @@ class Training:
         Runs the precision and the backward pass; default: float32.
     covariates : Tensor [N, P], optional
         Those of the reader's bags, encoded, on its device, where the scorer takes some.
+    ranks : Ranks, optional
+        This process among several that train one scorer.
 
     Attributes
     ----------
@@ -99,8 +103,9 @@ class Training:
         *,
         fabric: Any = None,
         covariates: Tensor | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        first, self.covariates = members[0], covariates
+        first, self.covariates, self.ranks = members[0], covariates, ranks
         self.config, self.count, self.fabric = first.config, len(members), fabric
         self._reader, self._labels, self._members = reader, labels, members
         self.model, self.trained = first.model, first.trained
@@ -122,13 +127,15 @@ class Training:
                 self.config, num_bags=len(labels), value_size=size, chunk_size=_NO_CHUNKS
             ).to(reader.device)
             self.sampler = StackedSampler([member.sampler for member in members], num_bags=num_bags)
+        if ranks is not None:
+            _check_ranks(ranks, first)
         self.optimizer = build_optimizer(self.config, self.model, self.objective)
 
     def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
         """Batches of the next epoch; close it to end the threads that read ahead."""
         self.estimator.start_epoch()
         make = whole_batches if self.estimator.whole else sampled_batches
-        return make(self._reader, self.sampler, self._labels, self.covariates)
+        return make(self._reader, self.sampler, self._labels, self.covariates, ranks=self.ranks)
 
     def rates(self, falls: int) -> dict[str, float]:
         """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
@@ -160,7 +167,7 @@ class Training:
         device = self._reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         with noise, cpu_threads(self.config.run.threads), denormals_flushed():
-            _seed_noise(device, self.config.run.seed, epoch)
+            _seed_noise(device, self.config.run.seed, epoch, rank=0 if self.ranks is None else self.ranks.rank)
             with annealed(self.trained, self.config, epoch), closing(self.batches()) as batches:
                 yield batches
 
@@ -175,7 +182,8 @@ class Training:
                 self.model.stack.write(number, member.trained)
             run, first = self.config.run, number * num_bags
             with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
-                fill_memory(member.trained, draw.memory, self._reader, chunk_size=run.chunk_size, first_bag=first)
+                how: dict[str, Any] = {"chunk_size": run.chunk_size, "first_bag": first, "ranks": self.ranks}
+                fill_memory(member.trained, draw.memory, self._reader, **how)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
@@ -185,7 +193,7 @@ class Training:
                 loss, scores = self._step(batch)
                 losses.append(loss.view(self.count))
                 seen.append(_by_scorer(scores.detach(), self.count))
-                labels.append(_by_scorer(batch.labels, self.count))
+                labels.append(_by_scorer((batch.step or batch).labels, self.count))
         mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
         pairs = zip(*(torch.cat(parts, dim=1).double().cpu().numpy() for parts in (labels, seen)))
         merits = [self._merit(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
@@ -217,11 +225,11 @@ class Training:
     def _step(self, batch: SampledBatch | WholeBatch) -> tuple[Tensor, Tensor]:
         parts = self.trained, self.estimator, self.objective, self.optimizer
         if self.fabric is None:
-            loss, output = train_step(*parts, batch)
+            loss, output = train_step(*parts, batch, ranks=self.ranks)
         else:
             # One region a step: autocast keeps its copies of the weights until the region ends.
             with self.fabric.autocast():
-                loss, output = train_step(*parts, batch, fabric=self.fabric)
+                loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
         return loss, self.objective.seen(output)
 
     def _merit(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
@@ -366,9 +374,20 @@ def _by_scorer(x: Tensor, count: int) -> Tensor:
     return x.view(count, -1) if x.ndim == 1 else x.view(count, -1, x.shape[-1])
 
 
-def _seed_noise(device: torch.device, run_seed: int, epoch: int) -> None:
-    """Seed what the layers draw on the CPU and on this device, and no other device."""
-    seed = int(np.random.SeedSequence([run_seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def _check_ranks(ranks: Ranks, member: Member) -> None:
+    """Refuse what several processes cannot train together."""
+    ranks.check_batch(member.sampler.num_positive + member.sampler.num_negative)
+    if batch_norms(member.model):
+        raise ConfigError(
+            "Expected an encoder that treats each instance on its own for several processes, got batch normalization, "
+            "whose statistics would be those of the bags of one process; use group normalization, or one process."
+        )
+
+
+def _seed_noise(device: torch.device, run_seed: int, epoch: int, *, rank: int = 0) -> None:
+    """Seed what the layers draw on the CPU and on this device, and no other device; each process draws its own."""
+    parts = [run_seed, epoch, rank] if rank else [run_seed, epoch]
+    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
     # torch.manual_seed would reseed every device of the machine.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.predict import bag_groups, evaluation
@@ -42,9 +42,17 @@ def warm_start(members: Sequence[Training], reader: InstanceReader, *, epoch: in
         stack.enter_context(evaluation(nn.ModuleList(models)))
         for member in members:
             stack.enter_context(annealed(member.trained, member.config, epoch))
-        for group in bag_groups(reader.sizes.numpy(), chunk_size=chunk_size):
-            index = torch.arange(group.start, group.stop)
-            batch = WholeBatch.unlabeled(reader, index, members[0].covariates)
+
+        def statistics(group: range) -> Tensor:
+            """Rows [bags, ...] of l and r of each member, of bags of one or several branches."""
+            batch = WholeBatch.unlabeled(reader, torch.arange(group.start, group.stop), members[0].covariates)
             outputs = stream_members(models, batch, chunk_size=chunk_size)
-            for member, output in zip(members, outputs):
-                member.estimator.set_state(index, output.l, output.r)
+            both = [torch.cat([output.l.unsqueeze(1), output.r], dim=1) for output in outputs]
+            return torch.stack(both, dim=1).view(len(group), -1, len(models), both[0].shape[1])
+
+        groups, ranks = list(bag_groups(reader.sizes.numpy(), chunk_size=chunk_size)), members[0].ranks
+        alone = ((group, statistics(group)) for group in groups)
+        for group, found in alone if ranks is None else ranks.spread(groups, statistics, rows=len):
+            index = torch.arange(group.start, group.stop)
+            for member, own in zip(members, found.unbind(dim=2)):
+                member.estimator.set_state(index, own[..., 0].flatten(), own[..., 1:].flatten(0, 1))

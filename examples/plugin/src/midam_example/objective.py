@@ -9,7 +9,7 @@ from midam.functional.objectives import ClassWeights
 from midam.train import Objective
 
 
-class PartialAUC(Objective):
+class FocusedAUC(Objective):
     """Partial AUC at low false positive rates, in its soft form (Zhu et al., ICML 2022, SOPA-s).
 
     For each positive bag i the negatives count by exp(L_ij / focus), L_ij the squared hinge of the pair, so that those
@@ -27,7 +27,7 @@ class PartialAUC(Objective):
         Weight of the new sample in the tracked mean, in (0, 1].
     """
 
-    name = "partial-auc"
+    name = "focused-auc"
     inner: Tensor
 
     def __init__(self, *, num_bags: int, margin: float, focus: float = 1.0, rate: float = 0.5) -> None:

@@ -1,0 +1,311 @@
+"""Several processes that train one model: who this one is, how the others start, and what they exchange.
+
+The bags of a step are dealt out: process r of W takes those at the places r, r + W, ... of the batch. Each encodes its
+own, all know the scores and the tracked statistics of all, and the gradients of the weights are added up. Nothing but
+rounding depends on W, and whatever one process knows, the others know.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from midam.errors import ConfigError, RankLostError
+
+T = TypeVar("T")
+
+_LOCAL, _NODE, _TASK = "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"
+_ROLL_CALL_S = 4.0
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many processes train one model.
+
+    Attributes
+    ----------
+    devices : int >= 1
+        Processes on this machine: GPUs, or processes of the CPU.
+    num_nodes : int >= 1
+        Machines, with so many processes each.
+    timeout : float > 0
+        Minutes after which a process that says nothing is given up.
+    """
+
+    devices: int = 1
+    num_nodes: int = 1
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"Expected `{name}` of at least 1, got {getattr(self, name)}; set a larger one.")
+        if not self.timeout > 0:
+            raise ConfigError(f"Expected `timeout` above 0 minutes, got {self.timeout:g}; set a larger one.")
+
+    @classmethod
+    def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
+        """As many as are asked for; where nobody says, as many as torchrun has started."""
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
+        return cls(devices or here, num_nodes or nodes, timeout)
+
+    @property
+    def count(self) -> int:
+        """Processes in all."""
+        return self.devices * self.num_nodes
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0, which leads."""
+        if self.count == 1:
+            return 0
+        if _LOCAL not in os.environ and _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count:
+            return int(os.environ[_TASK])
+        node = os.environ.get(_NODE, os.environ.get("GROUP_RANK", "0"))
+        return int(node) * self.devices + int(os.environ.get(_LOCAL, "0"))
+
+    def strategy(self) -> Any:
+        """What a `lightning_fabric.Fabric` of these processes takes for its strategy."""
+        if self.count == 1:
+            return "auto"
+        from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: PLC0415 - for several processes alone
+
+        return DDPStrategy(timeout=timedelta(minutes=self.timeout))
+
+    def start(self, fabric: Any) -> "Ranks | None":
+        """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
+        if self.count == 1:
+            return None
+        children = [] if _started_by_others(self) else _start_others(self)
+        try:
+            fabric.launch()
+        except BaseException:
+            _end(children)
+            raise
+        return Ranks(fabric.global_rank, fabric.world_size, fabric.device, children=children)
+
+
+def restarted() -> bool:
+    """Whether torchrun has started the processes anew, after one of them had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+class Ranks:
+    """One process among W that train one model, and what they exchange.
+
+    Each method is called by all of them, in the same order. One that has died is named by a `RankLostError` in the
+    others.
+
+    Parameters
+    ----------
+    rank, count : int
+        Number of this process, from 0, and of all, W.
+    device : torch.device
+        Of the tensors that are exchanged.
+    children : sequence of Popen
+        Processes that this one has started, and that end with it.
+    """
+
+    def __init__(
+        self, rank: int, count: int, device: torch.device, *, children: Sequence[subprocess.Popen[bytes]] = ()
+    ) -> None:
+        self.rank, self.count, self.device = rank, count, device
+        self._children = children
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes and tells."""
+        return self.rank == 0
+
+    def own(self, x: Tensor, dim: int = 0) -> Tensor:
+        """The part of this process of what is said of K bags along `dim`: places rank, rank + W, ..."""
+        return x[(slice(None),) * dim + (slice(self.rank, None, self.count),)]
+
+    def check_batch(self, num_bags: int) -> None:
+        """Raise `ConfigError` where a step has no bag for each process."""
+        if num_bags < self.count:
+            raise ConfigError(
+                f"Expected batches of at least as many bags as there are processes, {self.count}, got {num_bags}; "
+                "raise num_positive and num_negative, or start fewer processes."
+            )
+
+    def gather(self, own: Tensor, total: int) -> Tensor:
+        """Join the rows of the bags of all, [K, ...], of the rows of the own ones; with its gradient."""
+        apply: Any = _Gather.apply
+        joined: Tensor = apply(own, self, total)
+        return joined
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Add up the gradients of all processes, in one exchange a dtype."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+        for grads in by_dtype.values():
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            self._exchange(partial(dist.all_reduce, flat))
+            for part, grad in zip(torch.split(flat, [grad.numel() for grad in grads]), grads):
+                grad.copy_(part.view_as(grad))
+
+    def share_rows(self, table: Tensor, own: Tensor, every: Tensor, *, rows: int = 1) -> None:
+        """Write into a table what each process has written of its own bags.
+
+        `own` and `every` are the rows of the own bags and of the K of a step, `rows` to a bag.
+        """
+        found = table.index_select(0, own).view(len(own) // rows, -1)
+        joined = self.gather(found, len(every) // rows)
+        table.index_copy_(0, every, joined.view(len(every), *table.shape[1:]))
+
+    def spread(
+        self, jobs: Sequence[T], work: Callable[[T], Tensor], *, rows: Callable[[T], int]
+    ) -> Iterator[tuple[T, Tensor]]:
+        """Let each process do its share of some jobs; gives all processes each job with its result, in order.
+
+        `work` gives a tensor of ``rows(job)`` rows, of one width and dtype whatever the job.
+        """
+        for first in range(0, len(jobs), self.count):
+            turn = jobs[first : first + self.count]
+            # Who has no job of its own does the first one: the shape and dtype of results are known to it then.
+            found = work(turn[self.rank % len(turn)]).to(self.device)
+            longest = max(rows(job) for job in turn)
+            padded = found.new_zeros((longest, *found.shape[1:]))
+            padded[: len(found)] = found
+            parts = self._all_gather(padded)
+            for job, part in zip(turn, parts):
+                yield job, part[: rows(job)]
+
+    def from_lead(self, call: Callable[[], T]) -> T:
+        """What a call gives in the leading process, which alone makes it, in all of them."""
+        box: list[Any] = [call() if self.leads else None]
+        self._exchange(lambda: dist.broadcast_object_list(box, src=0, device=self.device))
+        found: T = box[0]
+        return found
+
+    def same(self, tensors: Iterable[Tensor]) -> None:
+        """Give all processes the values that the tensors have in the leading one."""
+        with torch.no_grad():
+            for tensor in tensors:
+                own = tensor.detach()
+                sent = own.to(self.device) if own.is_contiguous() else own.contiguous().to(self.device)
+                self._exchange(partial(dist.broadcast, sent, src=0))
+                if not self.leads:
+                    own.copy_(sent)
+
+    def leave(self) -> None:
+        """Take leave of the others; the leading process waits for those that it has started."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        for child in self._children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=60)
+        _end(self._children)
+
+    def abandon(self) -> None:
+        """End the processes that this one has started, whatever they do."""
+        _end(self._children)
+
+    def _all_gather(self, x: Tensor) -> Tensor:
+        """[W, ...] of the x [...] of each process."""
+        joined = x.new_empty((self.count * len(x), *x.shape[1:]))
+        # torch 2.13 has another name for it.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        self._exchange(partial(gather, joined, x.contiguous()))
+        return joined.view(self.count, *x.shape)
+
+    def _exchange(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except RuntimeError as error:
+            lost = self._roll_call()
+            names = " and ".join(str(rank) for rank in sorted(lost)) or "unknown"
+            raise RankLostError(
+                f"lost process {names} of {self.count} (from 0), with which the others had to exchange results", lost
+            ) from error
+
+    def _roll_call(self) -> frozenset[int]:
+        """Processes that do not say within some seconds that they are here."""
+        missing = set(range(self.count)) - {self.rank}
+        deadline = time.monotonic() + _ROLL_CALL_S + (1 if self.leads else 0)
+        try:
+            store = dist.distributed_c10d._get_default_store()
+            store.set(f"here/{self.rank}", "1")
+            while time.monotonic() < deadline:
+                missing = {rank for rank in missing if not store.check([f"here/{rank}"])}
+                time.sleep(0.05)
+        except RuntimeError:
+            # The leading process keeps the list: who cannot ask has lost it.
+            return frozenset({0})
+        return frozenset(missing)
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of the bags of all processes: bag k stands with process k mod W, at place k // W."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, ranks: Ranks, total: int) -> Tensor:
+        ctx.ranks = ranks
+        longest = -(-total // ranks.count)
+        padded = own if len(own) == longest else torch.cat([own, own.new_zeros((1, *own.shape[1:]))])
+        parts = ranks._all_gather(padded.detach())
+        return parts.transpose(0, 1).reshape(ranks.count * longest, *own.shape[1:])[:total].contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.own(grad).contiguous(), None, None
+
+
+def _started_by_others(processes: Processes) -> bool:
+    return _LOCAL in os.environ or (_TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == processes.count)
+
+
+def _start_others(processes: Processes) -> list[subprocess.Popen[bytes]]:
+    """Start this very program once more for each further process of this machine, as lightning_fabric does.
+
+    Not by its launcher, which kills all without a word when one of them has died.
+    """
+    import __main__  # noqa: PLC0415 - of the program that runs
+
+    spec = getattr(__main__, "__spec__", None)
+    script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    if processes.num_nodes > 1:
+        missing = [name for name in (*address, _NODE) if name not in os.environ]
+        if missing:
+            raise ConfigError(
+                f"Expected {', '.join((*address, _NODE))} in the environment of each of {processes.num_nodes} "
+                f"machines, got no {', '.join(missing)}; set them, or start midam with torchrun or srun."
+            )
+    os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
+    os.environ.update({_LOCAL: "0", _NODE: os.environ.get(_NODE, "0"), "WORLD_SIZE": str(processes.count)})
+    return [
+        subprocess.Popen([sys.executable, *script, *sys.argv[1:]], env={**os.environ, _LOCAL: str(rank)})
+        for rank in range(1, processes.devices)
+    ]
+
+
+def _end(children: Iterable[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
