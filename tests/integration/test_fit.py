@@ -27,6 +27,7 @@ from midam.settings import Settings, member_seed
 FILES = {
     "baseline.csv",
     "config.yaml",
+    "log.txt",
     "metrics.csv",
     "predictions.csv",
     "report.html",

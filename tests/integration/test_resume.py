@@ -13,6 +13,7 @@ from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
 EPOCHS = {"vrsp": 24, "minibatch": 20, "exact": 12, "exact-point": 20}
+FILES = {"config.yaml", "log.txt", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
 METHODS = {
     "vrsp": ["--lag", "--optimizer", "sgd"],
     "minibatch": [
@@ -115,7 +116,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(numbe
     assert stop_after(process, run / "metrics.csv", lines=3, delay=0.05, signal_number=number) == 130
     assert f"Continue with `midam fit digits --resume '{run}'`" in log.read_text()
     assert "Traceback" not in log.read_text()
-    assert {path.name for path in run.rglob("*")} == {"config.yaml", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
+    assert {path.name for path in run.rglob("*")} == FILES
     assert main(["fit", "digits", "--resume", str(run)]) == 0
     assert_same_run(run, whole_runs("vrsp"))
 

@@ -37,7 +37,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    with program(_said) as console:
+    with program(said) as console:
         words = list(sys.argv[1:] if argv is None else argv)
         try:
             try:
@@ -50,10 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             return 130
         except RankLostError as error:
-            console.print(f"[red]midam: error:[/] {escape(_said(error))}")
+            console.print(f"[red]midam: error:[/] {escape(said(error))}")
             return 3
         except MidamError as error:
-            console.print(f"[red]midam: error:[/] {escape(_said(error))}")
+            console.print(f"[red]midam: error:[/] {escape(said(error))}")
             return 2
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
@@ -74,7 +74,7 @@ def _agreed(error: UntrustedError, console: "Console") -> bool:
         return False
     from midam.runs.trust import remember
 
-    console.print(escape(_said(error)))
+    console.print(escape(said(error)))
     if console.input("Run that code, now and later? \\[y/N] ").strip().lower() not in ("y", "yes"):
         return False
     remember(error.settings)
@@ -135,7 +135,7 @@ def _module(command: str) -> ModuleType:
     return import_module(f"midam.cli.{command}")
 
 
-def _said(message: object) -> str:
+def said(message: object) -> str:
     """A message in one line, or one for each entry of a list, its parameters as flags."""
     text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
     if "`" not in text:

@@ -1,9 +1,10 @@
 """`midam fit`: train a bag classifier and test it."""
 
+import io
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from midam.ranks import Processes
     from midam.report.terminal import FitProgress
     from midam.runs.folder import RunFolder
+    from midam.runs.log import RunLog
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
@@ -118,8 +120,12 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
     if options.resume is not None or again:
         folder = RunFolder(Path(options.out if again else options.resume))
         settings, _, method = read_run_config(folder, trust=options.trust)
-        with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
-            summary = resume_run(options.data, folder, processes=processes, **_calls(bar))
+        epochs = settings.training.epochs if method is None else 1
+        with _log(folder, processes) as log, FitProgress(epochs, console=console) as bar:
+            if log is not None:
+                log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
+            summary = resume_run(options.data, folder, processes=processes, **_calls(bar, log))
+            _log_summary(log, summary, folder)
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
@@ -132,12 +138,19 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
 
         def titled(taken: Settings) -> str:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
-            return f"{method_title(method, taken, sign='x')} on {escape(options.data)}{on}"
+            return f"training {method_title(method, taken, sign='x')} on {options.data}{on}"
 
-        with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
-            calls = {"on_start": lambda taken: console.print(f"training {titled(taken)}"), **_calls(bar)}
-            calls["processes"] = processes
+        epochs = settings.training.epochs if method is None else 1
+        with _log(folder, processes) as log, FitProgress(epochs, console=console) as bar:
+
+            def tell(taken: Settings) -> None:
+                console.print(escape(titled(taken)))
+                if log is not None:
+                    log.add(f"{titled(taken)}\n{_in_force(taken)}")
+
+            calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
             summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)
+            _log_summary(log, summary, folder)
     if not processes.rank:
         print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
@@ -160,9 +173,51 @@ def _following(processes: "Processes", console: Console) -> Iterator[None]:
         raise
 
 
-def _calls(bar: "FitProgress") -> dict[str, Any]:
-    own = {"on_stage": bar.stage, "on_bags": bar.scored, "on_candidate": bar.candidate}
-    return {"on_epoch": lambda row, _: bar.update(row), **own}
+def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
+    """What shows and logs the course of a run."""
+    from midam.report.terminal import epoch_words
+
+    def note(text: str) -> None:
+        if log is not None:
+            log.add(text)
+
+    def epoch(row: Mapping[str, Any], trainer: Any) -> None:
+        bar.update(row)
+        note(f"epoch {row['epoch']}/{trainer.config.training.epochs}  {epoch_words(row)}")
+
+    def stage(title: str, bags: int) -> None:
+        bar.stage(title, bags)
+        note(f"{title}: {bags} bags" if bags else title)
+
+    def candidate(title: str, number: int, count: int) -> None:
+        bar.candidate(title, number, count)
+        note(f"{number + 1}/{count} {title}")
+
+    return {"on_epoch": epoch, "on_stage": stage, "on_bags": bar.scored, "on_candidate": candidate}
+
+
+@contextmanager
+def _log(folder: "RunFolder", processes: "Processes") -> Iterator["RunLog | None"]:
+    """Log of the run, which the process that leads writes alone."""
+    from midam.cli.app import said
+    from midam.runs.log import RunLog
+
+    with nullcontext() if processes.rank else RunLog(folder, said=said) as log:
+        yield log
+
+
+def _in_force(settings: Settings) -> str:
+    return "settings: " + " ".join(f"{name}={value}" for name, value in settings.flat().items())
+
+
+def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunFolder") -> None:
+    """Log the results as they are printed."""
+    from midam.report.terminal import print_summary
+
+    if log is not None:
+        text = io.StringIO()
+        print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
+        log.add(text.getvalue())
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:

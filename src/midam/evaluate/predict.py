@@ -96,7 +96,8 @@ def predict_each(
 ) -> list[NDArray[np.float64]]:
     """Scores of whole bags with several models on one device, each chunk read once: of each what `predict` gives.
 
-    `covariates` are those of each model, [N, P] or None; the other parameters are as in `predict`.
+    `covariates` are those of each model, [N, P] or None; `ranks` need one model; the other parameters are as in
+    `predict`.
     """
     reader = reader or reader_of(models[0], bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)

@@ -90,6 +90,13 @@ class _Narrowed:
         yield from console.render(self.inner, options.update_width(max(1, options.max_width - _SPARE)))
 
 
+def epoch_words(row: Mapping[str, Any]) -> str:
+    """Loss of a finished epoch, and what the validation bags say of it."""
+    merit = merit_of([row])
+    val = row[f"val_{merit}"]
+    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {MERITS[merit]} {val:.3f}")
+
+
 class FitProgress(LiveProgress):
     """Progress of a training run, its scoring included: bars on a terminal, ten plain lines of each stage elsewhere."""
 
@@ -100,9 +107,7 @@ class FitProgress(LiveProgress):
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
-        merit = merit_of([row])
-        val = row[f"val_{merit}"]
-        state = f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {MERITS[merit]} {val:.3f}")
+        state = epoch_words(row)
         self._bar.update(self._task, completed=row["epoch"], state=state)
         if self._due(row["epoch"], self._epochs):
             self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from midam.settings import Settings, read_yaml
 
 SPLITS = ("test", "val", "train")  # in the order in which they are reported
 CHOSEN = "# chosen: "  # begins the settings of a run of which midam chose some
+_LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
 
 class RunFolder:
@@ -32,9 +34,13 @@ class RunFolder:
         trained model and what applying it needs.
     candidates : Path
         What `auto` has tried, a line a method.
+    log : Path
+        What the console said, with the time of each line.
     roc, scores, curves : Path
         ROC curve of the test bags, or of each class or label; scores beside grades or numbers, or survival by risk;
         loss and figure of merit along the epochs.
+    was_held : bool
+        Whether this process holds the folder, or has held it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -51,6 +57,8 @@ class RunFolder:
         self.roc = root / "roc.png"
         self.scores = root / "scores.png"
         self.curves = root / "curves.png"
+        self.log = root / "log.txt"
+        self.was_held = False
 
     def require_free(self) -> None:
         """Refuse a folder that already holds something, or that cannot be made, by a `RunExistsError`."""
@@ -71,13 +79,23 @@ class RunFolder:
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def contents(self) -> list[Path]:
-        """What the folder holds, without what a killed process has left there; nothing where there is no folder."""
-        return [path for path in self.root.iterdir() if not is_left(path)] if self.root.is_dir() else []
+        """What the folder holds, without what a killed process and a failed start have left there: a log alone."""
+        if not self.root.is_dir():
+            return []
+        found = [path for path in self.root.iterdir() if not is_left(path)]
+        return [] if found == [self.log] and self._is_logged() else found
 
     def clear(self) -> None:
         """Remove what the folder holds."""
         for path in self.contents():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _is_logged(self) -> bool:
+        """Whether log.txt is one of midam, not a file of the user's."""
+        if not self.log.is_file():
+            return False
+        with self.log.open("rb") as file:
+            return _LOGGED.match(file.read(64)) is not None
 
     def is_begun(self) -> bool:
         """Whether the run was stopped after its settings were written, and before its first checkpoint."""
@@ -97,6 +115,7 @@ class RunFolder:
         try:
             with held(self.root, busy=ConfigError(f"{busy}; wait for its end, or choose another folder.")):
                 sweep(self.root)
+                self.was_held = True
                 yield
         finally:
             with suppress(OSError):

@@ -1,0 +1,66 @@
+"""log.txt of a run: what the console said, each line with its time."""
+
+import traceback
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from midam import __version__
+from midam.errors import MidamError, Note, RunStoppedError
+from midam.runs.folder import RunFolder
+
+
+class RunLog:
+    """Time-stamped lines behind those that log.txt holds, the warnings and the error of its block among them.
+
+    Lines are kept back until the folder is held by this process and has its settings: a start that is refused leaves no
+    log, and never writes into that of another. Where the file cannot be written, the run goes on without it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The very one that is given to `fit_run` or `resume_run`.
+    said : callable, default str
+        Words a warning or an error as the console does.
+    """
+
+    def __init__(self, folder: RunFolder, *, said: Callable[[object], str] = str) -> None:
+        self._folder, self._said = folder, said
+        self._waiting: list[str] = []
+        self._catch: Any = None
+
+    def add(self, text: str) -> None:
+        """Note a text, each of its lines under the time of now, in UTC."""
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._waiting += [f"{now} {line}".rstrip() + "\n" for line in text.rstrip().splitlines()]
+        if not (self._folder.was_held and self._folder.config.exists()):
+            return
+        try:
+            with self._folder.log.open("a", encoding="utf-8") as file:
+                file.writelines(self._waiting)
+        except OSError:
+            return
+        self._waiting = []
+
+    def __enter__(self) -> Self:
+        self.add(f"midam {__version__}: {self._folder.root}")
+        self._catch = warnings.catch_warnings()
+        self._catch.__enter__()
+        show = warnings.showwarning
+
+        def noted(message: Warning | str, *how: Any, **more: Any) -> None:
+            self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._said(message)}")
+            show(message, *how, **more)
+
+        warnings.showwarning = noted
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._catch.__exit__(kind, error, trace)
+        if isinstance(error, RunStoppedError | KeyboardInterrupt):
+            self.add(self._said(error) or "stopped")
+        elif isinstance(error, MidamError):
+            self.add(f"error: {self._said(error)}")
+        elif error is not None:
+            self.add("".join(traceback.format_exception(error)))
