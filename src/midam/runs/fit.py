@@ -39,6 +39,7 @@ OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]
 OnStage = Callable[[str, int], None]
 _ALONE = Processes()
+_WAITED, _TRAINED_S = 0.2, 5.0
 
 
 def fit_run(
@@ -282,12 +283,13 @@ class _Training:
         seconds: float,
     ) -> dict[str, Any]:
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
-        started = begun - seconds
+        started, slow = begun - seconds, False
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
             while not trainer.finished:
                 row = trainer.train_epoch()
+                slow = slow or (self.leads and _tell_waiting(trainer.waited_s, trainer.trained_s))
                 tracking.log(row, step=row["epoch"])
                 # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
                 if trainer.best_epoch == trainer.epoch and self.leads:
@@ -367,3 +369,16 @@ class _Training:
         summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **told)
         write_run_report(self.folder.root)
         return summary
+
+
+def _tell_waiting(waited_s: float, trained_s: float) -> bool:
+    """Warn of a training that waits for its data for more than a fifth of some seconds; returns whether it did."""
+    if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
+        return False
+    warnings.warn(
+        f"{waited_s / trained_s:.0%} of the training time so far went by waiting for instances; read ahead with more "
+        "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
+        UserWarning,
+        stacklevel=2,
+    )
+    return True

@@ -118,6 +118,13 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     coords = None if bags.coords is None else RowFacts.of(COORDS, total, bags.coords.dtype, bags.coords.shape[1:])
     facts = [instances] if coords is None else [instances, coords]
     fresh = _prepare(bags, part, journal, facts, progress)
+    if fresh:
+        try:
+            _require_room(part, sum(fact.bytes for fact in facts))
+        except StoreError:
+            shutil.rmtree(part, ignore_errors=True)
+            journal.remove()
+            raise
     try:
         files = RowFiles(part, facts)
     except OSError:
@@ -137,6 +144,16 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     description = Description(instances, coords, table, *known)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
+
+
+def _require_room(part: Path, needed: int) -> None:
+    """Refuse a disk that cannot hold the rows, before any is written."""
+    free = shutil.disk_usage(part).free
+    if needed > free:
+        raise StoreError(
+            f"Expected room for {needed} bytes of instances and coordinates, got {free} bytes free (in {part.parent}); "
+            "free some, or choose another place; nothing was written."
+        )
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:

@@ -1,0 +1,35 @@
+import time
+import warnings
+
+import pytest
+
+from midam.data.batch import InstanceReader
+from midam.runs import fit
+from midam.runs.folder import RunFolder
+from midam.settings import Settings
+
+
+@pytest.mark.parametrize(("waited", "trained", "told"), [(3, 6, True), (1.2, 6, False), (3, 4, False)])
+def test_a_fifth_of_some_seconds_is_told(waited, trained, told):
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert fit._tell_waiting(waited, trained) == told
+    assert len(shown) == told
+
+
+def test_a_slow_reader_is_told_once(tmp_path, monkeypatch):
+    fetch = InstanceReader._fetch
+
+    def slow(self, positions):
+        time.sleep(0.02)
+        return fetch(self, positions)
+
+    monkeypatch.setattr(InstanceReader, "_fetch", slow)
+    monkeypatch.setattr(fit, "_TRAINED_S", 0.0)
+    settings = Settings(epochs=3, members=1, num_instances=4, resident=False, baseline=False, workers=0)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        fit.fit_run("digits", settings, RunFolder(tmp_path / "run"))
+    found = [str(warning.message) for warning in shown if "waiting for instances" in str(warning.message)]
+    assert len(found) == 1
+    assert "`workers`" in found[0]
