@@ -90,7 +90,7 @@ def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> r
     --------
     >>> sizes = np.full(10_000, 10)
     >>> [len(shard_range(sizes, Shard(number, 2), chunk_size=100)) for number in (1, 2)]
-    [5120, 4880]
+    [4960, 5040]
     """
     groups = list(bag_groups(sizes, chunk_size=chunk_size))
     stops = np.array([group.stop for group in groups])
