@@ -117,12 +117,18 @@ class Ranks:
         Of the tensors that are exchanged.
     children : sequence of Popen
         Processes that this one has started, and that end with it.
+
+    Attributes
+    ----------
+    exchanged_s : float
+        Seconds spent in exchanges, waiting for the others included.
     """
 
     def __init__(
         self, rank: int, count: int, device: torch.device, *, children: Sequence[subprocess.Popen[bytes]] = ()
     ) -> None:
         self.rank, self.count, self.device = rank, count, device
+        self.exchanged_s = 0.0
         self._children = children
 
     @property
@@ -226,8 +232,10 @@ class Ranks:
         return joined.view(self.count, *x.shape)
 
     def _exchange(self, call: Callable[[], Any]) -> None:
+        started = time.perf_counter()
         try:
             call()
+            self.exchanged_s += time.perf_counter() - started
         except RuntimeError as error:
             lost = self._roll_call()
             names = " and ".join(str(rank) for rank in sorted(lost)) or "unknown"

@@ -23,7 +23,7 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 import midam.data.store.copy
 import midam.explain.run
-import midam.runs.apply
+import midam.runs.scoring
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
@@ -190,7 +190,7 @@ def _scores(folder: Path) -> None:
     _run(folder)
     words = ["predict", "run", "bags.csv", "--out", "p.csv"]
     with contextlib.chdir(folder):
-        _stopped_at(midam.runs.apply, "predict", 2, words)
+        _stopped_at(midam.runs.scoring, "predict_each", 2, words)
 
 
 def _imported(folder: Path) -> None:

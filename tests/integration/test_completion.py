@@ -31,7 +31,7 @@ def script(tmp_path_factory):
     ("words", "wanted"),
     [
         (["ex"], {"explain", "export"}),
-        (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances"}),
+        (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances", "--num-nodes"}),
         (["fit", "digits", "--pooling", "smoo"], {"smoothed-max"}),
         (["fit", "digits", "--lag", "t"], {"true"}),
         (["fit", "dig"], {"digits", "digits-classes", "digits-labels", "digits_points"}),

@@ -41,6 +41,12 @@ def test_the_interval_decides_what_is_said(gap, expected, words):
     assert (advice(found, "my bags.csv") is not None) == (expected == "behind")
 
 
+def test_advice_reads_the_data_as_the_run_did():
+    options = ["--label-column", "er, pr", "--target", "multilabel"]
+    said = advice(entry(-0.2, -0.3, -0.1), "a.csv", target="multilabel", options=options)
+    assert "`midam compare a.csv --label-column 'er, pr' --target multilabel --methods" in said
+
+
 def test_advice_can_be_typed():
     said = advice(entry(-0.2, -0.3, -0.1), "my bags.csv")
     assert "`midam compare 'my bags.csv' --methods midam,bag-statistics-extratrees`" in said

@@ -33,6 +33,7 @@ def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagO
     return stream_members([model], batch, chunk_size=chunk_size)[0]
 
 
+@torch.no_grad()
 def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
     """Score whole bags with several scorers, each chunk read once: of each what `stream_bags` gives, [M]."""
     outputs = stream_outputs(models, batch, chunk_size=chunk_size)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from midam.report.words import MERITS, merit_of_part
+from midam.settings.data import DataSettings
 
 _SAYS = {
     "ahead": "the model is ahead",
@@ -83,14 +84,37 @@ def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None
     return f"{on}: there are no test bags {'of both classes' if 'auroc' in found else 'that their labels order'}"
 
 
-def advice(found: Mapping[str, Any], data: str, *, target: str | None = None) -> str | None:
-    """What to do where the baseline is ahead of the model trained on `data`; `target` where it is not two classes."""
+def data_options(settings: DataSettings) -> list[str]:
+    """Words of a command that read data as these settings do.
+
+    Examples
+    --------
+    >>> data_options(DataSettings(label_column="er,pr", groups="patient"))
+    ['--label-column', 'er,pr', '--groups', 'patient']
+    """
+    words = []
+    for name, value in settings:
+        if value != type(settings).model_fields[name].get_default(call_default_factory=True):
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                words.append(",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+    return words
+
+
+def advice(
+    found: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
+) -> str | None:
+    """What to do where the baseline is ahead of the model trained on `data`; `target` where it is not two classes.
+
+    `options` are `data_options`, of the command that trained it.
+    """
     if verdict(found) != "behind":
         return None
-    name, source = found["method"], shlex.quote(data)
+    name, source = found["method"], shlex.join([data, *options])
     better = "the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on"
     if target is not None:
-        return f"{better} many splits, `midam compare {source} --target {target} --methods midam,{name}`"
+        said = "" if "--target" in options else f" --target {target}"
+        return f"{better} many splits, `midam compare {source}{said} --methods midam,{name}`"
     return (
         f"{better} many splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
         f"itself, `midam fit {source} --method {name}`, or a mean of both, `--method auto`"

@@ -329,7 +329,8 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
         return
     console.print(escape(result_words(found)))
     hidden = caution(found, summary["selected"])
-    better = advice(found, summary["data"]["name"], target=summary.get("target"))
+    how = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
+    better = advice(found, summary["data"]["name"], **how)
     if hidden is not None:
         console.print(f"[yellow]note:[/] {hidden}")
     if better is not None:

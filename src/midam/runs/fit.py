@@ -342,6 +342,8 @@ class _Training:
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         started = time.monotonic()
+        # A part of the training, in which the leading process waited for the others or sent them what they need.
+        exchanges = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
         on_stage("scoring (last weights)", len(bags))
         how: dict[str, Any] = {"chunk_size": chunk, "on_bags": on_bags, "ranks": self.ranks}
         scores = {"last": predict(model, bags, **how)}
@@ -363,7 +365,8 @@ class _Training:
 
         def seconds(baseline: float) -> dict[str, float]:
             own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
-            return {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
+            rounded = {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
+            return {**rounded, **exchanges}
 
         told: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
         summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **told)

@@ -177,6 +177,7 @@ def _baseline(
     scores = read_scores(folder, bags.ids, bags.labels) if isinstance(bags, ScoredBags) else None
     if scores is None and isinstance(bags, ScoredBags):
         return None
-    better = advice(found, about["data"]["name"], target=about.get("target"))
+    how = {"target": about.get("target"), "options": about["data"].get("options", ())}
+    better = advice(found, about["data"]["name"], **how)
     told = {"caution": caution(found, about["selected"]), "advice": better}
     return Baseline(found, model=about[own], scores=scores if own == part else None, **told)

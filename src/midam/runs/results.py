@@ -14,6 +14,7 @@ from midam import __version__
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.report.beside import data_options
 from midam.report.figures import plot_curves
 from midam.report.words import merit_of
 from midam.runs.beside import Beside, write_scores
@@ -102,6 +103,7 @@ def write_results(
         **judge.about(),
         "data": {
             "name": data,
+            **({"options": options} if (options := data_options(trainer.config.data)) else {}),
             "bags": len(bags),
             "instances": bags.num_instances,
             **known,
