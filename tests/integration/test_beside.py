@@ -89,8 +89,8 @@ def test_a_baseline_that_is_clearly_ahead_is_said_to_be(maxima, behind, tmp_path
     assert line.startswith(f"baseline AUROC {numbers}")
     assert line.endswith(": the baseline is ahead")
     (said,) = [line for line in out.splitlines() if line.startswith("warning: the plain baseline")]
-    assert f"`midam compare {maxima} --methods midam,{TREES}`" in said
-    assert f"`midam fit {maxima} --method {TREES}`" in said
+    assert f"`midam compare {maxima} --groups patient --methods midam,{TREES}`" in said
+    assert f"`midam fit {maxima} --groups patient --method {TREES}`" in said
     assert error.splitlines()[-2:] == ["training the baseline", "writing results"]
     assert {name: (behind / name).read_bytes() for name in before} == before
     assert summary_of(behind) | {"seconds": 0} == summary | {"seconds": 0}
