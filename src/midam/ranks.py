@@ -72,10 +72,19 @@ class Processes:
         """Number of this process, from 0, which leads."""
         if self.count == 1:
             return 0
-        if _LOCAL not in os.environ and _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count:
+        if _LOCAL not in os.environ and self._of_slurm:
             return int(os.environ[_TASK])
         node = os.environ.get(_NODE, os.environ.get("GROUP_RANK", "0"))
         return int(node) * self.devices + int(os.environ.get(_LOCAL, "0"))
+
+    @property
+    def started_by_others(self) -> bool:
+        """Whether torchrun, SLURM or a process of midam has started this one beside the others."""
+        return _LOCAL in os.environ or self._of_slurm
+
+    @property
+    def _of_slurm(self) -> bool:
+        return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
 
     def strategy(self) -> Any:
         """What a `lightning_fabric.Fabric` of these processes takes for its strategy."""
@@ -89,7 +98,7 @@ class Processes:
         """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
         if self.count == 1:
             return None
-        children = [] if _started_by_others(self) else _start_others(self)
+        children = [] if self.started_by_others else _start_others(self)
         try:
             fabric.launch()
         except BaseException:
@@ -202,13 +211,11 @@ class Ranks:
 
     def same(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the values that the tensors have in the leading one."""
-        with torch.no_grad():
-            for tensor in tensors:
-                own = tensor.detach()
-                sent = own.to(self.device) if own.is_contiguous() else own.contiguous().to(self.device)
-                self._exchange(partial(dist.broadcast, sent, src=0))
-                if not self.leads:
-                    own.copy_(sent)
+        for tensor in tensors:
+            own = tensor.detach()
+            sent = own.contiguous()
+            self._exchange(partial(dist.broadcast, sent, src=0))
+            own.copy_(sent)
 
     def leave(self) -> None:
         """Take leave of the others; the leading process waits for those that it has started."""
@@ -274,10 +281,6 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.ranks.own(grad).contiguous(), None, None
-
-
-def _started_by_others(processes: Processes) -> bool:
-    return _LOCAL in os.environ or (_TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == processes.count)
 
 
 def _start_others(processes: Processes) -> list[subprocess.Popen[bytes]]:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.draws import Draw, Drawn, Uniform
+from midam.data.queues import generator, queue_of, site_codes, take_by_turns
 from midam.data.witness_log import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
@@ -90,7 +91,7 @@ class Sampler:
             self._fill(row)
         slots = mask = log_ratio = seen = None
         if self._width is not None:
-            rng = _generator(self._seed, self._epoch, _PURPOSE_SLOTS)
+            rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
             self.drawn = self._told(bags, drawn) if diagnose else {}
@@ -212,9 +213,9 @@ class BagSampler(Sampler):
             )
         _require_counts(num_positive, num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
-        codes = _site_codes(sites, len(labels))
-        self._positive = _queue(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
-        self._negative = _queue(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
+        codes = site_codes(sites, len(labels))
+        self._positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
+        self._negative = queue_of(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
         self.num_positive, self.num_negative = self._fit_counts(num_positive, num_negative)
 
     def _fill(self, row: NDArray[np.int64]) -> None:
@@ -285,16 +286,16 @@ class StrataSampler(Sampler):
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes, found = np.unique(np.asarray(strata), return_inverse=True)
         members = [np.flatnonzero(found == code) for code in range(len(codes))]
-        own = _site_codes(sites, len(found))
+        own = site_codes(sites, len(found))
         self._queues = [
-            _queue(bags, own, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
+            queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
         ]
         self._turn = 0
         self.num_positive = min(num_positive, max(len(found) - 1, 1))
         self.num_negative = min(num_negative, max(len(found) - self.num_positive, 1))
 
     def _fill(self, row: NDArray[np.int64]) -> None:
-        row[:], self._turn = _take_by_turns(self._queues, len(row), turn=self._turn)
+        row[:], self._turn = take_by_turns(self._queues, len(row), turn=self._turn)
 
     def _queue_states(self) -> dict[str, Any]:
         return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
@@ -338,118 +339,7 @@ class StackedSampler:
             sampler.end_epoch(replace(own, seen=seen))
 
 
-class _ClassQueue:
-    """The bags of one class in random order, without end."""
-
-    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: tuple[int, ...]) -> None:
-        self._members, self._queue = members, members[:0]
-        self._seed, self._purpose, self._shuffles = seed, purpose, 0
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Take ``count`` distinct bags, at most as many as the class has."""
-        taken, self._queue = self._queue[:count], self._queue[count:]
-        missing = count - len(taken)
-        if missing:
-            fresh = _generator(self._seed, self._shuffles, *self._purpose).permutation(self._members)
-            self._shuffles += 1
-            if not len(taken):
-                self._queue = fresh[missing:]
-                return fresh[:missing]
-            # Bags of this batch that the new permutation brings up early keep their turn: they head the queue.
-            chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
-            taken = np.concatenate([taken, fresh[chosen]])
-            self._queue = np.delete(fresh, chosen)
-        return taken
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"shuffles": self._shuffles, "queue": torch.from_numpy(self._queue.copy())}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        queue = np.array(state["queue"].numpy(), dtype=np.int64)
-        if not np.isin(queue, self._members).all():
-            raise CheckpointError(
-                "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
-            )
-        self._queue, self._shuffles = queue, int(state["shuffles"])
-
-
-class _SiteQueue:
-    """The bags of one class, from its sites by turns, without end."""
-
-    def __init__(self, members: NDArray[np.int64], sites: NDArray[np.int64], *, seed: int, purpose: int) -> None:
-        own = sites[members]
-        # numpy takes a 0 at the end of a seed for none: sites count from 1.
-        self._queues = [
-            _ClassQueue(members[own == site], seed=seed, purpose=(purpose, site + 1))
-            for site in np.unique(own).tolist()
-        ]
-        self._size, self._turn = len(members), 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Take ``count`` distinct bags, at most as many as the class has."""
-        taken, self._turn = _take_by_turns(self._queues, count, turn=self._turn)
-        return taken
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if len(state["queues"]) != len(self._queues):
-            raise CheckpointError(
-                f"Expected a sampler state of {len(self._queues)} sites of a class, got {len(state['queues'])}; resume "
-                "with the data of the run."
-            )
-        for queue, own in zip(self._queues, state["queues"]):
-            queue.load_state_dict(own)
-        self._turn = int(state["turn"])
-
-
-_Queue = _ClassQueue | _SiteQueue
-
-
-def _queue(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> _Queue:
-    """The queue of the bags of a class, with turns of the sites [N] of all bags where there are some."""
-    if sites is None:
-        return _ClassQueue(members, seed=seed, purpose=(purpose,))
-    return _SiteQueue(members, sites, seed=seed, purpose=purpose)
-
-
-def _site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
-    if sites is None:
-        return None
-    codes = np.unique(np.asarray(sites), return_inverse=True)[1]
-    if codes.shape != (count,):
-        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; give as many.")
-    return codes
-
-
-def _take_by_turns(queues: Sequence[_Queue], count: int, *, turn: int) -> tuple[NDArray[np.int64], int]:
-    """Take ``count`` distinct bags of queues that go by turns from `turn` on, and the turn after them.
-
-    A queue with fewer bags than its turns gives all, and the others the rest.
-    """
-    left = np.array([len(queue) for queue in queues])
-    counts = np.zeros_like(left)
-    while counts.sum() < count:
-        number = turn % len(left)
-        turn += 1
-        if left[number]:
-            left[number] -= 1
-            counts[number] += 1
-    return np.concatenate([queue.take(own) for queue, own in zip(queues, counts.tolist()) if own]), turn
-
-
 def _require_counts(num_positive: int, num_negative: int) -> None:
     for name, value in {"num_positive": num_positive, "num_negative": num_negative}.items():
         if value < 1:
             raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")
-
-
-def _generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, *purpose])))
