@@ -21,7 +21,8 @@ from midam.evaluate.predict import predict
 from midam.ranks import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
-from midam.train.training import Training, build_members, open_reader
+from midam.train.members import build_members
+from midam.train.training import Training, open_reader
 from midam.train.warm_start import warm_start
 
 USUAL = {"epochs": 3, "members": 1, "num_positive": 3, "num_negative": 4, "num_instances": 3, "standardize": False}

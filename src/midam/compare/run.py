@@ -24,9 +24,9 @@ from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
 from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
 from midam.targets import target_of
+from midam.train.members import with_objective
 from midam.train.step_cost import free_memory, memory_share
 from midam.train.trainer import make_fabric
-from midam.train.training import with_objective
 
 OnProgress = Callable[[float, int], None]
 

@@ -19,7 +19,7 @@ from midam.runs.folder import RunFolder
 from midam.settings import ResolvedSettings
 from midam.train.build import build_part
 from midam.train.checkpoint import TrainerContent, fitting, load_checkpoint
-from midam.train.training import DEFAULT_DRAW
+from midam.train.members import DEFAULT_DRAW
 
 _COMPARED = 8  # bags by which data are known to be the run's
 _REPEATS = 16  # draws of each bag

@@ -32,8 +32,8 @@ from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
 from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
+from midam.train.members import with_objective
 from midam.train.trainer import Trainer, make_fabric
-from midam.train.training import with_objective
 
 OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]

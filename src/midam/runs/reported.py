@@ -18,7 +18,7 @@ from midam.runs.folder import RunFolder, read_budget, read_json
 from midam.runs.method import method_title, taken_settings
 from midam.settings import Settings
 from midam.targets import Target
-from midam.train.training import with_objective
+from midam.train.members import with_objective
 
 
 def how_made(

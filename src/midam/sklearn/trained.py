@@ -29,8 +29,8 @@ from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.sklearn.parameters import chosen_settings, setting_defaults
 from midam.targets import Target, target_named, target_of
+from midam.train.members import with_objective
 from midam.train.trainer import Trainer, make_fabric
-from midam.train.training import with_objective
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation

@@ -25,8 +25,9 @@ from midam.settings import ResolvedSettings
 from midam.settings.method import MethodSettings
 from midam.train.build import build_model
 from midam.train.cpu import cpu_threads
+from midam.train.members import build_members
 from midam.train.step import train_step
-from midam.train.training import Training, build_members, labels_of, open_reader, standardized_once
+from midam.train.training import Training, labels_of, open_reader, standardized_once
 from midam.train.training_scorer import CHECKPOINTED_PARTS, training_scorer
 
 _STEPS = 6  # that are timed, at most

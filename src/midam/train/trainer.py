@@ -25,16 +25,9 @@ from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_batch_size
 from midam.train.cpu import cpu_threads
+from midam.train.members import build_members, with_objective
 from midam.train.standardize import fit_standardizers
-from midam.train.training import (
-    EpochResult,
-    Training,
-    build_members,
-    labels_of,
-    open_reader,
-    standardized_once,
-    with_objective,
-)
+from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
 from midam.train.training_scorer import refuse_half_volumes
 from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 

@@ -12,49 +12,28 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
-from midam.data.covariate_codes import CovariateCoder, fit_coder
 from midam.data.on_disk import on_disk
-from midam.data.sampling import BagSampler, Sampler, StackedSampler, StrataSampler
-from midam.data.witness_log import WitnessLog
+from midam.data.sampling import Sampler, StackedSampler
 from midam.errors import ConfigError
 from midam.evaluate.covariates import covariates_of
 from midam.nn.branches import fold
 from midam.nn.encoders import batch_norms
-from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.scorer import BagOutput
 from midam.nn.stack import StackedScorer
 from midam.ranks import Ranks
-from midam.registry import DRAWS, OBJECTIVES
-from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.settings.method import MethodSettings
-from midam.settings.model import AUTO
-from midam.targets import Binary, Target, target_of
-from midam.train.build import build_estimator, build_method, build_optimizer, build_part
+from midam.settings import ResolvedSettings, Settings
+from midam.targets import target_of
+from midam.train.build import build_estimator, build_optimizer
 from midam.train.cpu import cpu_threads, denormals_flushed
-from midam.train.gradients import Estimator
-from midam.train.memory import annealed, check_draw, fill_memory
-from midam.train.objectives import Objective, StackedObjective
-from midam.train.sites import sites_to_balance
+from midam.train.members import Member, build_members, with_objective
+from midam.train.memory import annealed, fill_memory
+from midam.train.objectives import StackedObjective
 from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
-from midam.train.training_scorer import channels_last, training_scorer
 
 # A lockstep batch is never cut into chunks.
 _NO_CHUNKS = 2**62
-DEFAULT_DRAW = MethodSettings().draw
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
-
-
-@dataclass(frozen=True)
-class Member:
-    """The parts of one scorer, on the device, before it is known what reads its instances."""
-
-    config: ResolvedSettings  # with a seed of its own
-    model: BagScorer
-    trained: BagScorer  # what a step runs, see `midam.train.training_scorer`
-    estimator: Estimator
-    objective: Objective
-    sampler: Sampler
-    target: Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,81 +281,6 @@ def _tie_in_float32(numbers: NDArray[Any]) -> bool:
     """Whether two different ones of these numbers [N] are one in float32; NaN, of unknown labels, is passed over."""
     known = np.unique(numbers[~np.isnan(numbers)])
     return len(np.unique(known.astype(np.float32))) < len(known)
-
-
-def with_objective(config: Settings, target: Target) -> Settings:
-    """These settings with the objective of a target where none is named; one that does not serve it is refused."""
-    if config.method.objective == AUTO:
-        return config.replace(objective=target.objectives[0])
-    OBJECTIVES.find(config.method.objective).check_pairs(target.pairs)
-    return config
-
-
-def build_members(
-    config: Settings,
-    train: Bags,
-    *,
-    device: torch.device,
-    standardized: bool = False,
-    coder: CovariateCoder | None = None,
-) -> list[Member]:
-    """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
-
-    `standardized`: the reader of the training bags will give standardized instances. `coder` of their covariates: by
-    default it is fitted here.
-    """
-    members: list[Member] = []
-    target, coder = target_of(train), coder or fit_coder(train)
-    config = with_objective(config, target).resolve(train.instance_shape)
-    sites = sites_to_balance(train, target, config.training.balance)
-    for number in range(config.training.members):
-        own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, target, coder, sites, device=device, standardized=standardized))
-        # Classes with fewer bags than a batch asks for are warned of once, not once a member.
-        sampler = members[0].sampler
-        config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
-    members[0].model.pooling.check_sizes(int(train.sizes.max()))
-    return members
-
-
-def _build_member(
-    config: ResolvedSettings,
-    train: Bags,
-    target: Target,
-    coder: CovariateCoder | None,
-    sites: NDArray[np.str_] | None,
-    *,
-    device: torch.device,
-    standardized: bool,
-) -> Member:
-    num_positive, num_negative, num_instances = config.training.batch
-    shape = train.instance_shape
-    asked: dict[str, Any] = {"columns": target.count, "pairs": target.pairs, "coder": coder}
-    method = build_method(config, instance_shape=shape, num_bags=len(train), **asked)
-    model, estimator = method.model.to(device), method.estimator.to(device)
-    if estimator.whole and config.method.draw != DEFAULT_DRAW:
-        raise ConfigError(
-            f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, got {config.method.draw!r}; it "
-            "takes whole bags."
-        )
-    values = target.values(train)
-    binary = isinstance(target, Binary)
-    draw = build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes)
-    sampler = (BagSampler if binary else StrataSampler)(
-        values if binary else target.turns(values),
-        train.sizes,
-        num_positive=num_positive,
-        num_negative=num_negative,
-        num_instances=None if estimator.whole else num_instances,
-        seed=config.run.seed,
-        draw=draw,
-        witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
-        sites=sites,
-    )
-    check_draw(config, method, sampler.draw)
-    channels_last(model, instance_shape=train.instance_shape)
-    trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
-    return Member(config, model, trained, estimator, method.objective.to(device), sampler, target)
 
 
 def standardized_once(config: Settings, bags: Bags) -> bool:
