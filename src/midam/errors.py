@@ -91,8 +91,9 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     near = difflib.get_close_matches(str(name), names, n=count, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(repr(found) for found in near)}?"
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f"known are {shown}." if shown else "there are none."
+    if len(names) > 8:
+        return f"known are {', '.join(names[:8])} and {len(names) - 8} more."
+    return f"known are {', '.join(names)}." if names else "there are none."
 
 
 def install(extra: str) -> str:

@@ -99,6 +99,9 @@ class Processes:
         if self.count == 1:
             return None
         children = [] if self.started_by_others else _start_others(self)
+        if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+            # Each takes its share of the cores: more threads than these wait for one another.
+            torch.set_num_threads(max(1, torch.get_num_threads() // self.devices))
         try:
             fabric.launch()
         except BaseException:

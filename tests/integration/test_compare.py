@@ -164,9 +164,11 @@ def test_what_reading_told_and_fewer_folds_than_asked_for_are_said_in_the_summar
     command += ["--jobs", "1", "--epochs", "1"]
     assert main([*command, "--out", "out"]) == 0
     printed = capsys.readouterr()
-    for note in ("21 folds a repeat were asked for, 10 made", "malignant is positive (1) and benign negative (0)"):
+    asked, read = "21 folds a repeat were asked for, 10 made", "malignant is positive (1) and benign negative (0)"
+    for note in (asked, read):
         assert note in (tmp_path / "out" / "summary.md").read_text()
-        assert note in printed.out
+    assert asked in printed.out
+    assert printed.err.count(read) + printed.out.count(read) == 1
     assert "warning: 21 folds reduced to 10" in printed.err
     trials = (tmp_path / "out" / "trials.csv").read_text()
     # The same bags by another path: the comparison goes on.

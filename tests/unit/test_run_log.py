@@ -34,7 +34,7 @@ def test_lines_are_kept_back_until_the_folder_is_held_and_has_settings(tmp_path)
             assert not folder.log.exists()
             folder.config.write_text("data: digits\n")
             log.add("two\nlines")
-    assert lines(folder)[1:] == ["early", "held", "two", "lines"]
+    assert lines(folder)[2:] == ["early", "held", "two", "lines"]
 
 
 def test_a_refused_start_writes_into_no_log(tmp_path):
@@ -62,7 +62,7 @@ def test_errors_and_warnings_end_in_the_log(error, last, tmp_path):
         warnings.simplefilter("always")
         with pytest.raises(type(error)):
             run()
-    assert lines(folder)[1:] == ["warning: beware", "note: chosen", last]
+    assert lines(folder)[2:] == ["warning: beware", "note: chosen", last]
     assert len(shown) == 2
 
 
@@ -73,7 +73,7 @@ def test_an_unexpected_error_has_its_traceback_and_the_log_grows(tmp_path):
     with RunLog(folder) as log:
         log.add("again")
     found = lines(folder)
-    assert found[1] == "Traceback (most recent call last):"
+    assert found[2] == "Traceback (most recent call last):"
     assert "ZeroDivisionError: division by zero" in found
     assert found[-1] == "again"
 
@@ -98,9 +98,14 @@ def test_the_command_logs_what_it_says(tmp_path, capsys):
     said = capsys.readouterr()
     folder = RunFolder(out)
     found = lines(folder)
-    assert found[1] == "training attention x vrsp x minmax-auc on digits"
-    assert found[2].startswith("settings: ")
-    assert " epochs=2 " in found[2]
+    assert found[1] == f"midam fit digits {' '.join(options)} --out {out}"
+    assert found[2].startswith("python ")
+    assert found[2].endswith(" cores")
+    assert found[3] == "training attention x vrsp x minmax-auc on digits"
+    assert found[4].startswith("settings: ")
+    assert " epochs=2 " in found[4]
+    assert any(line.startswith("data: digits, 360 bags, ") for line in found)
+    assert found[-1].startswith("seconds: reading ")
     assert [line.split("  ")[0] for line in found if line.startswith("epoch ")] == ["epoch 1/2", "epoch 2/2"]
     assert f"run folder: {out}" in found
     for line in said.err.splitlines():
@@ -108,4 +113,4 @@ def test_the_command_logs_what_it_says(tmp_path, capsys):
     before = len(found)
     assert main(["fit", "--resume", str(out)]) == 0
     assert lines(folder)[:before] == found
-    assert lines(folder)[before + 1] == "continues attention x vrsp x minmax-auc"
+    assert lines(folder)[before + 3] == "continues attention x vrsp x minmax-auc"

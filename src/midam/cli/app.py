@@ -6,6 +6,7 @@ Ctrl-C or SIGTERM.
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -100,7 +101,9 @@ def parse(argv: Sequence[str]) -> "Namespace":
     else:
         parser = command.parser()
     try:
-        return Namespace({"command": name, name: parser.parse_args(words)})  # type: ignore[no-untyped-call]
+        found = parser.parse_args(words)
+        found["words"] = shlex.join(argv)
+        return Namespace({"command": name, name: found})  # type: ignore[no-untyped-call]
     except ConfigError as error:
         # What a settings file says is taken for defaults, of which the parser knows no source.
         file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def run(options: Namespace, console: Console) -> int:
     with CompareProgress(console) as bar:
         how |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
         comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)
-    print_comparison(stdout_console(), comparison)
+    print_comparison(stdout_console(), comparison, told=told)
     stdout_console().print(f"comparison: {escape(str(out))}")
     if options.deploy is not None:
         how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
@@ -175,8 +176,8 @@ class CompareProgress(LiveProgress):
         self.update(done, total, "models")
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
-    """The summary as a table, and what was left out."""
+def print_comparison(console: Console, comparison: Comparison, *, told: Collection[str] = ()) -> None:
+    """The summary as a table, and its notes but for those that were `told` before."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     table = Table(
         "method", f"{MERITS[metric]} [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None
@@ -187,6 +188,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)
     for note in comparison.notes:
+        if note in told:
+            continue
         console.print(f"[yellow]note:[/] {escape(note)}")
 
 

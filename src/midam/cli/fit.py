@@ -121,7 +121,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
         folder = RunFolder(Path(options.out if again else options.resume))
         settings, _, method = read_run_config(folder, trust=options.trust)
         epochs = settings.training.epochs if method is None else 1
-        with _log(folder, processes) as log, FitProgress(epochs, console=console) as bar:
+        with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
             if log is not None:
                 log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
             summary = resume_run(options.data, folder, processes=processes, **_calls(bar, log))
@@ -141,7 +141,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
             return f"training {method_title(method, taken, sign='x')} on {options.data}{on}"
 
         epochs = settings.training.epochs if method is None else 1
-        with _log(folder, processes) as log, FitProgress(epochs, console=console) as bar:
+        with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
 
             def tell(taken: Settings) -> None:
                 console.print(escape(titled(taken)))
@@ -197,12 +197,12 @@ def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
 
 
 @contextmanager
-def _log(folder: "RunFolder", processes: "Processes") -> Iterator["RunLog | None"]:
+def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["RunLog | None"]:
     """Log of the run, which the process that leads writes alone."""
     from midam.cli.app import said
     from midam.runs.log import RunLog
 
-    with nullcontext() if processes.rank else RunLog(folder, said=said) as log:
+    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", said=said) as log:
         yield log
 
 
@@ -218,6 +218,11 @@ def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunF
         text = io.StringIO()
         print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
         log.add(text.getvalue())
+        data = summary["data"]
+        log.add(
+            f"data: {data['name']}, {data['bags']} bags, {data['instances']} instances, digest {data['fingerprint']}"
+        )
+        log.add("seconds: " + ", ".join(f"{name} {value:g}" for name, value in summary["seconds"].items()))
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:

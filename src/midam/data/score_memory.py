@@ -189,8 +189,25 @@ class ScoreMemory:
         width, lowest = self.candidates.shape[1], self._levels[0]
         for bag, (start, size) in enumerate(zip(lowest.starts.tolist(), lowest.sizes.tolist())):
             own = lowest.values[start : start + size].astype(np.float32)
-            found = np.argpartition(-own, width - 1)[:width] if size > width else np.resize(np.arange(size), width)
+            found = first_largest(own[None], width)[0] if size > width else np.resize(np.arange(size), width)
             self.candidates[bag] = found
+
+
+def first_largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Positions [V, count] of the largest of values [V, S], ascending; of equals the first, whatever the processor.
+
+    `numpy.argpartition` breaks ties as the vector instructions of the processor have it.
+
+    Examples
+    --------
+    >>> first_largest(np.array([[0.0, 2.0, 1.0, 1.0]]), 2).tolist()
+    [[1, 2]]
+    """
+    least = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
+    above, equal = values > least, values == least
+    room = count - above.sum(axis=1, keepdims=True)
+    taken = above | (equal & (np.cumsum(equal, axis=1) <= room))
+    return np.nonzero(taken)[1].reshape(len(values), count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.draws import Draw, Drawn, uniform_slots
-from midam.data.score_memory import ScoreMemory
+from midam.data.score_memory import ScoreMemory, first_largest
 from midam.errors import ConfigError
 
 _STEP_COST = 3  # of an instance that a step encodes, forward and backward, in passes forward
@@ -240,8 +240,7 @@ class Top(Scored):
         # What was never seen comes last, in any order.
         values = np.where(values > -np.inf, values, -_NEVER * (1 + rng.random(values.shape, dtype=np.float32)))
         values[~held] = -np.inf
-        order = np.argpartition(-values, count - 1, axis=1)[:, :count]
-        return np.take_along_axis(slots, order, axis=1)
+        return np.take_along_axis(slots, first_largest(values, count), axis=1)
 
 
 def _spread(

@@ -1,5 +1,6 @@
 """log.txt of a run: what the console said, each line with its time."""
 
+import os
 import traceback
 import warnings
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, Self
 from midam import __version__
 from midam.errors import MidamError, Note, RunStoppedError
 from midam.runs.folder import RunFolder
+from midam.runs.results import environment
 
 
 class RunLog:
@@ -21,12 +23,14 @@ class RunLog:
     ----------
     folder : RunFolder
         The very one that is given to `fit_run` or `resume_run`.
+    command : str, optional
+        What was typed; it stands at the head, with the folder and the versions.
     said : callable, default str
         Words a warning or an error as the console does.
     """
 
-    def __init__(self, folder: RunFolder, *, said: Callable[[object], str] = str) -> None:
-        self._folder, self._said = folder, said
+    def __init__(self, folder: RunFolder, *, command: str = "", said: Callable[[object], str] = str) -> None:
+        self._folder, self._command, self._said = folder, command, said
         self._waiting: list[str] = []
         self._catch: Any = None
 
@@ -44,7 +48,9 @@ class RunLog:
         self._waiting = []
 
     def __enter__(self) -> Self:
-        self.add(f"midam {__version__}: {self._folder.root}")
+        versions = ", ".join(f"{name} {version}" for name, version in environment().items())
+        typed = f"{self._command}\n" if self._command else ""
+        self.add(f"midam {__version__}: {self._folder.root}\n{typed}{versions}, {os.cpu_count()} cores")
         self._catch = warnings.catch_warnings()
         self._catch.__enter__()
         show = warnings.showwarning

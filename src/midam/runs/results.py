@@ -111,7 +111,7 @@ def write_results(
             "notes": list(notes),
         },
         "version": __version__,
-        "environment": _environment(),
+        "environment": environment(),
         **about,
     }
     judge.draw(folder, summary, data, beside)
@@ -176,7 +176,7 @@ def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
     return {"chosen": {**counts, "note": line}}
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Versions that a result can depend on."""
     packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}

@@ -140,7 +140,7 @@ class ResolvedSettings(Settings):
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS) -> str:
     """Message for an unknown setting that names the nearest known one."""
-    return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, known)}"
+    return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, known, count=2)}"
 
 
 @cache

@@ -88,7 +88,7 @@ def read_bags(
         What the labels are: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
         found where it is plain (`midam.data.sources.outcome_values`), and said in a note.
     grades : sequence of str
-        Grades of an ordinal target, the lowest first; by default the numbers in their order.
+        Grades of an ordinal target, the lowest first, which need no `target`; by default the numbers in their order.
     bag_by : {"slide", "patient"}
         Of a folder: a bag for each file, or for each patient.
     split_file, fold : str or Path, int, optional
@@ -147,7 +147,7 @@ def read_bags(
     if found is None:
         raise _unknown(request)
     _check_applies(found, request)
-    bags = sites_apart(found.read(request), request)
+    bags = sites_apart(found.read(request.completed()), request)
     return bags if split_file is None else _split(bags, split_file, request)
 
 

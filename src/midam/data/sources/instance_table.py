@@ -14,8 +14,9 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
-from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, is_row_like, require_columns
+from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, require_columns
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
+from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import str_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, DataNotFoundError, Note, given
@@ -69,7 +70,7 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
     """
     where, names = source, [str(name) for name in frame.columns]
     label = columns["label_column"]
-    request = Request(source, **columns, require_labels=label != "label" or label in frame.columns)
+    request = Request(source, **columns, require_labels=label != "label" or label in frame.columns).completed()
     for name in names:
         if names.count(name) > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
@@ -116,7 +117,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
     table.faults.refuse()
     covariates = read_covariates(columns, request, where=table.where)
     if request.features is None:
-        table.warn_of_names(features)
+        warn_of_features(table.frame, features, table.codes, labels, where=table.where)
     return Bags.from_arrays(
         instances,
         table.codes,
@@ -180,7 +181,7 @@ class _Table:
             return self._labels(columns[0], request, faults)
         said = {column: self.constant(column, faults).tolist() for column in columns}
         try:
-            return code_columns(said, request, where=self.where)
+            return code_columns(said, request, where=self.where, ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None
@@ -249,18 +250,19 @@ class _Table:
         """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`."""
         import pandas as pd  # noqa: PLC0415
 
-        sound = []
+        sound, wrong = [], {}
         for column in columns:
             values = self.frame[column]
             if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
                 sound.append(column)
                 continue
             gaps = values.isna()
-            wrong = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
-            named = is_group_like(column)
-            other = f"name it with {given(group_column=column)}" if named else "correct it"
-            leave = f"{other}, or leave the column out with {given(ignore_columns=[column])}"
-            self._add(self.faults, wrong if wrong.any() else ~gaps, column, f"numbers in column {column}", leave)
+            words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
+            wrong[column] = words if words.any() else ~gaps
+        leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
+        for column, rows in wrong.items():
+            other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
+            self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         gap = np.isnan(array)
@@ -270,21 +272,10 @@ class _Table:
                 row, column = int(at[0, 0]), sound[at[0, 1]]
                 got = "nan" if kind == "nan" else array[row, at[0, 1]]
                 advice = self._gaps if kind == "nan" else "drop or correct it"
+                if is_label_like(sound[at[0, 1]]):
+                    advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
                 self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
-
-    def warn_of_names(self, features: Sequence[str]) -> None:
-        """Warn of features called as patients are that are constant in each bag, and of those that number instances."""
-        for column in features:
-            values, leave = self.frame[column], given(ignore_columns=[column])
-            if is_group_like(column) and (values.groupby(self.codes).nunique() <= 1).all():
-                group = given(group_column=column)
-                why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out"
-            elif is_row_like(column) and set(values.groupby(self.codes).diff().dropna()) == {1}:
-                why = "if it numbers the instances, leave it out"
-            else:
-                continue
-            warnings.warn(f"column {column} is read as a feature (in {self.where}): {why} with {leave}", stacklevel=5)
 
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""

@@ -133,7 +133,8 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
         return None if name is None else frame[name].to_numpy(dtype=np.str_)
 
     def labels() -> Coded:
-        return code_columns({name: frame[name].tolist() for name in label}, request, where=where)
+        said, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
+        return code_columns(said, request, where=where, ids=ids)
 
     splits = values(split)
     return Labeled(

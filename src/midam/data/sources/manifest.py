@@ -91,7 +91,8 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     bag = request.bag_column
     if len(columns) == 1:
         _refuse_gaps(frame, columns, where)
-    found = code_columns({name: frame[name].tolist() for name in columns}, request, where=where)
+    of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
+    found = code_columns(of_column, request, where=where, ids=ids)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
     said = frame[list(columns)].astype(str).to_numpy()
     rows = found.labels[:, None] if found.labels is not None else said

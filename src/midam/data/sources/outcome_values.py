@@ -28,7 +28,7 @@ TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survi
 SURVIVAL = ("time", "event")
 _LABEL, _OF_SEVERAL = "label", "label_"
 _SHOWN = 8
-_FEW = 20  # so many classes are never taken for ids
+_FEW = 20  # so many classes or numbers are never taken for ids
 
 
 def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
@@ -61,8 +61,13 @@ def is_binary(values: Iterable[object], request: Request) -> bool:
     return request.positive is not None or request.classes is not None or len(words) <= 2 or not in_words
 
 
-def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, where: str) -> Coded:
-    """Labels or outcome of n bags, of which each column [n] says something; None or NaN where a value is missing."""
+def code_columns(
+    columns: Mapping[str, Sequence[object]], request: Request, *, where: str, ids: Sequence[str] = ()
+) -> Coded:
+    """Labels or outcome of n bags, of which each column [n] says something; None or NaN where a value is missing.
+
+    Messages call the bags by their `ids` [n], where these are known.
+    """
     names = tuple(columns)
     if request.target not in ("auto", *TARGETS):
         raise ConfigError(f"Expected a known target, got {request.target!r}; {nearest(request.target, TARGETS)}")
@@ -74,9 +79,9 @@ def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, w
     if target == "multilabel":
         outcome = _several(columns, request, where)
     elif target == "survival":
-        outcome = _survival(columns, request, where)
+        outcome = _survival(columns, request, where, ids)
     else:
-        outcome = _single(target, columns, request, where)
+        outcome = _single(target, columns, request, where, ids)
     if request.target == "auto" and target != "multiclass":
         text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
         warnings.warn(f"labels of the {text} (in {where}): the target is {target}", Note, stacklevel=5)
@@ -144,28 +149,34 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request, where: st
     return target
 
 
-def _single(target: str, columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+def _single(
+    target: str, columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]
+) -> Outcome:
     ((column, values),) = columns.items()
     if target == "continuous":
-        return Outcome.of(target, _numbers(values, column, where), names=[column])
+        numbers = _numbers(values, column, where, ids)
+        _warn_of_count(numbers, column, where)
+        return Outcome.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
-    _refuse_gaps(words, column, where)
+    _refuse_gaps(words, column, where, ids)
     known = request.classes if request.classes is not None else request.grades or None
     names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
     if known is None and target == "ordinal":
         names = _ascending(names, column, where)
     codes = {name.casefold(): code for code, name in enumerate(names)}
-    lost = next((word for word in words if word.casefold() not in codes), None)
+    lost = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if lost is not None:
-        what = f"one of the {'grades' if target == 'ordinal' else 'classes'} {', '.join(names)}"
+        what = f"one of the {_kinds(request)} {', '.join(names)}"
         raise BagDataError(
-            f"Expected {what} in column {column}, got {lost} (in {where}); correct it, or leave such bags out."
+            f"Expected {what} in column {column}, got {words[lost]} (in {where}{_bag(ids, lost)}); correct it, or "
+            "leave such bags out."
         )
     return Outcome.of(target, [codes[word.casefold()] for word in words], names=names)
 
 
 def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
     """Names of the classes of a column; one that names the bags is refused."""
+    kinds = _kinds(request)
     first: dict[str, str] = {}
     for word in words:
         first.setdefault(word.casefold(), word)
@@ -173,12 +184,12 @@ def _classes(words: Sequence[str], request: Request, column: str, where: str) ->
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
         raise BagDataError(
-            f"Expected classes in column {column}, got {len(names)} different values for {len(words)} bags: {shown} "
+            f"Expected {kinds} in column {column}, got {len(names)} different values for {len(words)} bags: {shown} "
             f"(in {where}); this names the bags: name the column of the label with `label_column`."
         )
     if len(names) < 2:
         raise BagDataError(
-            f"Expected several classes in column {column}, got {shown} alone (in {where}); add bags of another."
+            f"Expected several {kinds} in column {column}, got {shown} alone (in {where}); add bags of another."
         )
     if request.target == "auto":
         text = f"{len(names)} classes in column {column}: {shown} (in {where}): the target is multiclass"
@@ -217,10 +228,10 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
     return Outcome.of("multilabel", values, names=names)
 
 
-def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]) -> Outcome:
     (time, times), (event, events) = columns.items()
     words = [word_of(value) for value in events]
-    _refuse_gaps(words, event, where)
+    _refuse_gaps(words, event, where, ids)
     known = sorted({word.casefold() for word in words})
     happened = None if request.positive is None else word_of(request.positive).casefold()
     if happened is None:
@@ -237,26 +248,42 @@ def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: 
             "name one of these as `positive`."
         )
     flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
-    return Outcome.of("survival", np.stack([_numbers(times, time, where), flags], axis=1), names=(time, event))
+    return Outcome.of("survival", np.stack([_numbers(times, time, where, ids), flags], axis=1), names=(time, event))
 
 
-def _numbers(values: Sequence[object], column: str, where: str) -> NDArray[np.float64]:
+def _kinds(request: Request) -> str:
+    return "grades" if request.target == "ordinal" else "classes"
+
+
+def _bag(ids: Sequence[str], row: int) -> str:
+    return f", bag {ids[row]}" if len(ids) else ""
+
+
+def _numbers(values: Sequence[object], column: str, where: str, ids: Sequence[str]) -> NDArray[np.float64]:
     found = [_number(str(value).strip()) for value in values]
-    wrong = next((str(value) for value, number in zip(values, found) if number is None), None)
+    wrong = next((row for row, number in enumerate(found) if number is None), None)
     if wrong is not None:
+        got = "none" if missing(values[wrong]) else str(values[wrong])
         raise BagDataError(
-            f"Expected numbers in column {column}, got {wrong or 'none'} (in {where}); correct it, or leave such bags "
-            "out."
+            f"Expected numbers in column {column}, got {got} (in {where}{_bag(ids, wrong)}); correct it, or leave such "
+            "bags out."
         )
     return np.array(found, dtype=np.float64)
 
 
-def _refuse_gaps(words: Sequence[str], column: str, where: str) -> None:
-    gaps = sum(word in ("", "nan", "None") for word in words)
+def _warn_of_count(numbers: NDArray[np.float64], column: str, where: str) -> None:
+    """Warn of numbers that count the bags."""
+    if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
+        text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
+        warnings.warn(f"{text}: if it numbers the bags, name the column of the label with `label_column`", stacklevel=6)
+
+
+def _refuse_gaps(words: Sequence[str], column: str, where: str, ids: Sequence[str]) -> None:
+    gaps = [row for row, word in enumerate(words) if word in ("", "nan", "None")]
     if gaps:
         raise BagDataError(
-            f"Expected a {column} of each bag, got none for {gaps} of {len(words)} (in {where}); fill it in, or leave "
-            "such bags out."
+            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(words)} (in {where}"
+            f"{_bag(ids, gaps[0])}); fill it in, or leave such bags out."
         )
 
 

@@ -5,16 +5,16 @@ Both are rows of `midam.registry.READERS`, which are asked from the last to the 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
 from midam.data.validate import ClassName
-from midam.errors import BagDataError
+from midam.errors import BagDataError, ConfigError
 from midam.registry import READERS
 
 BagBy = Literal["slide", "patient"]
@@ -61,6 +61,14 @@ class Request:
     def path(self) -> Path:
         """The source, where it is a path."""
         return Path(self.source)
+
+    def completed(self) -> Self:
+        """The request with what it implies: grades are those of an ordinal target, and of no other."""
+        if not self.grades or self.target == "ordinal":
+            return self
+        if self.target != "auto":
+            raise ConfigError(f"Expected `grades` with `target='ordinal'`, got {self.target!r}; leave one of them out.")
+        return replace(self, target="ordinal")
 
     @property
     def beside(self) -> tuple[str, ...]:

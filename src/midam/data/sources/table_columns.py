@@ -32,7 +32,7 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
     lost = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if lost:
         named = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in lost)
-        near = "; ".join(nearest(name, present, count=3).rstrip(".") for _, name in lost)
+        near = "; ".join(nearest(name, present, count=3).removesuffix(".") for _, name in lost)
         end = "" if near.endswith("?") else "."
         raise BagDataError(
             f"Expected the column{'s' * (len(lost) > 1)} {named}, got none (in {where}); name the right "

@@ -133,14 +133,25 @@ class LabelCalibrator:
         None of a label without validation bags of both kinds, which has no probability: NaN.
     """
 
-    def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit on the scores [N, L] and labels [N, L], 1, 0 or NaN; an `OneClassError` where no label has both kinds."""
+    def fit(self, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
+        """Fit on the scores [N, L] and labels [N, L], 1, 0 or NaN; an `OneClassError` where no label has both kinds.
+
+        A warning tells for which labels, called by their `names` or numbers, the scores say nothing.
+        """
         y, s = check_table(labels, scores)
         self.columns_: list[PlattCalibrator | None] = []
         for of, own in zip(y.T, s.T):
             known = np.isfinite(of)
             both = (of == 1).any() and (of == 0).any()
-            self.columns_.append(PlattCalibrator().fit(own[known], of[known]) if both else None)
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
+                self.columns_.append(PlattCalibrator().fit(own[known], of[known]) if both else None)
+        called = names or tuple(map(str, range(len(self.columns_))))
+        flat = [name for name, of in zip(called, self.columns_, strict=True) if of is not None and of.slope_ == 0]
+        if flat:
+            what = "every probability of it is the share of its positive validation bags."
+            named = f"got none better than chance for {', '.join(flat)}"
+            message = f"Expected scores that rank validation bags by each label, {named}; {what}"
+            warnings.warn(message, UserWarning, stacklevel=2)
         if not any(self.columns_):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
         return self
@@ -300,6 +311,8 @@ def fit_decision(target: str, names: Sequence[str], values: ArrayLike, scores: A
     try:
         if target == "ordinal":
             made.fit(scores, table[:, 0], count=len(names))
+        elif target == "multilabel":
+            made.fit(scores, table, names=names)
         else:
             made.fit(scores, table[:, 0] if target in ("multiclass", "continuous") else table)
     except OneClassError:

@@ -1,0 +1,137 @@
+"""Columns of a table that are likely no features: those that name patients, number instances, or tell the label."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.label_values import Coded
+from midam.data.sources.table_columns import is_group_like, is_row_like
+from midam.errors import Note, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
+_FEW = 8  # bags: with no more of them a feature can be such by chance
+
+
+def is_label_like(name: str) -> bool:
+    """Whether a column is called as one of labels is: label, label_er, time, event, grade, status."""
+    return _OF_LABEL.fullmatch(name.strip().lower()) is not None
+
+
+def warn_of_features(
+    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], labels: Coded | None, *, where: str
+) -> None:
+    """Warn of columns that are read as features, and are likely none.
+
+    - One called as patients are, with one value in each bag.
+    - One called as instances are, that counts them.
+    - One with one value in each bag: a label, or what is known of the bag beside its instances. Where it is called as
+      labels are, or where it follows the label of the bags, it gives the answer away.
+    - One of two values, the larger of which stands in the positive bags and in no other: labels of instances.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The table, of M rows.
+    features : sequence of str
+        Its columns that are features, numeric and without gaps.
+    codes : int64 array [M]
+        Number of the bag of each row, from 0.
+    labels : Coded, optional
+        What the bags are ranked by.
+    where : str
+        Where the table is from, for messages.
+    """
+    firsts = np.unique(codes, return_index=True)[1]
+    many = len(firsts) > _FEW
+    several, named = many and len(codes) > len(firsts), []
+    telling, beside, of_instances = [], [], []
+    known = [] if labels is None else _label_columns(labels)
+    for column in features:
+        if is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
+            _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
+        elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
+            follows = any(_follows(values[firsts], label) for label in known)
+            if is_group_like(column):
+                named.append(column)
+            elif is_label_like(column) or (several and follows):
+                telling.append(column)
+            elif several and (values[firsts] != values[firsts[0]]).any():
+                beside.append(column)
+        elif any(_holds_label(values, codes, label) for label in known if many):
+            of_instances.append(column)
+    for column in named:
+        group, leave = given(group_column=column), given(ignore_columns=[column])
+        why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
+        _warn(column, where, why)
+    _warn_of_several(telling, where, "one value in each bag, as labels have: if a value tells the label")
+    _warn_of_several(of_instances, where, "the larger of two values in the positive bags alone: if these are labels")
+    if beside:
+        has, are = ("has", "is") if len(beside) == 1 else ("have", "are")
+        take, leave = given(covariates=beside), given(ignore_columns=beside)
+        warnings.warn(
+            f"{_columns(beside)} {has} one value in each bag, and {are} read as features (in {where}): "
+            f"name what is known of a bag beside them with {take}, and leave out what is not known of new bags with "
+            f"{leave}",
+            Note,
+            stacklevel=5,
+        )
+
+
+def _warn(column: str, where: str, why: str) -> None:
+    warnings.warn(f"column {column} is read as a feature (in {where}): {why}", stacklevel=6)
+
+
+def _warn_of_several(columns: list[str], where: str, why: str) -> None:
+    if columns:
+        what, them = (
+            ("is read as a feature and has", "it") if len(columns) == 1 else ("are read as features and have", "them")
+        )
+        leave = given(ignore_columns=columns)
+        warnings.warn(f"{_columns(columns)} {what} {why}, leave {them} out with {leave} (in {where})", stacklevel=6)
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
+    """Whether values [M] are one in each bag; most columns are told by their first rows."""
+    start = (values[:64] == values[firsts[codes[:64]]]).all()
+    return bool(start and (values == values[firsts[codes]]).all())
+
+
+def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
+    """What the bags are ranked by, a column [N] each: labels, codes of classes, one a label, time and event."""
+    if labels.outcome is None:
+        return [] if labels.labels is None else [labels.labels.astype(np.float64)]
+    return [*labels.outcome.values.T]
+
+
+def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
+    """Whether bags in the order of their values [N] are in that of their labels [N], or in the reverse one."""
+    known = ~np.isnan(label)
+    found, of = np.unique(values[known], return_inverse=True)
+    low, high = np.full(len(found), np.inf), np.full(len(found), -np.inf)
+    np.minimum.at(low, of, label[known])
+    np.maximum.at(high, of, label[known])
+    if len(found) < 2 or (low != high).any() or low.min() == low.max():
+        return False
+    steps = np.diff(low)
+    return bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _holds_label(values: NDArray[np.float64], codes: NDArray[np.int64], label: NDArray[np.float64]) -> bool:
+    """Whether values [M] are two, the larger of which stands in bags of the label 1 alone, and in each of them."""
+    low, high = values.min(), values.max()
+    if low == high or not set(np.unique(label)) <= {0.0, 1.0} or not np.isin(values[:64], (low, high)).all():
+        return False
+    most = np.zeros(len(label))
+    np.maximum.at(most, codes, (values == high).astype(np.float64))
+    return bool(np.isin(values, (low, high)).all() and (most == label).all())

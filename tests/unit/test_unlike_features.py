@@ -1,0 +1,128 @@
+"""Columns of a table that are read as features and are likely none."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.data import Bags, read_bags
+from midam.errors import BagDataError, ConfigError, Note
+
+BAGS, ROWS = 24, 4
+
+
+def table(**columns):
+    """A table of 24 bags of 4 rows, every third one positive, with one value a bag of each of these columns."""
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(BAGS), ROWS)
+    frame = pd.DataFrame({"bag": [f"b{n}" for n in number], "label": (number % 3 == 0).astype(int)})
+    frame["x"] = rng.normal(size=len(frame))
+    return frame.assign(**{name: np.asarray(values)[number] for name, values in columns.items()})
+
+
+def told(frame):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Bags.from_dataframe(frame)
+    return [str(warning.message) for warning in caught]
+
+
+def written(folder, frame):
+    frame.to_csv(folder / "bags.csv", index=False)
+    return folder / "bags.csv"
+
+
+def ages():
+    return np.random.default_rng(1).integers(30, 80, BAGS)
+
+
+def test_plain_features_are_no_matter():
+    assert told(table()) == []
+
+
+@pytest.mark.parametrize("name", ["time", "event", "label_er", "Grade", "status"])
+def test_a_column_called_as_labels_are_is_named_if_it_is_one_a_bag(name):
+    (text,) = told(table(**{name: ages()}))
+    assert f"column {name} is read as a feature and has one value in each bag, as labels have" in text
+    assert f"leave it out with `ignore_columns=['{name}']`" in text
+    frame = table()
+    frame[name] = np.random.default_rng(2).normal(size=len(frame))
+    assert told(frame) == []
+
+
+def test_bags_of_one_row_may_have_such_columns():
+    frame = table(age=ages(), time=ages()).groupby("bag", sort=False).first().reset_index()
+    (text,) = told(frame)
+    assert "column time is" in text
+
+
+@pytest.mark.parametrize("turn", [1.0, -3.0])
+def test_a_column_that_follows_the_label_gives_it_away(turn):
+    follows = turn * ((np.arange(BAGS) % 3 == 0) + np.linspace(0, 0.5, BAGS))
+    (text,) = told(table(stain=follows, other=follows**2))
+    assert "columns stain and other are read as features and have one value in each bag, as labels have" in text
+    assert "leave them out with `ignore_columns=['stain', 'other']`" in text
+
+
+def test_what_is_known_of_the_bag_is_offered_as_a_covariate():
+    (text,) = told(table(age=ages(), site=np.arange(BAGS) % 2))
+    assert "columns age and site have one value in each bag" in text
+    assert "`covariates=['age', 'site']`" in text
+    assert told(table(scale=np.ones(BAGS))) == []
+
+
+def test_labels_of_instances_are_named():
+    frame = table()
+    frame["witness"] = 0
+    frame.loc[frame.index[(frame.label == 1) & (np.arange(len(frame)) % ROWS == 1)], "witness"] = 1
+    (text,) = told(frame)
+    assert "column witness is read as a feature" in text
+    assert "labels" in text
+    frame.loc[3, "witness"], frame.loc[ROWS + 1, "witness"] = 0, 1  # a negative bag has one, too
+    assert told(frame) == []
+
+
+def test_every_target_is_followed(tmp_path):
+    times = np.random.default_rng(3).permutation(BAGS) + 1.0
+    frame = table(days=times).drop(columns="label").assign(time=table(t=times).t, event=1)
+    with pytest.warns(UserWarning, match="column days is read as a feature and has one value"):
+        read_bags(written(tmp_path, frame), target="survival")
+
+
+def test_columns_of_words_are_left_out_at_once(tmp_path):
+    frame = table(stain=["he"] * BAGS, site=["a"] * BAGS)
+    with pytest.raises(BagDataError) as error:
+        read_bags(written(tmp_path, frame))
+    assert str(error.value).count("leave out what is no feature with `ignore_columns=['stain', 'site']`") == 2
+
+
+def test_gaps_of_a_label_are_not_offered_to_be_filled(tmp_path):
+    frame = table(label_er=np.where(np.arange(BAGS) == 2, np.nan, 1.0))
+    with pytest.raises(BagDataError, match="leave the column out with `ignore_columns=\\['label_er'\\]`"):
+        read_bags(written(tmp_path, frame))
+
+
+def test_grades_need_no_target(tmp_path):
+    words = np.array(["low", "mid", "high"])[np.arange(BAGS) % 3]
+    frame = table(grading=words)
+    path = written(tmp_path, frame.drop(columns="label"))
+    how = {"label_column": "grading", "grades": ("low", "mid", "high")}
+    found = read_bags(path, **how)
+    assert found.outcome.target == "ordinal"
+    assert found.outcome.names == ("low", "mid", "high")
+    with pytest.raises(ConfigError, match="Expected `grades` with `target='ordinal'`, got 'multiclass'"):
+        read_bags(path, target="multiclass", **how)
+
+
+def test_a_number_that_is_missing_or_a_count_is_named(tmp_path):
+    times = np.where(np.arange(BAGS) == 5, np.nan, 1.0 + np.arange(BAGS) ** 2)
+    frame = table(time=times, event=np.ones(BAGS, dtype=int)).drop(columns="label")
+    with pytest.raises(BagDataError, match=r"Expected numbers in column time, got none \(in .*, bag b5\)"):
+        read_bags(written(tmp_path, frame), target="survival")
+    frame = table(number=np.arange(BAGS)).drop(columns="label")
+    with pytest.warns(UserWarning, match="column number holds each of 0 to 23 once") as caught:
+        read_bags(written(tmp_path, frame), label_column="number", target="continuous")
+    assert not any(isinstance(warning.message, Note) for warning in caught)
+    with pytest.raises(BagDataError, match="Expected grades in column number"):
+        read_bags(written(tmp_path, frame), label_column="number", target="ordinal")
