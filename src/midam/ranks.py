@@ -5,11 +5,7 @@ own, all know the scores and the tracked statistics of all, and the gradients of
 rounding depends on W, and whatever one process knows, the others know.
 """
 
-import contextlib
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +19,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from midam.errors import ConfigError, RankLostError
+from midam.starting import LEADER, LOCAL, NODE, Others, report_to_leader
 
 T = TypeVar("T")
 
-_LOCAL, _NODE, _TASK = "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"
+_TASK = "SLURM_PROCID"
 _ROLL_CALL_S = 4.0
 
 
@@ -72,15 +69,15 @@ class Processes:
         """Number of this process, from 0, which leads."""
         if self.count == 1:
             return 0
-        if _LOCAL not in os.environ and self._of_slurm:
+        if LOCAL not in os.environ and self._of_slurm:
             return int(os.environ[_TASK])
-        node = os.environ.get(_NODE, os.environ.get("GROUP_RANK", "0"))
-        return int(node) * self.devices + int(os.environ.get(_LOCAL, "0"))
+        node = os.environ.get(NODE, os.environ.get("GROUP_RANK", "0"))
+        return int(node) * self.devices + int(os.environ.get(LOCAL, "0"))
 
     @property
     def started_by_others(self) -> bool:
         """Whether torchrun, SLURM or a process of midam has started this one beside the others."""
-        return _LOCAL in os.environ or self._of_slurm
+        return LOCAL in os.environ or self._of_slurm
 
     @property
     def _of_slurm(self) -> bool:
@@ -98,21 +95,42 @@ class Processes:
         """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
         if self.count == 1:
             return None
-        children = [] if self.started_by_others else _start_others(self)
+        others = None if self.started_by_others else Others.start(self.devices, self.num_nodes)
         if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
             # Each takes its share of the cores: more threads than these wait for one another.
             torch.set_num_threads(max(1, torch.get_num_threads() // self.devices))
         try:
+            if others is not None:
+                others.gather()
+            elif LEADER in os.environ:
+                report_to_leader(self.rank)
+            elif restarted():
+                _meet_again(fabric.device, timedelta(minutes=self.timeout))
             fabric.launch()
         except BaseException:
-            _end(children)
+            if others is not None:
+                others.end()
             raise
-        return Ranks(fabric.global_rank, fabric.world_size, fabric.device, children=children)
+        return Ranks(fabric.global_rank, fabric.world_size, fabric.device, others=others)
 
 
 def restarted() -> bool:
     """Whether torchrun has started the processes anew, after one of them had died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _meet_again(device: torch.device, timeout: timedelta) -> None:
+    """Join the processes that torchrun has started anew, under names that those of before did not use.
+
+    Its store outlives them, and what torch itself would find there are the addresses of the dead (pytorch#135712).
+    """
+    count, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    store = dist.TCPStore(*address, count, hosts, timeout=timeout)  # type: ignore[attr-defined]
+    attempt = dist.PrefixStore(f"midam/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)  # type: ignore[attr-defined]
+    backend = dist.get_default_backend_for_device(device)
+    dist.init_process_group(backend, store=attempt, rank=rank, world_size=count, timeout=timeout)
 
 
 class Ranks:
@@ -127,7 +145,7 @@ class Ranks:
         Number of this process, from 0, and of all, W.
     device : torch.device
         Of the tensors that are exchanged.
-    children : sequence of Popen
+    others : Others, optional
         Processes that this one has started, and that end with it.
 
     Attributes
@@ -136,12 +154,10 @@ class Ranks:
         Seconds spent in exchanges, waiting for the others included.
     """
 
-    def __init__(
-        self, rank: int, count: int, device: torch.device, *, children: Sequence[subprocess.Popen[bytes]] = ()
-    ) -> None:
+    def __init__(self, rank: int, count: int, device: torch.device, *, others: Others | None = None) -> None:
         self.rank, self.count, self.device = rank, count, device
         self.exchanged_s = 0.0
-        self._children = children
+        self._others = others
 
     @property
     def leads(self) -> bool:
@@ -224,14 +240,13 @@ class Ranks:
         """Take leave of the others; the leading process waits for those that it has started."""
         if dist.is_initialized():
             dist.destroy_process_group()
-        for child in self._children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=60)
-        _end(self._children)
+        if self._others is not None:
+            self._others.end(wait_s=60)
 
     def abandon(self) -> None:
         """End the processes that this one has started, whatever they do."""
-        _end(self._children)
+        if self._others is not None:
+            self._others.end()
 
     def _all_gather(self, x: Tensor) -> Tensor:
         """[W, ...] of the x [...] of each process."""
@@ -284,42 +299,3 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.ranks.own(grad).contiguous(), None, None
-
-
-def _start_others(processes: Processes) -> list[subprocess.Popen[bytes]]:
-    """Start this very program once more for each further process of this machine, as lightning_fabric does.
-
-    Not by its launcher, which kills all without a word when one of them has died.
-    """
-    import __main__  # noqa: PLC0415 - of the program that runs
-
-    spec = getattr(__main__, "__spec__", None)
-    script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    if processes.num_nodes > 1:
-        missing = [name for name in (*address, _NODE) if name not in os.environ]
-        if missing:
-            raise ConfigError(
-                f"Expected {', '.join((*address, _NODE))} in the environment of each of {processes.num_nodes} "
-                f"machines, got no {', '.join(missing)}; set them, or start midam with torchrun or srun."
-            )
-    os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
-    os.environ.update({_LOCAL: "0", _NODE: os.environ.get(_NODE, "0"), "WORLD_SIZE": str(processes.count)})
-    return [
-        subprocess.Popen([sys.executable, *script, *sys.argv[1:]], env={**os.environ, _LOCAL: str(rank)})
-        for rank in range(1, processes.devices)
-    ]
-
-
-def _end(children: Iterable[subprocess.Popen[bytes]]) -> None:
-    for child in children:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

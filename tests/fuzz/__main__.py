@@ -1,16 +1,19 @@
-"""`python -m tests.fuzz inputs`: damaged inputs of every format; `kills`: commands killed at random moments."""
+"""`python -m tests.fuzz inputs`: damaged inputs; `kills`: commands killed; `ranks`: one process killed of several."""
 
 import argparse
 import json
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tests.fuzz import lost_ranks
 from tests.fuzz.campaign import BAD, OUTCOMES, Found, campaign, replay
+from tests.fuzz.lost_ranks import lose_processes
 from tests.fuzz.samples import samples
 from tests.fuzz.torture import FAULTS, JOBS, torture
 
@@ -31,12 +34,16 @@ def main() -> int:
     again.add_argument("place", type=Path)
     kills = commands.add_parser("kills", help="commands killed, continued and compared with undisturbed ones")
     kills.add_argument("--count", type=int, default=200, help="at least so many kills")
+    ranks = commands.add_parser("ranks", help="runs of several processes, of which one is killed")
+    ranks.add_argument("--count", type=int, default=10, help="so many kills, of each process by turns")
+    ranks.add_argument("--devices", type=int, default=2, help="processes")
+    ranks.add_argument("--seed", type=int, default=0, help="another number gives other moments")
     for one, known in ((inputs, samples()), (kills, [job.name for job in JOBS])):
         one.add_argument("--seed", type=int, default=0, help="another number gives others")
         one.add_argument("--only", default="", metavar="A,B,...", help=f"of: {', '.join(known)}")
         one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; default: one a core")
     options = parser.parse_args()
-    return {"inputs": _inputs, "replay": _replay, "kills": _kills}[options.command](options)
+    return {"inputs": _inputs, "replay": _replay, "kills": _kills, "ranks": _ranks}[options.command](options)
 
 
 def _inputs(options: argparse.Namespace) -> int:
@@ -65,6 +72,17 @@ def _kills(options: argparse.Namespace) -> int:
         for text in tally.said:
             _CONSOLE.print(text)
     return _show("command", {name: tally.counts for name, tally in tallies.items()}, ("kills", *FAULTS), FAULTS)
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="midam-ranks-") as folder:
+        found = lose_processes(Path(folder), options.count, seed=options.seed, devices=options.devices)
+    for text in found.said:
+        _CONSOLE.print(text)
+    kills = ", ".join(f"process {rank}: {count}" for rank, count in sorted(found.kills.items()))
+    faults = ", ".join(f"{name} {found.faults[name]}" for name in lost_ranks.FAULTS)
+    _CONSOLE.print(f"kills: {kills}; {faults}; the others ended within {found.longest_s:.1f} s")
+    return int(found.faults.total() > 0)
 
 
 def _show(

@@ -135,7 +135,7 @@ class Torture:
     def __init__(self, base: Path, place: Path, rng: Random, jobs: Sequence[Job]) -> None:
         self.base, self.place, self.rng = base, place, rng
         begun = time.monotonic()
-        subprocess.run([sys.executable, "-c", "import midam.runs.fit"], check=True, env=_environment(base))
+        subprocess.run([sys.executable, "-c", "import midam.runs.fit"], check=True, env=environment(base))
         self.start = time.monotonic() - begun  # seconds that the interpreter takes before a command begins
         self.undisturbed = {job.name: self._measure(job) for job in jobs}
 
@@ -204,7 +204,7 @@ class Torture:
         if moment.cold:
             null = subprocess.DEVNULL
             command = [sys.executable, "-m", "midam.cli", *words]
-            how = {"cwd": place, "env": _environment(place), "start_new_session": True}
+            how = {"cwd": place, "env": environment(place), "start_new_session": True}
             process = subprocess.Popen(command, stdout=null, stderr=null, **how)
             leader = process.pid
             time.sleep(moment.seconds or 0.0)
@@ -230,7 +230,7 @@ class Torture:
         return self.place
 
 
-def _environment(place: Path) -> dict[str, str]:
+def environment(place: Path) -> dict[str, str]:
     path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
 
@@ -240,7 +240,7 @@ class _Fresh:
 
     def __init__(self, arguments: tuple[Any, ...], place: Path) -> None:
         code = f"from tests.fuzz.torture import run_here; run_here(*{arguments!r})"
-        self._process = subprocess.Popen([sys.executable, "-c", code], env=_environment(place))
+        self._process = subprocess.Popen([sys.executable, "-c", code], env=environment(place))
         self.pid, self.kill = self._process.pid, self._process.kill
 
     @property
@@ -271,7 +271,7 @@ def run_here(words: tuple[str, ...], place: str, at: int | None, count: str | No
     """Run a command in this process, which is killed before its file event `at`; or `count` its file events."""
     os.setsid()
     os.chdir(place)
-    os.environ.update(_environment(Path(place)))
+    os.environ.update(environment(Path(place)))
     tempfile.tempdir = place
     torch.set_num_threads(1)
     out = os.open("LOG", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,0 +1,113 @@
+"""The other processes of this machine: started by the one that leads, awaited, and ended with it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from midam.errors import ConfigError, RankLostError
+
+LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
+_HERE = "127.0.0.1"
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Others:
+    """Processes that run this very program beside this one, as lightning_fabric starts them.
+
+    Not by its launcher, which kills all without a word when one of them has died. Before they meet for good they
+    report to this one: the rendezvous of torch would wait half an hour for one that has died on its way.
+    """
+
+    children: Sequence[subprocess.Popen[bytes]]
+    door: socket.socket
+
+    @classmethod
+    def start(cls, devices: int, num_nodes: int) -> Self:
+        """Start one for each further process of this machine; a `ConfigError` where several do not know each other."""
+        import __main__  # noqa: PLC0415 - of the program that runs
+
+        spec = getattr(__main__, "__spec__", None)
+        script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
+        address = {"MASTER_ADDR": _HERE, "MASTER_PORT": str(_free_port())}
+        if num_nodes > 1:
+            missing = [name for name in (*address, NODE) if name not in os.environ]
+            if missing:
+                raise ConfigError(
+                    f"Expected {', '.join((*address, NODE))} in the environment of each of {num_nodes} machines, got "
+                    f"no {', '.join(missing)}; set them, or start midam with torchrun or srun."
+                )
+        os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
+        os.environ.update({LOCAL: "0", NODE: os.environ.get(NODE, "0"), "WORLD_SIZE": str(devices * num_nodes)})
+        door = socket.create_server((_HERE, 0), backlog=devices)
+        known = {**os.environ, LEADER: str(door.getsockname()[1])}
+        command = [sys.executable, *script, *sys.argv[1:]]
+        return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)], door)
+
+    def gather(self) -> None:
+        """Wait until all have reported, and let them go on together; a `RankLostError` names one that has ended."""
+        self.door.settimeout(_LOOK_S)
+        here: list[socket.socket] = []
+        try:
+            while len(here) < len(self.children):
+                self._check()
+                try:
+                    here.append(self.door.accept()[0])
+                except TimeoutError:
+                    continue
+            self._check()
+            for line in here:
+                line.sendall(b"go")
+        except (BrokenPipeError, ConnectionResetError):
+            time.sleep(_LOOK_S)
+            self._check()
+            raise
+        finally:
+            for line in here:
+                line.close()
+            self.door.close()
+
+    def _check(self) -> None:
+        first = int(os.environ.get(NODE, "0")) * (len(self.children) + 1) + 1
+        ended = {first + number for number, child in enumerate(self.children) if child.poll() is not None}
+        if ended:
+            names = " and ".join(map(str, sorted(ended)))
+            raise RankLostError(
+                f"lost process {names} (from 0) before the training began; start it again, on any number of processes",
+                frozenset(ended),
+            )
+
+    def end(self, *, wait_s: float = 0.0) -> None:
+        """End those that have not ended by themselves after so many seconds."""
+        deadline = time.monotonic() + wait_s
+        for child in self.children:
+            try:
+                child.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self.door.close()
+
+
+def report_to_leader(rank: int) -> None:
+    """Tell the process that has started this one that it is here, and wait for the others."""
+    try:
+        with socket.create_connection((_HERE, int(os.environ[LEADER]))) as line:
+            if line.recv(2):
+                return
+    except OSError:
+        pass
+    told = f"lost process 0, which had started process {rank}, before the training began"
+    raise RankLostError(told, frozenset({0}))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HERE, 0))
+        port: int = probe.getsockname()[1]
+        return port
