@@ -135,7 +135,7 @@ def page(rows: Sequence[dict[str, Any]], options: argparse.Namespace, command: s
             "",
             f"- Command: `{command}`",
             f"- {measured_on()}; {on}",
-            f"- {options.bags} bags, two thirds of them trained on; a figure is the median of {options.repeats} repeats.",
+            f"- {options.bags} bags, two of three trained on; a figure is the median of {options.repeats} repeats.",
             "",
             "| | bags a step | seconds an epoch | lowest to highest | speed | in exchanges |",
             "|---|---|---|---|---|---|",

@@ -152,11 +152,13 @@ class Ranks:
     ----------
     exchanged_s : float
         Seconds spent in exchanges, waiting for the others included.
+    exchanged_bytes, exchanges : int
+        Bytes of tensors that this process has given to exchanges, and their number.
     """
 
     def __init__(self, rank: int, count: int, device: torch.device, *, others: Others | None = None) -> None:
         self.rank, self.count, self.device = rank, count, device
-        self.exchanged_s = 0.0
+        self.exchanged_s, self.exchanged_bytes, self.exchanges = 0.0, 0, 0
         self._others = others
 
     @property
@@ -190,7 +192,7 @@ class Ranks:
                 by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
         for grads in by_dtype.values():
             flat = torch.cat([grad.reshape(-1) for grad in grads])
-            self._exchange(partial(dist.all_reduce, flat))
+            self._exchange(partial(dist.all_reduce, flat), size=flat.nbytes)
             for part, grad in zip(torch.split(flat, [grad.numel() for grad in grads]), grads):
                 grad.copy_(part.view_as(grad))
 
@@ -233,7 +235,7 @@ class Ranks:
         for tensor in tensors:
             own = tensor.detach()
             sent = own.contiguous()
-            self._exchange(partial(dist.broadcast, sent, src=0))
+            self._exchange(partial(dist.broadcast, sent, src=0), size=sent.nbytes)
             own.copy_(sent)
 
     def leave(self) -> None:
@@ -253,14 +255,15 @@ class Ranks:
         joined = x.new_empty((self.count * len(x), *x.shape[1:]))
         # torch 2.13 has another name for it.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        self._exchange(partial(gather, joined, x.contiguous()))
+        self._exchange(partial(gather, joined, x.contiguous()), size=x.nbytes)
         return joined.view(self.count, *x.shape)
 
-    def _exchange(self, call: Callable[[], Any]) -> None:
+    def _exchange(self, call: Callable[[], Any], *, size: int = 0) -> None:
         started = time.perf_counter()
         try:
             call()
             self.exchanged_s += time.perf_counter() - started
+            self.exchanged_bytes, self.exchanges = self.exchanged_bytes + size, self.exchanges + 1
         except RuntimeError as error:
             lost = self._roll_call()
             names = " and ".join(str(rank) for rank in sorted(lost)) or "unknown"
