@@ -171,7 +171,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     right.plot(bags, [row["seconds"] for row in passes], marker="o", color=COLORS[1], lw=1.6)
     right.set(ylabel="Seconds of the call")
     for axes, title in ((left, f"{bytes_a_bag(passes):.0f} bytes a bag"), (right, "One thread")):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.set(xlabel="Bags, thousands")
         axes.set_title(title, loc="left", fontweight="bold")
     save_figure(figure, path)
