@@ -145,8 +145,10 @@ def require_room(
     """
     disks: dict[int, list[Path]] = {}
     for path in needed:
-        if not is_stream(path):
-            disks.setdefault(_existing(path).stat().st_dev, []).append(path)
+        # What cannot be looked at is told of when it is written.
+        with suppress(OSError):
+            if not is_stream(path):
+                disks.setdefault(_existing(path).stat().st_dev, []).append(path)
     for paths in disks.values():
         total, free = sum(needed[path] for path in paths), free_room(paths[0])
         if free is not None and total > free:
