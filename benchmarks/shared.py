@@ -9,10 +9,11 @@ import platform
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import midam
 from midam.data.on_disk import physical_memory
@@ -22,6 +23,7 @@ from midam.data.store.format import (
     TABLE,
     Description,
     RowFacts,
+    TableFacts,
     table_bytes,
 )
 from midam.files import write_bytes, write_text
@@ -50,18 +52,26 @@ def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
     facts = RowFacts.of(INSTANCES, bags * size, np.dtype(np.float16), (width,))
     with (folder / INSTANCES).open("wb") as file:
         file.truncate(facts.bytes)
+    ids = np.array([f"bag-{number:05d}" for number in range(bags)])
+    digests = np.array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)])
+    return finish_store(folder, facts, ids=ids, size=size, digests=digests, source="zeros")
+
+
+def finish_store(
+    folder: Path, facts: RowFacts, *, ids: NDArray[np.str_], size: int, digests: NDArray[Any], source: str
+) -> Path:
+    """Write the bag table and the description of a store whose instances are written: bags of one size."""
     table = table_bytes(
         {
-            "ids": np.array([f"bag-{number:05d}" for number in range(bags)]),
-            "sizes": np.full(bags, size, dtype="<i8"),
-            "labels": (np.arange(bags) % 2).astype(np.int8),
-            "digests": np.array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)]),
+            "ids": ids,
+            "sizes": np.full(len(ids), size, dtype="<i8"),
+            "labels": (np.arange(len(ids)) % 2).astype(np.int8),
+            "digests": digests,
         }
     )
     write_bytes(folder / TABLE, table)
-    about = {"file": TABLE, "count": bags, "bytes": len(table), "sha256": hashlib.sha256(table).hexdigest()}
-    description = Description(facts, None, about, None, "zeros", None)
-    write_text(folder / DESCRIPTION, description.to_json())
+    about = TableFacts(TABLE, len(ids), len(table), hashlib.sha256(table).hexdigest())
+    write_text(folder / DESCRIPTION, Description(facts, None, about, None, source, None).to_json())
     return folder
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import socket
 import stat
 import sys
@@ -118,6 +119,62 @@ def _descriptor(path: Path) -> int | None:
             return None
         path = folder / os.readlink(path)
     return None
+
+
+def free_room(path: Path) -> int | None:
+    """Bytes free on the disk that a path is on, or would be; None where the system does not say."""
+    usage = getattr(shutil, "disk_usage", None)  # some systems have none
+    if usage is None:
+        return None
+    with suppress(OSError):
+        return int(usage(_existing(path)).free)
+    return None
+
+
+def require_room(
+    needed: Mapping[Path, int],
+    what: str,
+    *,
+    advice: str = "free some, or choose another place; nothing was written",
+    error: type[MidamError] = MidamError,
+) -> None:
+    """Refuse, by an `error`, a disk that cannot hold what is about to be written: bytes by path, of `what`.
+
+    The bytes of paths on one disk are added up; streams take none. Where the system does not say what is free, nothing
+    is refused.
+    """
+    disks: dict[int, list[Path]] = {}
+    for path in needed:
+        # What cannot be looked at is told of when it is written.
+        with suppress(OSError):
+            if not is_stream(path):
+                disks.setdefault(_existing(path).stat().st_dev, []).append(path)
+    for paths in disks.values():
+        total, free = sum(needed[path] for path in paths), free_room(paths[0])
+        if free is not None and total > free:
+            raise error(
+                f"Expected room for {size_text(total)} of {what}, got {size_text(free)} free (in {paths[0]}); {advice}."
+            )
+
+
+def size_text(size: int) -> str:
+    """A number of bytes as messages write it.
+
+    Examples
+    --------
+    >>> size_text(1000), size_text(3 << 20), size_text(300 << 30)
+    ('1000 bytes', '3.0 MiB', '300.0 GiB')
+    """
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    place = path.absolute()
+    return next((one for one in (place, *place.parents) if one.exists()), place)
 
 
 def allocate(file: FileIO, size: int) -> None:

@@ -124,7 +124,8 @@ def test_the_summary_agrees_with_the_predictions(run):
         assert (summary[split]["bags"], summary[split]["positives"]) == (bags, bags // 2)
     assert summary["selected"] == {"weights": "last", "epoch": 4}
     seconds = summary["seconds"]
-    assert list(seconds) == ["reading", "training", "evaluation", "baseline", "total"]
+    assert list(seconds) == ["reading", "training", "evaluation", "baseline", "total", "waiting"]
+    assert seconds.pop("waiting") == 0, "the instances are in memory"
     assert min(seconds.values()) > 0
     assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.01)
     assert summary["epochs"] == 4

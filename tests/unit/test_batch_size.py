@@ -10,12 +10,13 @@ from tests.trainings import train, witness_bags
 from midam import MIDAMClassifier
 from midam.compare import repeated_folds, run_comparison
 from midam.data.bags import Bags
+from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.apply import load_run
 from midam.settings import Settings, read_yaml
 from midam.train.batch_size import BatchSize, _Clock, batch_sizes, choose_batch_size, choose_for_each
 from midam.train.lockstep import Trial, train_trials
-from midam.train.step_cost import _available, _granted, free_memory, measure_step, memory_share
+from midam.train.step_cost import measure_step, memory_share
 from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import build_training
 

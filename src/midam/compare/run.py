@@ -19,13 +19,14 @@ from midam.compare.summary import Comparison, make_comparison, plot_comparison, 
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
 from midam.data.bags import Bags
+from midam.data.free_memory import free_memory
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
 from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
-from midam.train.step_cost import free_memory, memory_share
+from midam.train.step_cost import memory_share
 from midam.train.trainer import make_fabric
 
 OnProgress = Callable[[float, int], None]

@@ -54,8 +54,10 @@ class Bags:
         Place of each instance in its bag, for instance pixels.
     witnesses : array of bool, shape [M], optional
         Instances known to make their bag positive; for curves and explanations alone, never for training.
-    digests, sources : array of str, shape [N], optional
-        Known digest of each bag's content, see `bag_digests`; file or files that it was read from.
+    digests : array of uint8, shape [N, 32], optional
+        Known SHA-256 of each bag's content, see `bag_digests`; or of str, shape [N], in hexadecimal digits.
+    sources : array of str, shape [N], optional
+        File or files that each bag was read from.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
     attributes : array of str, shape [N], optional
@@ -94,7 +96,7 @@ class Bags:
     splits: NDArray[np.str_] | None
     coords: NDArray[Any] | Rows | None
     witnesses: NDArray[np.bool_] | None
-    digests: NDArray[np.str_] | None
+    digests: NDArray[np.uint8] | None
     feature_names: tuple[str, ...] | None
     sources: NDArray[np.object_] | None
     attributes: NDArray[np.object_] | None
@@ -142,7 +144,7 @@ class Bags:
             splits=None if splits is None else validate.str_array(splits, source),
             coords=coords,
             witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),
-            digests=None if digests is None else validate.str_array(digests),
+            digests=None if digests is None else validate.digest_array(digests, source),
             feature_names=None if feature_names is None else tuple(feature_names),
             sources=None if sources is None else validate.text_array(sources),
             attributes=None if attributes is None else validate.text_array(attributes),

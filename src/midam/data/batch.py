@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk
 from midam.data.prefetch import read_ahead
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
@@ -37,8 +38,9 @@ class InstanceReader:
     device : torch.device or str, default "cpu"
         Where the tensors go.
     resident : bool, optional
-        Keep all instances on the device. Default: on the CPU, those in memory; on a CUDA device, those that take less
-        than half of its free memory.
+        Keep all instances on the device; where they do not fit, a `ConfigError`. Default: on the CPU, those in memory,
+        with a warning where a standardized copy of them does not fit; on a CUDA device, those that take less than half
+        of its free memory.
     transform : callable, optional
         Applied to the instances [M, ...]: once where they are resident, otherwise at each read.
     workers : int >= 0, optional
@@ -70,11 +72,15 @@ class InstanceReader:
         self._tensor: Tensor | None = None
         if resident is None:
             resident = _fits(bags, self.device, widened=transform is not None)
+        elif resident and (on_disk(self._array) or self.device.type == "cuda"):
+            require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
         if resident and on_disk(self._array):
             # Of a store that holds more, only these bags, one after the other.
             self._tensor = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
+            if transform is not None and self.device.type == "cpu":
+                warn_of_memory(_bytes(bags, widened=True), "a standardized copy of the instances", source=bags.source)
             self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
 
     @classmethod
@@ -164,10 +170,15 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
     """Whether the instances are kept on the device where nobody says so."""
     if device.type != "cuda":
         return not on_disk(bags.instances)
+    free, _ = torch.cuda.mem_get_info(device)
+    return 2 * _bytes(bags, widened=widened) < free
+
+
+def _bytes(bags: Bags, *, widened: bool) -> int:
+    """What the instances take where they are kept: of a store those of these bags, of an array in memory all."""
     count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
     width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
-    free, _ = torch.cuda.mem_get_info(device)
-    return 2 * count * width < free
+    return count * width
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from midam.data.validate import row_chunks
 if TYPE_CHECKING:
     from midam.data.bags import Bags
 
+_BAGS_AT_A_TIME = 1 << 16
+
 
 def bag_digests(bags: "Bags") -> list[str]:
     """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
@@ -21,8 +23,8 @@ def bag_digests(bags: "Bags") -> list[str]:
     Digests that are not known yet take one read of all instances by chunks; the bags keep them.
     """
     if bags.digests is not None:
-        return [str(digest) for digest in bags.digests]
-    found, begun = [], content_hash(bags.instances.dtype, bags.instance_shape)
+        return [digest.tobytes().hex() for digest in bags.digests]
+    found, begun = bytearray(), content_hash(bags.instances.dtype, bags.instance_shape)
     plain = not on_disk(bags.instances) and isinstance(bags.instances, np.ndarray) and bags.instances.flags.c_contiguous
     for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
         digest = begun.copy()
@@ -30,9 +32,9 @@ def bag_digests(bags: "Bags") -> list[str]:
             digest.update(bags.instances[start : start + size].data)
         else:
             hash_rows(bags.instances, start, size, digest)
-        found.append(digest.hexdigest())
-    vars(bags)["digests"] = np.array(found)
-    return found
+        found += digest.digest()
+    vars(bags)["digests"] = np.frombuffer(bytes(found), np.uint8).reshape(-1, 32)
+    return bag_digests(bags)
 
 
 def fingerprint(bags: "Bags") -> str:
@@ -62,12 +64,14 @@ def contents_digest(bags: "Bags", *, read: bool = True) -> str:
     """
     head = [bags.instances.dtype.str, *bags.instance_shape, len(bags)]
     found = hashlib.sha256(json.dumps(head).encode())
-    found.update("\0".join(bags.ids.tolist()).encode())
+    for low in range(0, len(bags), _BAGS_AT_A_TIME):
+        found.update((("\0" if low else "") + "\0".join(bags.ids[low : low + _BAGS_AT_A_TIME].tolist())).encode())
     found.update(np.ascontiguousarray(bags.sizes).data)
     if bags.covariates is not None:
         found.update(json.dumps(bags.covariates.values()).encode())
     if bags.digests is not None:
-        found.update("".join(bags.digests.tolist()).encode())
+        for low in range(0, len(bags), _BAGS_AT_A_TIME):
+            found.update(bags.digests[low : low + _BAGS_AT_A_TIME].tobytes().hex().encode())
     elif read or not on_disk(bags.instances):
         for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
             found.update(np.ascontiguousarray(bags.instances[first:last]).data)

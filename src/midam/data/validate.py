@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
 _MOST = float(np.finfo(np.float32).max)
+_IDS_AT_A_TIME = 1 << 16
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
 
@@ -74,12 +75,29 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     return found
 
 
+def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
+    """Return SHA-256 digests as uint8 [N, 32], of such an array or of hexadecimal texts [N]."""
+    array = np.asarray(values)
+    try:
+        if array.dtype != np.uint8:
+            array = np.frombuffer(bytes.fromhex("".join(array.tolist())), np.uint8).reshape(len(array), 32)
+        if array.shape[1:] != (32,):
+            raise ValueError(f"shape {array.shape}")
+    except (TypeError, ValueError) as error:
+        raise BagDataError(
+            f"Expected digests of 32 bytes, got others: {error} (in {source}); leave them out, and they are computed."
+        ) from error
+    return array
+
+
 def label_array(
     values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: tuple[ClassName, ClassName] | None = None
 ) -> NDArray[np.int64]:
     """Return labels as int64 [N]: each is 0 or 1, or a text of `classes`."""
     array = np.asarray(values)
     check_length(array, ids, "label", source)
+    if array.dtype.kind in "biu" and not ((array != 0) & (array != 1)).any():
+        return array.astype(np.int64)
     codes: dict[Any, int] = {0: 0, 1: 1}
     if classes is not None:
         codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
@@ -175,9 +193,11 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
     ids, source = bags.ids, bags.source
     check_instances(bags.instances, bags.coords, source)
     check_layout(bags.starts, bags.sizes, ids, len(bags.instances), source)
-    for name in ("groups", "sites", "sources", "digests", "attributes"):
+    for name in ("groups", "sites", "sources", "attributes"):
         if getattr(bags, name) is not None:
             check_length(getattr(bags, name), ids, name[:-1], source)
+    if bags.digests is not None:
+        check_length(bags.digests[:, 0], ids, "digest", source)
     if bags.splits is not None:
         check_splits(bags.splits, ids, source)
     if bags.outcome is not None:
@@ -227,12 +247,29 @@ def check_layout(
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
     check_length(ids, np.empty(len(sizes), dtype=np.str_), "id", source)
     check_length(starts, ids, "start", source)
-    names, counts = np.unique(ids, return_counts=True)
-    if counts.max() > 1:
+    check_names(ids, source)
+    if sizes.min() < 1:
+        raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
+    outside = np.flatnonzero((starts < 0) | (starts + sizes > rows))
+    if len(outside):
         raise BagDataError(
-            f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag {names[counts.argmax()]}); "
-            "rename or merge them."
+            f"Expected bags inside the {rows} instances, got instances up to {(starts + sizes)[outside[0]]} "
+            f"(in {source}, bag {ids[outside[0]]}); correct starts and sizes."
         )
+
+
+def check_names(ids: NDArray[np.str_], source: str) -> None:
+    """Refuse ids that are empty, there twice, or differ by blanks alone; of a million, next to nothing is copied."""
+    if not _ascending(ids):
+        names, counts = np.unique(ids, return_counts=True)
+        if counts.max() > 1:
+            raise BagDataError(
+                f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag "
+                f"{names[counts.argmax()]}); rename or merge them."
+            )
+    if not any((np.char.strip(part) != part).any() or (part == "").any() for part in _parts(ids)):
+        return
+    names = np.sort(ids)
     plain = np.char.strip(names)
     if (plain == "").any():
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
@@ -243,14 +280,16 @@ def check_layout(
             f"Expected bag ids that differ by more than blanks, got {str(same[0])!r} and {str(same[1])!r} (in "
             f"{source}); remove the blanks, or rename one."
         )
-    if sizes.min() < 1:
-        raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
-    outside = np.flatnonzero((starts < 0) | (starts + sizes > rows))
-    if len(outside):
-        raise BagDataError(
-            f"Expected bags inside the {rows} instances, got instances up to {(starts + sizes)[outside[0]]} "
-            f"(in {source}, bag {ids[outside[0]]}); correct starts and sizes."
-        )
+
+
+def _ascending(ids: NDArray[np.str_]) -> bool:
+    return all((part[1:] > part[:-1]).all() for part in _parts(ids, beyond=1))
+
+
+def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str_]]:
+    """Some ids at a time, and so many of the next."""
+    for low in range(0, len(ids), _IDS_AT_A_TIME):
+        yield ids[low : low + _IDS_AT_A_TIME + beyond]
 
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ def predict_each(
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
     """Positions of the bags that are scored together: at most 4096 bags, of at most 16 chunks unless it is one bag."""
     low, count = 0, 0
-    for i, size in enumerate(sizes.tolist()):
+    parts = (sizes[at : at + _BAGS_AT_A_TIME].tolist() for at in range(0, len(sizes), _BAGS_AT_A_TIME))
+    for i, size in enumerate(chain.from_iterable(parts)):
         if i > low and (count + size > _CHUNKS_AT_A_TIME * chunk_size or i - low == _BAGS_AT_A_TIME):
             yield range(low, i)
             low, count = i, 0

@@ -28,6 +28,8 @@ from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.method import choose_method
 from midam.runs.report import write_run_report
 from midam.runs.results import write_metrics, write_results
+from midam.runs.room import require_run_room
+from midam.runs.spent import NOTHING, Spent, tell_waiting
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
@@ -39,7 +41,6 @@ OnEpoch = Callable[[dict[str, Any], Trainer], None]
 OnBags = Callable[[Sequence[int]], None]
 OnStage = Callable[[str, int], None]
 _ALONE = Processes()
-_WAITED, _TRAINED_S = 0.2, 5.0
 
 
 def fit_run(
@@ -197,7 +198,9 @@ def resume_run(
                 )
             with fitting(folder.last):
                 training.trainer.load_state_dict(checkpoint["trainer"])
-            return training.run(started, **calls, seconds=checkpoint["seconds"])
+            training.require_room()
+            before = Spent(checkpoint["seconds"], checkpoint.get("waited", 0.0))
+            return training.run(started, **calls, before=before)
 
 
 @dataclass(frozen=True)
@@ -248,9 +251,15 @@ class _Training:
         """Write the settings, and what a resume before the first epoch needs."""
         if not self.leads:
             return
+        self.require_room()
         text = yaml_text({"data": self.data, **self.trainer.config.flat()})
         write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
-        self.save(seconds=0.0)
+        self.save(NOTHING)
+
+    def require_room(self) -> None:
+        """Refuse a disk that cannot hold what is still to be written."""
+        if self.leads:
+            require_run_room(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
     def run(
         self,
@@ -259,15 +268,15 @@ class _Training:
         on_epoch: OnEpoch | None = None,
         on_stage: OnStage | None = None,
         on_bags: OnBags | None = None,
-        seconds: float = 0.0,
+        before: Spent = NOTHING,
     ) -> dict[str, Any]:
         """Train to the end, an epoch after the other on the disk; returns the summary, where this process leads.
 
-        `opened` is when the reading of the data began, `seconds` what earlier sessions have trained.
+        `opened` is when the reading of the data began, `before` what earlier sessions have taken.
         """
         with Tracking(self.trainer.fabric) as tracking:
             tracking.start(self.trainer.config)
-            how: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags, "seconds": seconds}
+            how: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags, "before": before}
             summary = self._run(opened, tracking, **how)
             tracking.summarize(summary, step=self.trainer.epoch)
         return summary
@@ -280,27 +289,27 @@ class _Training:
         on_epoch: OnEpoch | None,
         on_stage: OnStage | None,
         on_bags: OnBags | None,
-        seconds: float,
+        before: Spent,
     ) -> dict[str, Any]:
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
-        started, slow = begun - seconds, False
+        spent, slow = before, False
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
             while not trainer.finished:
                 row = trainer.train_epoch()
-                slow = slow or (self.leads and _tell_waiting(trainer.waited_s, trainer.trained_s))
+                slow = slow or (self.leads and tell_waiting(trainer.waited_s, trainer.trained_s))
                 tracking.log(row, step=row["epoch"])
                 # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
                 if trainer.best_epoch == trainer.epoch and self.leads:
                     save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
-                seconds = time.monotonic() - started
-                self.save(seconds=seconds)
+                spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
+                self.save(spent)
                 self.write_metrics()
                 if on_epoch is not None and self.leads:
                     on_epoch(row, trainer)
-            took = {"reading": begun - opened, "training": seconds}
-            return self.finish(took, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
+            took = {"reading": begun - opened, "training": spent.seconds}
+            return self.finish(took, waited=spent.waited, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
         except KeyboardInterrupt:
             raise RunStoppedError(
                 f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -321,29 +330,33 @@ class _Training:
                 f"grant access, then continue with {command}."
             ) from error
 
-    def save(self, *, seconds: float) -> None:
+    def save(self, spent: Spent) -> None:
         """Write all that a resume needs."""
         if not self.leads:
             return
         trainer = self.trainer
         content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
-        save_checkpoint(self.folder.last, {**content, **self.origin, "seconds": seconds})
+        save_checkpoint(self.folder.last, {**content, **self.origin, **spent._asdict()})
 
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
         if self.leads:
             write_metrics(self.folder, self.trainer.history)
 
-    def finish(self, took: dict[str, float], *, on_stage: OnStage, on_bags: OnBags | None) -> dict[str, Any]:
+    def finish(
+        self, took: dict[str, float], *, waited: float, on_stage: OnStage, on_bags: OnBags | None
+    ) -> dict[str, Any]:
         """Score all bags under the last and the best weights, and write the results of those that are selected.
 
-        `took` are the seconds of what came before, to which those of the evaluation are added.
+        `took` are the seconds of what came before, to which those of the evaluation are added; `waited` is the part of
+        the training in which it waited for instances.
         """
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         started = time.monotonic()
-        # A part of the training, in which the leading process waited for the others or sent them what they need.
-        exchanges = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
+        # Parts of the training: the leading process waited for the others or sent them what they need; for instances.
+        within = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
+        within["waiting"] = round(waited, 3)
         on_stage("scoring (last weights)", len(bags))
         how: dict[str, Any] = {"chunk_size": chunk, "on_bags": on_bags, "ranks": self.ranks}
         scores = {"last": predict(model, bags, **how)}
@@ -366,22 +379,9 @@ class _Training:
         def seconds(baseline: float) -> dict[str, float]:
             own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
             rounded = {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
-            return {**rounded, **exchanges}
+            return {**rounded, **within}
 
         told: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
         summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **told)
         write_run_report(self.folder.root)
         return summary
-
-
-def _tell_waiting(waited_s: float, trained_s: float) -> bool:
-    """Warn of a training that waits for its data for more than a fifth of some seconds; returns whether it did."""
-    if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
-        return False
-    warnings.warn(
-        f"{waited_s / trained_s:.0%} of the training time so far went by waiting for instances; read ahead with more "
-        "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
-        UserWarning,
-        stacklevel=2,
-    )
-    return True

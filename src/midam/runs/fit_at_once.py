@@ -15,6 +15,7 @@ from midam.runs.folder import RunFolder, read_budget, read_json
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
+from midam.runs.room import require_run_room
 from midam.runs.trust import remember
 from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
@@ -47,6 +48,7 @@ def fit_at_once(
     with noting() as notes:
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
+    require_run_room(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
     write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))

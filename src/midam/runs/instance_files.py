@@ -20,12 +20,13 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.data.on_disk import Rows
 from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.covariates import covariates_of
 from midam.evaluate.instances import ColumnsPass, InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate, partial_path
-from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates
+from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
@@ -33,7 +34,7 @@ from midam.settings import usual_chunk
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows keeps these names, whatever suffix they bear.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
-_HEAD = 1 << 14  # more than the bytes of a file beside its numbers
+_HEAD, _LITTLE = 1 << 14, 1 << 12  # more and fewer than the bytes of a file beside its numbers
 
 
 def write_instance_scores(
@@ -137,9 +138,8 @@ def write_bag(
     its name. `about` are further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
-    places = 0 if bags.coords is None else bags.coords.shape[1] * bags.coords.itemsize
     columns = math.prod(passed.shape[1:])
-    width = places + 12 * (members + (members > 1)) * columns + 4 * (beside is not None)
+    width = _width(bags.coords, members=members, columns=columns) + 4 * (beside is not None)
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
@@ -153,6 +153,20 @@ def write_bag(
         if note is not None:
             note(np.array([score]))
     return score
+
+
+def bytes_of_files(
+    model: BagScorer | BagEnsemble, sizes: NDArray[np.int64], *, coords: NDArray[Any] | Rows | None
+) -> int:
+    """About the bytes that the files of bags of these sizes take: their numbers, and a little for each file."""
+    width = _width(coords, members=len(scorers_of(model)), columns=columns_of(model))
+    return width * int(sizes.sum()) + _LITTLE * len(sizes)
+
+
+def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) -> int:
+    """Bytes of the numbers of an instance in the file of a bag."""
+    places = 0 if coords is None else coords.shape[1] * coords.itemsize
+    return places + 12 * (members + (members > 1)) * columns
 
 
 def file_names(bags: Bags) -> list[str]:

@@ -153,6 +153,15 @@ def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
     return list(found.values())
 
 
+def row_text(scoring: Scoring) -> str:
+    """Row of the first bag of a part, as it would be at a score of 1/3, which has as many digits as most."""
+    if not scoring.part:
+        return ""
+    shape = _shape(scoring)[1:]
+    scores = np.full((1, *shape), 1 / 3)
+    return _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
+
+
 def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
     """CSV of the scores [n] or [n, C] of a part: the header, then the rows of one group after the other.
 

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.free_memory import free_memory
 from midam.errors import ConfigError, Note
 from midam.registry import ESTIMATORS
 from midam.settings import ResolvedSettings
 from midam.targets import target_of
 from midam.train.step_cost import (
     StepCost,
-    free_memory,
     held_memory,
     measure_step,
     memory_share,

@@ -1,13 +1,11 @@
-"""What a training step takes, measured on this machine: memory an instance, seconds, and how much memory there is."""
+"""What a training step takes, measured on this machine: memory an instance, and seconds."""
 
 import math
-import re
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from midam.data.bags import Bags
-from midam.data.on_disk import on_disk, physical_memory
+from midam.data.on_disk import on_disk
 from midam.errors import ConfigError
 from midam.evaluate.covariates import covariates_of
 from midam.evaluate.predict import evaluation
@@ -161,15 +159,6 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; of the CPU those that the system, the container or the job leaves."""
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
-    granted = [left for left in (_available(), _granted()) if left is not None]
-    return min(granted, default=physical_memory())
-
-
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:
     """Bytes of instances that the training will hold beside those in memory; on a GPU at most half of what is free."""
     if config.run.resident and on_disk(train.instances):
@@ -189,30 +178,3 @@ def memory_share(free: int) -> int:
     [4, 4, 8]
     """
     return 1 << (max(free, 2).bit_length() - 2)
-
-
-def _available(path: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that programs can still take, as Linux says."""
-    with suppress(OSError):
-        found = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
-        return int(found[1]) * 1024 if found else None
-    return None
-
-
-def _granted(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that the container or the job of this process leaves it; None without a limit."""
-    left: list[int] = []
-    lines = process.read_text().splitlines() if process.exists() else []
-    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, limit, used = (mount, "memory.max", "anon")
-        if controllers:
-            root, limit, used = (mount / "memory", "memory.limit_in_bytes", "total_rss")
-        folder = root / path.lstrip("/")
-        # The limit of a group holds for those inside it.
-        for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
-            with suppress(OSError, ValueError):
-                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                left.append(int((group / limit).read_text()) - int(stat.get(used, 0)))
-    return max(0, min(left)) if left else None

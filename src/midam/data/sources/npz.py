@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
+from midam.data.free_memory import warn_of_memory
 from midam.data.outcome import Outcome
 from midam.data.sources.covariate_columns import read_covariates, require_covariates
-from midam.data.sources.formats.npy import read_archive, refuse_near
+from midam.data.sources.formats.npy import read_archive, refuse_near, unpacked_bytes
 from midam.data.sources.formats.open_file import refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
@@ -71,6 +72,7 @@ def _read(request: Request) -> Bags:
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
+    warn_of_memory(unpacked_bytes(path), "the file", source=str(path))
     arrays, others = read_archive(path, (*_KEYS, *request.beside))
     require_covariates([*arrays, *others], request, where=str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from midam.data.free_memory import warn_of_memory
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.reader import Request, file_suffix
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
@@ -33,6 +34,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     import pandas as pd  # noqa: PLC0415
 
     refuse_empty(path)
+    warn_of_memory(path.stat().st_size, "the table", source=str(path))
     suffix, as_text = file_suffix(path), dict.fromkeys(texts, str)
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")

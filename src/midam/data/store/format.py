@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from midam.data.sources.formats.open_file import sound
-from midam.data.validate import ClassName
+from midam.data.validate import ClassName, digest_array
 from midam.errors import BagDataError
 
 FORMAT = "midam store"
@@ -32,7 +32,7 @@ OUTCOME = "outcome"  # float64, several numbers a bag
 COVARIATE = "covariate_"  # and its place among the names: float64 or str
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
-_DIGESTS_AT_A_TIME = 65536
+_TEXTS_AT_A_TIME = 65536
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
         elif name == WITNESSES:
             found[name] = np.packbits(column)
         elif name in DIGESTS:
-            found[name] = np.frombuffer(bytes.fromhex("".join(column.tolist())), np.uint8).reshape(len(column), 32)
+            found[name] = digest_array(column)
         else:
             found[name] = column
     buffer = io.BytesIO()
@@ -151,22 +151,28 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
 def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     """Columns of the bag table, checked against its digest, one entry a bag each; and the packed witnesses, if any."""
     path = folder / facts.file
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != facts.sha256:
-        raise BagDataError(
-            f"Expected the bag table as it was written, got another or none (in {path}); import the data again."
-        )
     with sound("the bag table of a store", path, advice="import the data again"):
-        with np.load(io.BytesIO(content), allow_pickle=False) as table:
-            found = _decoded({name: table[name] for name in table.files})
+        found = _decoded(_table_columns(path, facts))
         of_bags = {name: column for name, column in found.items() if name not in (WITNESSES, OUTCOME)}
         known = [name for name in of_bags if name in _COLUMNS or name.startswith(COVARIATE)]
-        wrong = [name for name in of_bags if name not in known or of_bags[name].shape != (facts.count,)]
+        shapes = {name: column.shape[:1] if name in DIGESTS else column.shape for name, column in of_bags.items()}
+        wrong = [name for name in of_bags if name not in known or shapes[name] != (facts.count,)]
         wrong += [OUTCOME] if OUTCOME in found and found[OUTCOME].shape[:1] != (facts.count,) else []
         missing = [name for name in ("ids", "sizes", "digests") if name not in found]
         if wrong or missing:
             raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")
     return found
+
+
+def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
+    """Columns of the bag table as they are stored; its bytes, as many again, are let go."""
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != facts.sha256:
+        raise BagDataError(
+            f"Expected the bag table as it was written, got another or none (in {path}); import the data again."
+        )
+    with np.load(io.BytesIO(content), allow_pickle=False) as table:
+        return {name: table[name] for name in table.files}
 
 
 def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -175,19 +181,8 @@ def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     for name, column in found.items():
         if name in TEXTS:
             found[name] = _texts(name, columns)
-        elif name in DIGESTS:
-            found[name] = _hexadecimal(column)
-    return found
-
-
-def _hexadecimal(digests: NDArray[Any]) -> NDArray[np.str_]:
-    """Digests [N, 32] as texts [N], a block at a time: of a million bags, a copy of them all would be felt."""
-    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
-        raise ValueError(f"digests that are not 32 bytes each, but {digests.dtype} {list(digests.shape)}")
-    found = np.empty(len(digests), dtype="U64")
-    for low in range(0, len(digests), _DIGESTS_AT_A_TIME):
-        letters = np.frombuffer(digests[low : low + _DIGESTS_AT_A_TIME].tobytes().hex().encode(), np.uint8)
-        found[low : low + _DIGESTS_AT_A_TIME] = letters.astype(np.uint32).view("U64")
+        elif name in DIGESTS and (column.dtype != np.uint8 or column.shape[1:] != (32,)):
+            raise ValueError(f"digests that are not 32 bytes each, but {column.dtype} {list(column.shape)}")
     return found
 
 
@@ -235,11 +230,25 @@ def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Column of texts: str of one width, or objects where a long one would widen all."""
-    content, offsets = columns[name].tobytes(), columns[name + _OFFSETS].tolist()
-    # ASCII, whose letters are where its bytes are, is decoded as a whole: opening takes half the time.
-    if content.isascii():
-        texts = list(map(content.decode().__getitem__, map(slice, offsets[:-1], offsets[1:])))
+    content, offsets = columns[name].tobytes(), columns[name + _OFFSETS]
+    if name not in LONG_TEXTS and content.isascii():
+        unique = _ascii_texts(columns[name], offsets)
     else:
-        texts = [content[begin:end].decode() for begin, end in pairwise(offsets)]
-    unique = np.array(texts, dtype=object if name in LONG_TEXTS else np.str_)
+        texts = [content[begin:end].decode() for begin, end in pairwise(offsets.tolist())]
+        unique = np.array(texts, dtype=object if name in LONG_TEXTS else np.str_)
     return unique if name == "ids" else unique[columns[name + _INDEX]]
+
+
+def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Texts [N] of letters that are a byte each, some at a time: of a million, each as an object would be felt."""
+    lengths = np.diff(offsets)
+    if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(content) or (lengths < 0).any():
+        raise ValueError("offsets of texts that are not those of their bytes")
+    width = max(1, int(lengths.max(initial=0)))
+    found = np.zeros(len(lengths), dtype=f"U{width}")
+    letters = found.view(np.uint32).reshape(-1, width)
+    for low in range(0, len(lengths), _TEXTS_AT_A_TIME):
+        own = lengths[low : low + _TEXTS_AT_A_TIME]
+        inside = np.arange(width) < own[:, None]
+        letters[low : low + len(own)][inside] = content[offsets[low] : offsets[low + len(own)]]
+    return found

@@ -100,7 +100,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         for rows, digest, digests in expected:
             if isinstance(rows, Rows) and digests is not None:
                 hash_rows(rows, start, size, digest)
-                if digest.hexdigest() != digests[number]:
+                if digest.digest() != digests[number].tobytes():
                     found.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
         return found
 
@@ -113,7 +113,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
     return damaged
 
 
-def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.str_] | None]:
+def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]:
     """Bags of a store, and the digests of their coordinates."""
     if not path.is_dir():
         raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); check the path.")

@@ -32,7 +32,7 @@ from midam.data.store.format import (
 from midam.data.store.plan import WrittenBag, plan_digest, written_bags
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError
-from midam.files import Journal, write_bytes, write_text
+from midam.files import Journal, require_room, write_bytes, write_text
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -120,7 +120,8 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     fresh = _prepare(bags, part, journal, facts, progress)
     if fresh:
         try:
-            _require_room(part, sum(fact.bytes for fact in facts))
+            what = "instances and coordinates"
+            require_room({part: sum(fact.bytes for fact in facts)}, what, error=StoreError)
         except StoreError:
             shutil.rmtree(part, ignore_errors=True)
             journal.remove()
@@ -144,19 +145,6 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     description = Description(instances, coords, table, *known)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
-
-
-def _require_room(part: Path, needed: int) -> None:
-    """Refuse a disk that cannot hold the rows, before any is written."""
-    usage = getattr(shutil, "disk_usage", None)  # some systems have none
-    if usage is None:
-        return
-    free = usage(part).free
-    if needed > free:
-        raise StoreError(
-            f"Expected room for {needed} bytes of instances and coordinates, got {free} bytes free (in {part.parent}); "
-            "free some, or choose another place; nothing was written."
-        )
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:

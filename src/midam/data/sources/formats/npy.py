@@ -59,6 +59,12 @@ class NpzReader(FileReader):
         return OpenFile(features, coords, held=features.nbytes + (0 if coords is None else coords.nbytes))
 
 
+def unpacked_bytes(path: Path) -> int:
+    """Bytes of what an npz file holds, packed or not."""
+    with sound("a sound npz archive", path, advice=f"{_ANEW}z"), zipfile.ZipFile(path) as archive:
+        return sum(member.file_size for member in archive.infolist())
+
+
 def read_archive(
     path: Path, wanted: Collection[str], *, content: IO[bytes] | None = None
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:

@@ -1,0 +1,74 @@
+"""How much memory is free, and data that does not fit into it: refused, or warned of."""
+
+import re
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from midam.data.on_disk import physical_memory
+from midam.errors import ConfigError
+from midam.files import size_text
+
+_CPU = torch.device("cpu")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device; of the CPU those that the system, the container or the job leaves."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    granted = [left for left in (_available(), _granted()) if left is not None]
+    return min(granted, default=physical_memory())
+
+
+def require_memory(needed: int, *, device: torch.device, source: str) -> None:
+    """Refuse to keep all instances on a device, as the setting `resident` asks, where they do not fit."""
+    free = free_memory(device)
+    if needed > free:
+        raise ConfigError(
+            f"Expected free memory for the {size_text(needed)} of all instances, which `resident=True` keeps on the "
+            f"device {device}, got {size_text(free)} (in {source}); leave out `resident`: what is on the disk is then "
+            "read as it is drawn."
+        )
+
+
+def warn_of_memory(needed: int, what: str, *, source: str) -> None:
+    """Warn of something that is about to be held in memory and does not fit."""
+    free = free_memory(_CPU)
+    if needed > free:
+        warnings.warn(
+            f"{what} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
+            "system may end this process; give each bag a file of its own, such as .npy, in a folder, which "
+            "`midam data import` turns into a store that stays on the disk",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _available(path: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that programs can still take, as Linux says."""
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
+        return int(found[1]) * 1024 if found else None
+    return None
+
+
+def _granted(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that the container or the job of this process leaves it; None without a limit."""
+    left: list[int] = []
+    lines = process.read_text().splitlines() if process.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, limit, used = (mount, "memory.max", "anon")
+        if controllers:
+            root, limit, used = (mount / "memory", "memory.limit_in_bytes", "total_rss")
+        folder = root / path.lstrip("/")
+        # The limit of a group holds for those inside it.
+        for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
+            with suppress(OSError, ValueError):
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                left.append(int((group / limit).read_text()) - int(stat.get(used, 0)))
+    return max(0, min(left)) if left else None

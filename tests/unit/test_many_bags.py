@@ -1,0 +1,97 @@
+"""What is done to names and digests of many bags, some at a time, is what would be done to all at once."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from midam.data import digests, validate
+from midam.data.bags import Bags
+from midam.data.digests import bag_digests, contents_digest
+from midam.data.store import format as store_format
+from midam.data.store import open_store, write_store
+from midam.errors import BagDataError
+from midam.evaluate import predict
+
+NAMES = ["b", "", "long name", "c", "dd", "a", "eee"]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Two bags at a time."""
+    monkeypatch.setattr(validate, "_IDS_AT_A_TIME", 2)
+    monkeypatch.setattr(digests, "_BAGS_AT_A_TIME", 2)
+    monkeypatch.setattr(store_format, "_TEXTS_AT_A_TIME", 2)
+
+
+def bags_named(names):
+    return Bags(np.arange(2.0 * len(names)).reshape(-1, 2), sizes=np.ones(len(names), int), ids=names)
+
+
+@pytest.mark.parametrize("letter", ["a", "é"])
+def test_names_of_a_store_come_back(letter, few, tmp_path):
+    names = [f"{name}{letter}" for name in NAMES]
+    groups = [f"{letter}{number // 2}" for number in range(len(names))]
+    bags = bags_named(names).replace(groups=groups)
+    found = open_store(write_store(bags, tmp_path / "store"))
+    assert found.ids.tolist() == names
+    assert found.groups.tolist() == groups
+    assert found.ids.dtype == bags.ids.dtype
+    assert contents_digest(found) == contents_digest(found.replace(instances=np.asarray(bags.instances)))
+
+
+@pytest.mark.parametrize(
+    ("content", "offsets"),
+    [(b"abc", [0, 2, 1, 3]), (b"abc", [0, 2]), (b"abc", [1, 3]), (b"abc", []), (b"abc", [0, 4, 3])],
+)
+def test_offsets_that_are_not_those_of_the_texts_are_refused(content, offsets):
+    with pytest.raises(ValueError, match="offsets of texts"):
+        store_format._ascii_texts(np.frombuffer(content, np.uint8), np.array(offsets, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "b", "c", "d", "b"], "got 2 bags of one id .*bag b"),
+        (["a", "b", "b", "c"], "got 2 bags of one id"),
+        (["a", "b", "c", "d", "b "], "got 'b' and 'b '"),
+        (["a", "b", "c", " "], "got an empty one"),
+        (["", "b", "c"], "got an empty one"),
+    ],
+)
+def test_names_that_are_no_names_are_refused_wherever_they_stand(names, said, few):
+    with pytest.raises(BagDataError, match=said):
+        bags_named(names)
+
+
+def test_the_digest_of_many_is_that_of_all_at_once(few):
+    bags = bags_named([name or "x" for name in NAMES])
+    known = bag_digests(bags)
+    assert bags.digests.shape == (7, 32)
+    assert known[3] == hashlib.sha256(json.dumps(["<f8", 2]).encode() + bags[3].tobytes()).hexdigest()
+    expected = hashlib.sha256(json.dumps(["<f8", 2, 7]).encode())
+    expected.update("\0".join(bags.ids).encode())
+    expected.update(bags.sizes.tobytes())
+    expected.update("".join(known).encode())
+    assert contents_digest(bags) == expected.hexdigest()
+
+
+def test_digests_are_bytes_or_hexadecimal_digits():
+    bags = bags_named(["a", "b"])
+    known = bag_digests(bags)
+    assert bag_digests(bags.replace(digests=known)) == known
+    assert bag_digests(bags.subset([1])) == known[1:]
+    for wrong in (["ab", "cd"], ["x" * 64] * 2, [1, 2], np.zeros((2, 31), np.uint8), known[:1]):
+        with pytest.raises(BagDataError, match="digest"):
+            bags.replace(digests=wrong)
+
+
+def test_groups_of_many_bags_are_those_of_few(monkeypatch):
+    sizes = np.random.default_rng(0).integers(1, 40, 300)
+    whole = list(predict.bag_groups(sizes, chunk_size=8))
+    assert [group.start for group in whole[1:]] == [group.stop for group in whole[:-1]]
+    assert whole[-1].stop == 300
+    assert max(int(sizes[group.start : group.stop].sum()) for group in whole) <= 128
+    monkeypatch.setattr(predict, "_BAGS_AT_A_TIME", 3)
+    assert max(map(len, predict.bag_groups(sizes, chunk_size=8))) == 3
