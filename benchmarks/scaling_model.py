@@ -9,7 +9,7 @@ of a sum over 2, 3 and 4 processes (gloo, through this machine) of 4 bytes to 4 
 The model, for a step of K bags of B drawn instances:
 
     seconds(W, K) = fixed + instance * B * ceil(K / W) + exchanges(W)
-    exchanges(W) = (number - 1) * latency * hops(W) + latency * hops(W) + 2 * (W - 1) / W * bytes / bandwidth
+    exchanges(W) = number * latency * hops(W) + 2 * (W - 1) / W * bytes / bandwidth
 
 `fixed` and `instance` are a line through the steps of one process. Of gloo, hops(W) = W - 1, for its sums go around a
 ring; latency and bandwidth are fitted to the sums. Of a cluster, hops(W) = log2(W), as in the trees of NCCL, with the
@@ -43,12 +43,13 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.ranks import Ranks
 from midam.settings import Settings
-from midam.train.training import Training, build_training
+from midam.train.members import build_members
+from midam.train.training import Training, labels_of, open_reader
 
 PAGE = RESULTS / "scaling-model.md"
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "patches of 32 x 32 x 3, ResNet20": ("resnet20", (3, 32, 32)),
-    "1024 features, one layer of 128": ("mlp", (1024,)),
+    "1024 features, mlp": ("mlp", (1024,)),
 }
 BAGS, SIZE, DRAWN = 48, 24, 16
 STEPS_OF = (2, 4, 8, 16)
@@ -57,15 +58,20 @@ WORLDS = (2, 3, 4)
 STATE_BYTES, MEMORY_BYTES, INSTANCES_A_BAG = 12, 2, 1000
 
 
-def make_training(case: str, bags_a_step: int, ranks: Ranks | None = None) -> Training:
-    """A training of bags of random numbers."""
-    encoder, shape = CASES[case]
-    rows = np.random.default_rng(0).standard_normal((BAGS, SIZE, *shape), dtype=np.float32)
-    bags = Bags.from_list(list(rows), np.arange(BAGS) % 2)
-    half = bags_a_step // 2
-    settings = Settings.from_flat({"encoder": encoder, "num_positive": half, "num_negative": half})
-    made = build_training(settings.replace(num_instances=DRAWN, standardize=False, threads=1), bags)
-    return made if ranks is None else Training(made.members, made.reader, made.labels, ranks=ranks)
+def make_bags(case: str) -> Bags:
+    """Bags of random numbers."""
+    rows = np.random.default_rng(0).standard_normal((BAGS, SIZE, *CASES[case][1]), dtype=np.float32)
+    return Bags.from_list(list(rows), np.arange(BAGS) % 2)
+
+
+def make_training(case: str, bags: Bags, bags_a_step: int, ranks: Ranks | None = None) -> Training:
+    """A training of one scorer, alone or as one of several processes."""
+    half, device = bags_a_step // 2, torch.device("cpu")
+    given = {"encoder": CASES[case][0], "num_positive": half, "num_negative": half, "num_instances": DRAWN}
+    config = Settings.from_flat({**given, "members": 1, "standardize": False, "threads": 1})
+    members = build_members(config, bags, device=device)
+    reader = open_reader(members[0].config, bags, standardizer=None, device=device)
+    return Training(members, reader, labels_of(bags, reader), ranks=ranks)
 
 
 def step_seconds(training: Training, bags_a_step: int, epochs: int = 3) -> float:
@@ -80,10 +86,10 @@ def step_seconds(training: Training, bags_a_step: int, epochs: int = 3) -> float
 
 def alone(case: str) -> dict[str, Any]:
     """Steps of one process, the line through them, and the seconds of an instance that is scored."""
-    steps = {count: step_seconds(make_training(case, count), count) for count in STEPS_OF}
+    bags = make_bags(case)
+    steps = {count: step_seconds(make_training(case, bags, count), count) for count in STEPS_OF}
     slope, fixed = np.polyfit([count * DRAWN for count in STEPS_OF], list(steps.values()), 1)
-    training = make_training(case, 16)
-    bags, model = training.reader.bags, training.members[0].model
+    model = make_training(case, bags, 16).model
     predict(model, bags)
     started = time.perf_counter()
     predict(model, bags)
@@ -99,7 +105,7 @@ def worker(out: Path) -> None:
     sums = {size: _timed(partial(dist.all_reduce, torch.zeros(size // 4))) for size in SUMS}
     cases = {}
     for case in CASES if ranks.count == 2 else ():
-        training, steps = make_training(case, 16, ranks), BAGS // 16
+        training, steps = make_training(case, make_bags(case), 16, ranks), BAGS // 16
         training.train_epoch(0)
         before = ranks.exchanged_bytes, ranks.exchanges
         started = time.perf_counter()
@@ -223,9 +229,9 @@ def page(found: dict[str, Any], options: argparse.Namespace) -> str:
         "## To 1e9 instances",
         "",
         f"Bags of {INSTANCES_A_BAG} instances. A step draws the same few whatever their number. What grows: the state "
-        f"that each process holds ({STATE_BYTES} bytes a bag), the score memory where draws go by scores ({MEMORY_BYTES} "
-        "bytes an instance, in each process), and the time of a pass over all (scoring, `exact`, or a pass that fills the "
-        "score memory), which is shared.",
+        f"that each process holds ({STATE_BYTES} bytes a bag), the score memory where draws go by scores "
+        f"({MEMORY_BYTES} bytes an instance, in each process), and the time of a pass over all (scoring, `exact`, or a "
+        "pass that fills the score memory), which is shared.",
         "",
         "| instances | state | score memory | "
         + " | ".join(f"pass with 1 / 1000 cores: {case}" for case in found["alone"])
