@@ -1,6 +1,7 @@
 """`midam compare` on two worker processes, of this machine, of Dask and of Ray, one of which is killed in a trial."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from tests.integration.commands import PATIENCE, table
 
 import midam
+from midam.cli import main
 
 # Kills the process that computes it, once, by a mark on the disk.
 DEADLY = """
@@ -58,7 +60,9 @@ def ray_cluster(environment):
     port = free_port()
     words = ["start", "--head", "--block", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"]
     words += ["--node-ip-address", "127.0.0.1"]
-    process = started(["-m", "ray.scripts.scripts", *words], environment | {"RAY_USAGE_STATS_ENABLED": "0"})
+    # The cluster takes tasks from those alone who know the token, whatever one the user may have.
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    process = started(["-m", "ray.scripts.scripts", *words], environment)
     try:
         answered(port)
         yield f"127.0.0.1:{port}"
@@ -89,17 +93,30 @@ def answered(port):
 
 
 @contextmanager
-def no_cluster(environment):
+def processes(environment):
     yield None
 
 
-CLUSTERS = {"loky": no_cluster, "dask": dask_cluster, "ray": ray_cluster}
+CLUSTERS = {"loky": processes, "dask": dask_cluster, "ray": ray_cluster}
 
 
-def compared(folder, data, environment, *words):
-    command = [sys.executable, "-m", "midam.cli", "compare", str(data), "--methods", "midam-att,deadly.Deadly"]
-    command += ["--cv", "2x2", "--epochs", "2", "--lrs", "0.1", "--margins", "1.0", "--out", str(folder), *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The data, a folder with the deadly method, and the trials that this process finds where it does not kill."""
+    root = tmp_path_factory.mktemp("alone")
+    data, mark = table(root / "bags.csv"), root / "mark"
+    (root / "deadly.py").write_text(DEADLY.format(mark=str(mark)))
+    mark.write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root))
+        assert main([*command(data, root / "out"), "--jobs", "1"]) == 0
+    mark.unlink()
+    return root, data, mark, results(root / "out")
+
+
+def command(data, out):
+    words = ["compare", str(data), "--methods", "midam-att,deadly.Deadly", "--cv", "2x2", "--epochs", "2"]
+    return [*words, "--lrs", "0.1", "--margins", "1.0", "--out", str(out)]
 
 
 def results(folder):
@@ -109,19 +126,18 @@ def results(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", CLUSTERS)
-def test_a_worker_that_is_killed_in_a_trial_costs_no_trial(backend, tmp_path):
+def test_a_worker_that_is_killed_in_a_trial_costs_no_trial(backend, alone, tmp_path):
     package = PACKAGES.get(backend)
     if package is not None and find_spec(package) is None:
         pytest.skip(f"{package} is not installed; `make test-clusters` installs it and runs this test")
-    mark, data = tmp_path / "mark", table(tmp_path / "bags.csv")
-    (tmp_path / "deadly.py").write_text(DEADLY.format(mark=str(mark)))
-    path = os.pathsep.join([str(tmp_path), str(Path(midam.__file__).parents[1])])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    root, data, mark, expected = alone
+    mark.unlink(missing_ok=True)
+    path = os.pathsep.join([str(root), str(Path(midam.__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     with CLUSTERS[backend](environment) as address:
         words = ["--jobs", "2", "--backend", backend, *(["--cluster", address] if address else [])]
-        done = compared(tmp_path / backend, data, environment, *words)
-        assert done.returncode == 0, done.stderr
-        assert mark.is_file()
-    alone = compared(tmp_path / "alone", data, environment, "--jobs", "1")
-    assert alone.returncode == 0, alone.stderr
-    pd.testing.assert_frame_equal(results(tmp_path / backend), results(tmp_path / "alone"), check_exact=True)
+        words = [sys.executable, "-m", "midam.cli", *command(data, tmp_path / "out"), *words]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert mark.read_text() != "", "a worker was killed"
+    pd.testing.assert_frame_equal(results(tmp_path / "out"), expected, check_exact=True)

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from midam import __version__
-from midam.errors import ConfigError, MidamError, RankLostError, RunStoppedError, TrialsLostError, UntrustedError, nearest
+from midam.errors import (
+    ConfigError,
+    MidamError,
+    RankLostError,
+    RunStoppedError,
+    TrialsLostError,
+    UntrustedError,
+    nearest,
+)
 from midam.report.program import program
 
 if TYPE_CHECKING:

@@ -118,19 +118,19 @@ def compute(
     found: list[dict[int, Any]] = [{} for _ in groups]
     lost: dict[int, Lost] = {}
     done = 0.0
-    with open_farm(workers or Workers()) as farm:
-        with closing(run_tasks(farm, function, [groups[g].tasks[t] for g, t in places])) as results:
-            for number, result in results:
-                g, t = places[number]
-                if isinstance(result, Lost):
-                    lost[g] = result
-                    continue
-                found[g][t] = result
-                if len(found[g]) == len(groups[g].tasks):
-                    keep(groups[g], [found[g].pop(i) for i in range(len(groups[g].tasks))])
-                done += len(groups[g].names) / len(groups[g].tasks)
-                if on_progress is not None:
-                    on_progress(done)
+    tasks = [groups[g].tasks[t] for g, t in places]
+    with open_farm(workers or Workers()) as farm, closing(run_tasks(farm, function, tasks)) as results:
+        for number, result in results:
+            g, t = places[number]
+            if isinstance(result, Lost):
+                lost[g] = result
+                continue
+            found[g][t] = result
+            if len(found[g]) == len(groups[g].tasks):
+                keep(groups[g], [found[g].pop(i) for i in range(len(groups[g].tasks))])
+            done += len(groups[g].names) / len(groups[g].tasks)
+            if on_progress is not None:
+                on_progress(done)
     if lost:
         raise _lost([groups[g] for g in lost], sum(len(group.names) for group in groups), next(iter(lost.values())))
 

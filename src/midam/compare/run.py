@@ -95,7 +95,8 @@ def run_comparison(
     ------
     MidamError
         If arguments are wrong; nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
-        comparison that has a folder; a `TrialsLostError` when all trials are done but those whose worker died each time.
+        comparison that has a folder; a `TrialsLostError` when all trials are done but those whose worker
+        died each time.
 
     Examples
     --------

@@ -146,7 +146,7 @@ def run_tasks(
 
 
 class Here(Farm):
-    """This process: a task is computed when it is asked for."""
+    """In this process: a task is computed when its result is asked for."""
 
     def __init__(self) -> None:
         self._task: tuple[int, Callable[[Any], Any], Any] | None = None
