@@ -125,6 +125,6 @@ def test_a_cluster_without_workers_is_given_up():
     with pytest.raises(ConfigError, match="Expected a scheduler file"):
         Workers("dask", cluster=f"{missing}.json").check()
     with distributed.LocalCluster(n_workers=0, dashboard_address=None, protocol="tcp", processes=False) as cluster:
-        with open_farm(Workers("dask", cluster=cluster.scheduler_address, patience=0.1)) as farm:
-            with pytest.raises(ConfigError, match=r"Expected a worker in the dask cluster, got none in 0\.1 seconds"):
-                list(run_tasks(farm, abs, [1]))
+        workers, said = Workers("dask", cluster=cluster.scheduler_address, patience=0.1), r"got none in 0\.1 seconds"
+        with open_farm(workers) as farm, pytest.raises(ConfigError, match=f"a worker in the dask cluster, {said}"):
+            list(run_tasks(farm, abs, [1]))

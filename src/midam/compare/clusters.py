@@ -202,8 +202,8 @@ class RayFarm(Cluster):
                 ray.init(**how)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(
-                    f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check its address, "
-                    "and RAY_AUTH_MODE and RAY_AUTH_TOKEN where the cluster asks for a token."
+                    f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check its "
+                    "address, and RAY_AUTH_MODE and RAY_AUTH_TOKEN where the cluster asks for a token."
                 ) from None
         gpus = {"num_gpus": 1} if workers.gpu else {}
         self._remote = ray.remote(num_cpus=1, max_retries=0, **gpus)(call)
