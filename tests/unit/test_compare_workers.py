@@ -15,18 +15,23 @@ from midam.errors import ConfigError, MidamError, TrialsLostError
 
 
 class Mortal(Farm):
-    """Two seats; the worker of a task dies as often as `deaths` says."""
+    """Two seats; the worker of a task dies as often as `deaths` says, and that of "e" before it has begun."""
 
     def __init__(self, deaths):
         self.deaths, self.running, self.most, self.tried = dict(deaths), [], 0, []
+        self.gone = ["e"]
 
     def room(self):
         return 2 - len(self.running)
 
     def begin(self, number, function, task):
+        if task in self.gone:
+            self.gone.remove(task)
+            return False
         self.running.append((number, function, task))
         self.tried.append(task)
         self.most = max(self.most, len(self.running))
+        return True
 
     def ended(self):
         number, function, task = self.running.pop(0)

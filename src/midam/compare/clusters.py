@@ -106,18 +106,28 @@ class DaskFarm(Cluster):
         self._devices: dict[str, str | None] = {}
         self._news = threading.Event()
 
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        """Give the task to a free worker, which gets the function once."""
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Give the task to a free worker, which gets the function once; False if none is left."""
         taken = {address for _, address in self._running.values()}
-        address = next(address for address in self._addresses() if address not in taken)
-        if self._held.get(address, (None,))[0] is not function:
-            self._held[address] = (function, self._client.scatter(function, workers=[address], hash=False))
+        free = [address for address in self._addresses() if address not in taken]
+        if not free:
+            return False
+        address = free[0]
+        try:
+            if self._held.get(address, (None,))[0] is not function:
+                self._held[address] = (function, self._client.scatter(function, workers=[address], hash=False))
+            device = self._device(address) if self._workers.gpu else None
+        except (OSError, TimeoutError, KeyError, ValueError):
+            # The worker has died meanwhile. Of one that is there, something else is wrong.
+            if address in self._addresses():
+                raise
+            return False
         how: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False, "retries": 0}
         how |= {"resources": {"GPU": 1}} if self._workers.gpu else {}
-        device = self._device(address) if self._workers.gpu else None
         future = self._client.submit(call, self._held[address][1], task, device, **how)
         self._running[future] = (number, address)
         future.add_done_callback(lambda _: self._news.set())
+        return True
 
     def ended(self) -> list[tuple[int, Any]]:
         """Results of the tasks that are done, and of those whose worker is gone."""
@@ -210,11 +220,12 @@ class RayFarm(Cluster):
         self._running: dict[Any, int] = {}
         self._held: tuple[Callable[[Any], Any] | None, Any] = (None, None)
 
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
         """Submit the task; the function travels to each machine once."""
         if self._held[0] is not function:
             self._held = (function, self._package.put(function))
         self._running[self._remote.remote(self._held[1], task)] = number
+        return True
 
     def ended(self) -> list[tuple[int, Any]]:
         """Results of the tasks that are done, and of those whose worker has died."""

@@ -90,8 +90,8 @@ class Farm(ABC):
         """How many tasks can begin now; waits for a first worker, a `ConfigError` after a while without."""
 
     @abstractmethod
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        """Let a task run under a number."""
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Let a task run under a number; False if the worker that there was room on has gone."""
 
     @abstractmethod
     def ended(self) -> list[tuple[int, Any]]:
@@ -133,8 +133,9 @@ def run_tasks(
     waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
     while waiting or running:
         for _ in range(min(len(waiting), farm.room())):
-            number = waiting.popleft()
-            farm.begin(number, function, tasks[number])
+            if not farm.begin(waiting[0], function, tasks[waiting[0]]):
+                break
+            waiting.popleft()
             running += 1
         for number, result in farm.ended():
             running -= 1
@@ -155,9 +156,10 @@ class Here(Farm):
         """One."""
         return int(self._task is None)
 
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
         """Take the task."""
         self._task = (number, function, task)
+        return True
 
     def ended(self) -> list[tuple[int, Any]]:
         """Compute the task."""
@@ -226,10 +228,11 @@ class Local(Farm):
         """Seats without a task."""
         return len(self._free)
 
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
         """Give the task a seat."""
         seat = self._free.pop()
         self._running[seat.submit(function, task)] = (number, seat)
+        return True
 
     def ended(self) -> list[tuple[int, Any]]:
         """Wait for a first task; a new process takes the seat of one that has died."""
