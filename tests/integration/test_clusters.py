@@ -43,7 +43,8 @@ COLUMNS = ["method", "repeat", "fold", "auroc", "auprc", "lr", "margin", "epoch"
 @contextmanager
 def dask_cluster(environment):
     port = free_port()
-    scheduler = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    scheduler = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    scheduler += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
     worker = ["distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", "--nworkers", "2", "--nthreads", "1"]
     both = [started(["-m", *words], environment) for words in (scheduler, [*worker, "--no-dashboard"])]
     try:

@@ -129,7 +129,9 @@ def test_a_cluster_without_workers_is_given_up():
     missing = str(closed_port())
     with pytest.raises(ConfigError, match="Expected a scheduler file"):
         Workers("dask", cluster=f"{missing}.json").check()
-    with distributed.LocalCluster(n_workers=0, dashboard_address=None, protocol="tcp", processes=False) as cluster:
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address="127.0.0.1:0", protocol="tcp", processes=False
+    ) as cluster:
         workers, said = Workers("dask", cluster=cluster.scheduler_address, patience=0.1), r"got none in 0\.1 seconds"
         with open_farm(workers) as farm, pytest.raises(ConfigError, match=f"a worker in the dask cluster, {said}"):
             list(run_tasks(farm, abs, [1]))

@@ -90,7 +90,7 @@ class DaskFarm(Cluster):
                 self._own = distributed.LocalCluster(
                     n_workers=workers.here(),
                     threads_per_worker=1,
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",
                     resources={"GPU": 1} if workers.gpu else None,
                 )
                 how = {"address": self._own}
