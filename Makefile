@@ -16,7 +16,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study test test-data test-wheel test-exports test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study test test-data test-wheel test-exports test-clusters test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -86,6 +86,11 @@ test-exports: $(VENV)/.dev  ## score exports with torch alone and with onnxrunti
 	$(VENV)/torch/bin/python -m pip --quiet uninstall --yes numpy 2>/dev/null || true
 	$(call FRESH,onnx) -c constraints.txt onnxruntime numpy
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.outside.exports $(CURDIR)/$(VENV)/torch/bin/python $(CURDIR)/$(VENV)/onnx/bin/python
+
+test-clusters: $(VENV)/.dev  ## run the tests that need clusters of Dask and Ray, which it installs
+	$(call FRESH,clusters) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)/clusters/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt '.[dask,ray]' pytest hypothesis
+	OMP_NUM_THREADS=1 $(VENV)/clusters/bin/python -m pytest tests/integration/test_clusters.py tests/unit/test_compare_workers.py -v
 
 # Warnings of old packages about each other are no failures here.
 test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits

@@ -1,6 +1,6 @@
 """``python -m studies NAME``: one of the studies, with its page.
 
-Exit codes: 0 done, 2 bad input or settings, 130 stopped by Ctrl-C or SIGTERM.
+Exit codes: 0 done, 2 bad input or settings, 3 trials whose worker died each time, 130 stopped by Ctrl-C or SIGTERM.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from joblib import cpu_count
 from rich.console import Console
 from rich.markup import escape
 
-from midam.errors import ConfigError, MidamError, nearest
+from midam.compare.workers import BACKENDS
+from midam.errors import ConfigError, MidamError, TrialsLostError, nearest
 from midam.report.program import program
 from studies.engine import take_published
 from studies.options import CACHE, OUT, StudyOptions
@@ -51,6 +52,10 @@ def parser() -> argparse.ArgumentParser:
         help="published trials to start from, DIR/trials/NAME.jsonl.gz of a page: those that are missing are computed",
     )
     made.add_argument("--jobs", type=int, default=cpu_count(), help="processes at a time; default: one a core")
+    text = f"where trials run: {', '.join(BACKENDS)}; default: processes of this machine (loky)"
+    made.add_argument("--backend", choices=list(BACKENDS), default="loky", help=text)
+    text = "address of the cluster, tcp://HOST:8786 or a scheduler file (dask), HOST:6379 or auto (ray)"
+    made.add_argument("--cluster", metavar="ADDRESS", help=text)
     made.add_argument("--margin", type=float, help="margin c of the AUC objectives (table2, ...)")
     made.add_argument("--splits", type=int, help="random splits (table2)")
     made.add_argument("--protocol", help="protocol: splits or cv (table2)")
@@ -70,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         except (MidamError, OSError) as error:
             console.print(f"[red]studies: error:[/] {escape(' '.join(str(error).split()))}")
-            return 2
+            return 3 if isinstance(error, TrialsLostError) else 2
 
 
 def _run(argv: Sequence[str] | None, console: Console) -> None:

@@ -130,7 +130,7 @@ def complete(
                 missing,
                 function,
                 keep=lambda group, results: store.keep(group.names, results[0]),
-                jobs=options.jobs,
+                workers=options.workers(),
                 on_progress=bar.update,
             )
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from midam.compare.workers import Workers
 from midam.errors import ConfigError
 
 OUT = Path("docs/results")
@@ -26,6 +27,8 @@ class StudyOptions:
     quick: bool = False  # A part of the study that ends in minutes
     out: Path = OUT  # Folder of the page and its figures
     jobs: int = 1  # Processes at a time
+    backend: str = "loky"  # Where they run, see `midam.compare.workers.Workers`
+    cluster: str | None = None  # Address of the cluster of that backend
     cache: Path = CACHE  # Folder of the finished trials; a stopped study goes on from there
     smaller: bool = False  # A version of seconds, for tests; its figures say nothing
     margin: float | None = None  # Margin c of the AUC objectives, where the study takes one
@@ -46,6 +49,10 @@ class StudyOptions:
         if self.device not in (None, "auto", "cpu", "cuda"):
             raise ConfigError(f"Expected device auto, cpu or cuda, got {self.device!r}; choose one.")
 
+    def workers(self) -> Workers:
+        """Return where trials run; with ``device="cuda"``, each gets a GPU of its own."""
+        return Workers(self.backend, self.jobs, self.cluster, gpu=self.device == "cuda")
+
     def use_cuda(self) -> bool:
         """Return whether scorers are trained on a GPU."""
         found = torch.cuda.is_available()
@@ -63,6 +70,8 @@ class StudyOptions:
         words += ["--size", self.size] if self.size is not None else []
         words += ["--device", self.device] if self.device is not None else []
         words += ["--jobs", str(self.jobs)] if self.jobs != 1 else []
+        words += ["--backend", self.backend] if self.backend != "loky" else []
+        words += ["--cluster", self.cluster] if self.cluster is not None else []
         words += ["--out", str(self.out)] if self.out != OUT else []
         words += ["--cache", str(self.cache)] if self.cache != CACHE else []
         return shlex.join(words)

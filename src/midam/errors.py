@@ -5,7 +5,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -71,6 +71,14 @@ class RankLostError(MidamError):
     def __init__(self, message: str, lost: frozenset[int]) -> None:
         super().__init__(message)
         self.lost = lost
+
+
+class TrialsLostError(MidamError):
+    """Trials whose worker died each time that they were tried (`names`); all others are done."""
+
+    def __init__(self, message: str, names: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.names = list(names)
 
 
 class Note(UserWarning):

@@ -101,6 +101,8 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     select="last",
                     out=folder,
                     jobs=options.jobs,
+                    backend=options.backend,
+                    cluster=options.cluster,
                     measure_memory=False,
                     on_progress=bar.update,
                 )

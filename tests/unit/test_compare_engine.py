@@ -1,6 +1,7 @@
 """The engine of trials: what is missing is computed, and kept once."""
 
 from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.workers import Workers
 
 
 def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
@@ -13,7 +14,7 @@ def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
             store.missing(groups),
             tenfold,
             keep=lambda group, results: store.keep(group.names, results[0]),
-            backend="threading",
+            workers=Workers("threading", jobs=2),
         )
         assert store.missing(groups) == []
         assert [own["found"] for own in store.find(names)] == [0, 101, 200]

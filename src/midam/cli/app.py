@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from midam import __version__
-from midam.errors import ConfigError, MidamError, RankLostError, RunStoppedError, UntrustedError, nearest
+from midam.errors import (
+    ConfigError,
+    MidamError,
+    RankLostError,
+    RunStoppedError,
+    TrialsLostError,
+    UntrustedError,
+    nearest,
+)
 from midam.report.program import program
 
 if TYPE_CHECKING:
@@ -50,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (RunStoppedError, KeyboardInterrupt) as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             return 130
-        except RankLostError as error:
+        except (RankLostError, TrialsLostError) as error:
             console.print(f"[red]midam: error:[/] {escape(said(error))}")
             return 3
         except MidamError as error:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
@@ -15,12 +14,12 @@ from rich.table import Table
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
 from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
-from midam.compare.engine import BACKENDS
 from midam.compare.folds import repeated_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
+from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES
@@ -61,8 +60,12 @@ def parser() -> ArgumentParser:
     text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
     compare.add_text("--deploy", metavar="RUN", help=text)
     compare.add_text("--deploy_method", metavar="NAME", help="with --deploy: another one of the methods")
-    compare.add_argument("--jobs", type=int, default=cpu_count(), help="tasks at a time; default: one a core")
-    compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help="where tasks run")
+    text = "tasks at a time; default: one a core, with --accelerator cuda one a GPU, on a cluster one a worker"
+    compare.add_argument("--jobs", type=int | None, default=None, help=text)
+    text = "where tasks run: processes (loky) or threads of this machine, or the workers of a cluster"
+    compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help=text)
+    text = "address of the cluster, tcp://HOST:8786 or a scheduler file (dask), HOST:6379 or auto (ray)"
+    compare.add_text("--cluster", metavar="ADDRESS", help=text)
     add_settings(compare, _SETTINGS)
     return compare
 
@@ -97,6 +100,7 @@ def run(options: Namespace, console: Console) -> int:
     notes += _unaware(methods, settings)
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
+    how["cluster"] = options.cluster
     with CompareProgress(console) as bar:
         how |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
         comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)

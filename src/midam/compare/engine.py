@@ -4,28 +4,20 @@ A trial is a row, a dictionary of what JSON takes, known by the fields that name
 whole even if only some are missing: a training in lockstep repeats bit for bit only with the same others.
 """
 
-import importlib
 import json
-import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Generic, Self, TypeVar
 
-import joblib
-from joblib import Parallel, delayed
-from joblib.parallel import get_active_backend
-
-from midam.compare.orphans import end_with
-from midam.errors import CheckpointError, ConfigError
+from midam.compare.workers import TRIES, Lost, Workers, open_farm, run_tasks
+from midam.errors import CheckpointError, ConfigError, TrialsLostError
 from midam.files import Journal
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
-BACKENDS = ("loky", "threading", "ray", "dask")
-_MODULES = {"ray": "ray.util.joblib", "dask": "distributed"}
+_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,93 +102,49 @@ def compute(
     function: Callable[[Task], Any],
     *,
     keep: Callable[[Group[Task], list[Any]], None],
-    jobs: int = 1,
-    backend: str = "loky",
+    workers: Workers | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
     """Compute the tasks of all groups side by side with `function`, and `keep` each group with its results.
 
-    Function, tasks and results can be pickled. `jobs` tasks run at a time on a `midam.compare.engine`. `on_progress`
-    is called with the number of trials done, in which the tasks of a group count equally.
+    Function, tasks and results can be pickled. Default of `workers`: one task at a time, in this process. `on_progress`
+    is called with the number of trials done, in which the tasks of a group count equally. A task whose worker dies is
+    tried again, three times in all; a group with one that is lost for good is not kept, and when all others are, a
+    `TrialsLostError` names it.
     """
     if not groups:
         return
+    places = [(g, t) for g, group in enumerate(groups) for t in range(len(group.tasks))]
     found: list[dict[int, Any]] = [{} for _ in groups]
+    lost: dict[int, Lost] = {}
     done = 0.0
-    with use_backend(backend, jobs=jobs), closing(_results(groups, function)) as results:
-        for g, t, result in results:
+    tasks = [groups[g].tasks[t] for g, t in places]
+    with open_farm(workers or Workers()) as farm, closing(run_tasks(farm, function, tasks)) as results:
+        for number, result in results:
+            g, t = places[number]
+            if isinstance(result, Lost):
+                lost[g] = result
+                continue
             found[g][t] = result
             if len(found[g]) == len(groups[g].tasks):
                 keep(groups[g], [found[g].pop(i) for i in range(len(groups[g].tasks))])
             done += len(groups[g].names) / len(groups[g].tasks)
             if on_progress is not None:
                 on_progress(done)
+    if lost:
+        raise _lost([groups[g] for g in lost], sum(len(group.names) for group in groups), next(iter(lost.values())))
 
 
-def _results(groups: Sequence[Group[Task]], function: Callable[[Task], Any]) -> Generator[tuple[int, int, Any]]:
-    """Results of all tasks as they come, with group and place; closing stops what still runs."""
-    calls = [
-        delayed(_run)(function, task, g, t) for g, group in enumerate(groups) for t, task in enumerate(group.tasks)
-    ]
-    backend, jobs = get_active_backend()
-    if backend.supports_return_generator:
-        # One task in the queue of a worker: a stop has little to wait for.
-        with closing(Parallel(return_as="generator_unordered", batch_size=1)(calls)) as results:
-            yield from results
-    else:
-        # Ray's backend returns whole lists only.
-        for low in range(0, len(calls), 2 * jobs):
-            yield from Parallel(batch_size=1)(calls[low : low + 2 * jobs])
-
-
-def _run(function: Callable[[Task], Any], task: Task, g: int, t: int) -> tuple[int, int, Any]:
-    return g, t, function(task)
+def _lost(groups: Sequence[Group[Any]], total: int, why: str) -> TrialsLostError:
+    names = [name for group in groups for name in group.names]
+    shown = "; ".join(", ".join(f"{field} {value}" for field, value in name.items()) for name in names[:_SHOWN])
+    more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return TrialsLostError(
+        f"Expected a result of each trial, got none of {len(names)} of {total}, whose worker died {TRIES} times "
+        f"({shown}{more}): {why.rstrip('.')}. The others are done; the same command tries these again.",
+        names,
+    )
 
 
 def _key(row: Row, fields: Sequence[str]) -> str:
     return json.dumps([row.get(field) for field in fields])
-
-
-@contextmanager
-def use_backend(name: str, *, jobs: int) -> Iterator[None]:
-    """Let joblib run so many tasks at a time on a backend.
-
-    ``RAY_ADDRESS`` or ``DASK_SCHEDULER_ADDRESS`` names a cluster; without one, workers start on this machine.
-    """
-    check_backend(name, jobs=jobs)
-    if name == "ray":
-        _load(_MODULES[name], name).register_ray()
-        with joblib.parallel_config(backend="ray", n_jobs=jobs):
-            yield
-    elif name == "dask":
-        distributed = _load(_MODULES[name], name)
-        named = _load("dask.config", name).get("scheduler-address", default=None)
-        options = {} if named else {"n_workers": jobs, "threads_per_worker": 1}
-        with distributed.Client(**options), joblib.parallel_config(backend="dask", n_jobs=jobs):
-            yield
-    else:
-        # Loky's workers wait for minutes for a parent that was killed. Those of Ray and Dask end by themselves.
-        how: dict[str, Any] = {"initializer": end_with, "initargs": (os.getpid(),)} if name == "loky" else {}
-        # Arrays are pickled: a memory-mapped copy would be read from disk at each step.
-        with joblib.parallel_config(backend=name, n_jobs=jobs, max_nbytes=None, **how):
-            yield
-
-
-def check_backend(name: str, *, jobs: int) -> None:
-    """Refuse a backend that is unknown or not installed, and fewer than one job."""
-    if name not in BACKENDS:
-        raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {name!r}; choose one of them.")
-    if jobs < 1:
-        raise ConfigError(f"Expected jobs >= 1, got {jobs}; choose another number.")
-    if name in _MODULES:
-        _load(_MODULES[name], name)
-
-
-def _load(module: str, backend: str) -> ModuleType:
-    package = "ray" if backend == "ray" else "dask[distributed]"
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        raise ConfigError(
-            f"Expected the package {package} for the backend {backend!r}, got none; install it, or use loky."
-        ) from None

@@ -19,6 +19,7 @@ from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
 from midam.compare.tasks import Task, single_threaded
 from midam.compare.trials import OK
+from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
@@ -55,8 +56,7 @@ def keep_models(
     store: TrialStore,
     *,
     how: str,
-    jobs: int,
-    backend: str,
+    workers: Workers,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> None:
     """Train and write the models of all trials that have tested one, unless they are there.
@@ -74,7 +74,7 @@ def keep_models(
 
     report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
     made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
-    compute(made, partial(fit_model, bags, how=how), keep=write, jobs=jobs, backend=backend, on_progress=report)
+    compute(made, partial(fit_model, bags, how=how), keep=write, workers=workers, on_progress=report)
 
 
 def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from warnings import warn
 
 from midam import __version__
-from midam.compare.engine import Group, TrialStore, check_backend, compute
+from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import check_methods, find_methods
@@ -18,6 +18,7 @@ from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
+from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
 from midam.data.missing import fill_values, impute, missing_counts, tell
@@ -42,8 +43,9 @@ def run_comparison(
     margins: Sequence[float] = (0.1, 0.5, 1.0),
     select: Literal["best", "last"] = "best",
     out: str | Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     backend: str = "loky",
+    cluster: str | None = None,
     measure_memory: bool = True,
     keep_models: bool = False,
     notes: Sequence[str] = (),
@@ -76,8 +78,9 @@ def run_comparison(
     out : str or Path, optional
         Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
         second call with the same arguments, or further methods, computes what is missing there.
-    jobs, backend : int, {"loky", "threading", "ray", "dask"}
-        Tasks at a time, and where they run, see `midam.compare.engine`.
+    jobs, backend, cluster : int or None, {"loky", "threading", "ray", "dask"}, str or None
+        Tasks at a time, where they run, and the address of the cluster, see `midam.compare.workers.Workers`. Where the
+        settings name the accelerator "cuda", each task gets a GPU of its own.
     measure_memory : bool
         Measure the peak memory of one trial of each method, in a process of its own.
     keep_models : bool
@@ -92,7 +95,8 @@ def run_comparison(
     ------
     MidamError
         If arguments are wrong; nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
-        comparison that has a folder.
+        comparison that has a folder; a `TrialsLostError` when all trials are done but those whose worker
+        died each time.
 
     Examples
     --------
@@ -105,7 +109,9 @@ def run_comparison(
     np.True_
     """
     compared = find_methods(methods)
-    check_backend(backend, jobs=jobs)
+    where = (settings or Settings()).run.accelerator
+    workers = Workers(backend, jobs, cluster, gpu=where == "cuda")
+    workers.check()
     if keep_models and out is None:
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     target = target_of(bags)
@@ -114,7 +120,7 @@ def run_comparison(
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     own = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
-    base = _settled(own, folder, jobs=jobs)
+    base = _settled(own, folder, jobs=workers.here())
     how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
     tell(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
@@ -131,9 +137,7 @@ def run_comparison(
         try:
             if measure_memory:
                 keeper.measure(missing)
-            compute(
-                missing, partial(run_task, bags, how=how), keep=keeper, jobs=jobs, backend=backend, on_progress=progress
-            )
+            compute(missing, partial(run_task, bags, how=how), keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
             remarks += chosen_counts(bags, groups)
             comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
@@ -143,7 +147,7 @@ def run_comparison(
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:
-                    keep(bags, folder, groups, store, how=how, jobs=jobs, backend=backend, on_progress=on_model)
+                    keep(bags, folder, groups, store, how=how, workers=workers, on_progress=on_model)
         except KeyboardInterrupt:
             if folder is None:
                 raise

@@ -1,0 +1,265 @@
+"""Seats on the workers of a Dask or Ray cluster: one task a worker, and a GPU each where that is asked for."""
+
+import os
+import socket
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from midam.compare.workers import BACKENDS, Farm, Lost, Workers, deal_device, use_device, visible_devices
+from midam.errors import ConfigError, first_line, need_package
+
+_ENVIRONMENT = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
+_ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 0.5
+
+
+def open_cluster(workers: Workers) -> Farm:
+    """Connect with the cluster, or start one on this machine."""
+    return DaskFarm(workers) if workers.backend == "dask" else RayFarm(workers)
+
+
+def address_of(workers: Workers) -> str | None:
+    """Address of the cluster; None to start one."""
+    return workers.cluster or os.environ.get(_ENVIRONMENT[workers.backend]) or None
+
+
+def check_address(workers: Workers) -> None:
+    """Refuse an address at which nothing answers."""
+    address = address_of(workers)
+    if address is None or (workers.backend == "ray" and address in ("auto", "local")):
+        return
+    if workers.backend == "dask" and address.endswith(".json"):
+        if not Path(address).is_file():
+            raise ConfigError(f"Expected a scheduler file of Dask, got none (in {address}); start the scheduler first.")
+        return
+    try:
+        place = urlsplit(address if "://" in address else f"tcp://{address}")
+        where = (place.hostname or "", place.port or 0)
+        socket.create_connection(where, timeout=_ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        form = "tcp://HOST:8786" if workers.backend == "dask" else "HOST:6379, ray://HOST:10001 or auto"
+        raise ConfigError(
+            f"Expected a {workers.backend} cluster at {address}, got no answer ({first_line(error)}); give its address "
+            f"as {form}, and see that it runs and can be reached from here."
+        ) from None
+
+
+class Cluster(Farm):
+    """What the farms of Dask and Ray share: they wait for workers."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._package: Any = need_package(
+            BACKENDS[workers.backend] or "", f"for the backend {workers.backend!r}", extra=workers.backend
+        )
+
+    def room(self) -> int:
+        """Workers that can take a task now."""
+        most, busy, until = self._workers.jobs, self._busy(), time.monotonic() + self._workers.patience
+        while not (free := self._free()) and not busy:
+            if time.monotonic() > until:
+                gpu = " that has a GPU" if self._workers.gpu else ""
+                raise ConfigError(
+                    f"Expected a worker{gpu} in the {self._workers.backend} cluster, got none in "
+                    f"{self._workers.patience:g} seconds; start workers, and the same command goes on."
+                )
+            time.sleep(_POLL_SECONDS)
+        return free if most is None else min(free, most - busy)
+
+    @abstractmethod
+    def _free(self) -> int: ...
+
+    @abstractmethod
+    def _busy(self) -> int: ...
+
+
+class DaskFarm(Cluster):
+    """A task goes to a worker by its address: Dask's own retries would not tell which of its tasks killed a worker."""
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__(workers)
+        distributed, address = self._package, address_of(workers)
+        self._own: Any = None
+        try:
+            if address is None:
+                self._own = distributed.LocalCluster(
+                    n_workers=workers.here(),
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    resources={"GPU": 1} if workers.gpu else None,
+                )
+                how = {"address": self._own}
+            else:
+                how = {"scheduler_file" if address.endswith(".json") else "address": address}
+            self._client = distributed.Client(**how, set_as_default=False, timeout=2 * _ANSWER_SECONDS)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ConfigError(
+                f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check its address."
+            ) from None
+        self._running: dict[Any, tuple[int, str]] = {}
+        self._held: dict[str, tuple[Callable[[Any], Any], Any]] = {}
+        self._devices: dict[str, str | None] = {}
+        self._news = threading.Event()
+
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Give the task to a free worker, which gets the function once; False if none is left."""
+        taken = {address for _, address in self._running.values()}
+        free = [address for address in self._addresses() if address not in taken]
+        if not free:
+            return False
+        address = free[0]
+        try:
+            if self._held.get(address, (None,))[0] is not function:
+                self._held[address] = (function, self._client.scatter(function, workers=[address], hash=False))
+            device = self._device(address) if self._workers.gpu else None
+        except (OSError, TimeoutError, KeyError, ValueError):
+            # The worker has died meanwhile. Of one that is there, something else is wrong.
+            if address in self._addresses():
+                raise
+            return False
+        how: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False, "retries": 0}
+        how |= {"resources": {"GPU": 1}} if self._workers.gpu else {}
+        future = self._client.submit(call, self._held[address][1], task, device, **how)
+        self._running[future] = (number, address)
+        future.add_done_callback(lambda _: self._news.set())
+        return True
+
+    def ended(self) -> list[tuple[int, Any]]:
+        """Results of the tasks that are done, and of those whose worker is gone."""
+        done = [future for future in self._running if future.done()]
+        if not done:
+            self._news.wait(_POLL_SECONDS)
+            self._news.clear()
+            done = [future for future in self._running if future.done()]
+        alive = set(self._addresses())
+        found = []
+        for future, (number, address) in list(self._running.items()):
+            if future in done or address not in alive:
+                del self._running[future]
+                result = self._result(future, address)
+                if isinstance(result, Lost):
+                    self._held.pop(address, None)
+                    self._devices.pop(address, None)
+                    future.cancel()
+                found.append((number, result))
+        return found
+
+    def stop(self) -> None:
+        """Cancel what has not begun; a task that runs on a worker of others ends there."""
+        self._client.cancel(list(self._running))
+        self._running.clear()
+        self._client.close()
+        if self._own is not None:
+            self._own.close()
+
+    def _result(self, future: Any, address: str) -> Any:
+        gone = Lost(f"the Dask worker {address} is gone")
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, self._package.scheduler.KilledWorker):
+                return Lost(first_line(error))
+            raise error
+        while future.status == "finished":
+            # The result is still with the worker, which may die before it has sent it.
+            try:
+                return future.result(timeout=_ANSWER_SECONDS)
+            except (TimeoutError, self._package.client.FutureCancelledError):
+                if address not in self._addresses():
+                    return gone
+        return gone
+
+    def _addresses(self) -> list[str]:
+        found = self._client.scheduler_info(n_workers=-1)["workers"]
+        wants = self._workers.gpu
+        return [address for address, worker in found.items() if not wants or worker["resources"].get("GPU", 0) >= 1]
+
+    def _free(self) -> int:
+        taken = {address for _, address in self._running.values()}
+        return sum(address not in taken for address in self._addresses())
+
+    def _busy(self) -> int:
+        return len(self._running)
+
+    def _device(self, address: str) -> str | None:
+        """The GPU of a worker: workers of one machine that see the same ones get one each."""
+        if address not in self._devices:
+            seen = self._client.run(visible_devices, workers=[address])[address]
+            host, alive = urlsplit(address).hostname, self._addresses()
+            taken = [own for there, own in self._devices.items() if there in alive and urlsplit(there).hostname == host]
+            self._devices[address] = deal_device(seen, [own for own in taken if own is not None])
+        return self._devices[address]
+
+
+class RayFarm(Cluster):
+    """A task is one of Ray's, without its retries, with a CPU and, where asked for, a GPU that Ray chooses."""
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__(workers)
+        ray, address = self._package, address_of(workers)
+        self._opened = not ray.is_initialized()
+        if self._opened:
+            how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+            if address is None:
+                how |= {"address": "local", "num_cpus": workers.here(), "include_dashboard": False}
+            else:
+                how |= {"address": address}
+            try:
+                ray.init(**how)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise ConfigError(
+                    f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check its "
+                    "address, and RAY_AUTH_MODE and RAY_AUTH_TOKEN where the cluster asks for a token."
+                ) from None
+        gpus = {"num_gpus": 1} if workers.gpu else {}
+        self._remote = ray.remote(num_cpus=1, max_retries=0, **gpus)(call)
+        self._running: dict[Any, int] = {}
+        self._held: tuple[Callable[[Any], Any] | None, Any] = (None, None)
+
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Submit the task; the function travels to each machine once."""
+        if self._held[0] is not function:
+            self._held = (function, self._package.put(function))
+        self._running[self._remote.remote(self._held[1], task)] = number
+        return True
+
+    def ended(self) -> list[tuple[int, Any]]:
+        """Results of the tasks that are done, and of those whose worker has died."""
+        ray, found = self._package, []
+        for reference in ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)[0]:
+            number = self._running.pop(reference)
+            died = ray.exceptions
+            try:
+                found.append((number, ray.get(reference)))
+            except died.RayTaskError as error:
+                raise error.cause from None
+            except (died.WorkerCrashedError, died.NodeDiedError, died.OutOfMemoryError, died.ObjectLostError) as error:
+                found.append((number, Lost(first_line(error))))
+        return found
+
+    def stop(self) -> None:
+        """Kill the workers of what still runs."""
+        for reference in self._running:
+            self._package.cancel(reference, force=True)
+        self._running.clear()
+        self._held = (None, None)
+        if self._opened:
+            self._package.shutdown()
+
+    def _free(self) -> int:
+        total = self._package.cluster_resources()
+        names = ["CPU", "GPU"] if self._workers.gpu else ["CPU"]
+        return max(0, int(min(total.get(name, 0) for name in names)) - self._busy())
+
+    def _busy(self) -> int:
+        return len(self._running)
+
+
+def call(function: Callable[[Any], Any], task: Any, device: str | None = None) -> Any:
+    """What a worker does."""
+    use_device(device)
+    return function(task)

@@ -1,0 +1,294 @@
+"""Where tasks run: in this process, in processes or threads of this machine, or on the workers of a cluster.
+
+Each backend has seats, and a seat has one task at a time, so it is plain which task a worker had that died: that one
+is tried again, and the others go on.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from joblib import cpu_count
+from joblib.externals.loky.process_executor import ProcessPoolExecutor
+
+from midam.compare.orphans import end_with
+from midam.errors import ConfigError, need_package
+
+# A backend, and the package and extra that it takes.
+BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
+TRIES = 3
+_IDLE_SECONDS = 300.0
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where tasks run, and how many at a time.
+
+    Parameters
+    ----------
+    backend : {"loky", "threading", "ray", "dask"}
+        Processes or threads of this machine, or a cluster.
+    jobs : int or None
+        Tasks at a time. None: on a cluster one a worker; here one a GPU with `gpu`, else one a core.
+    cluster : str, optional
+        Address of a cluster that runs: ``tcp://HOST:8786`` or a scheduler file of Dask, ``HOST:6379``, ``ray://HOST:10001``
+        or ``auto`` of Ray. Default: what ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` says, else workers start here.
+    gpu : bool
+        Give each task a GPU.
+    patience : float
+        Seconds to wait for the first worker of a cluster.
+    """
+
+    backend: str = "loky"
+    jobs: int | None = 1
+    cluster: str | None = None
+    gpu: bool = False
+    patience: float = 60.0
+
+    def check(self) -> None:
+        """Refuse what is unknown, not installed or not there, with a `MidamError`."""
+        if self.backend not in BACKENDS:
+            raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them.")
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigError(f"Expected jobs >= 1, got {self.jobs}; choose another number.")
+        package = BACKENDS[self.backend]
+        if package is None and self.cluster is not None:
+            raise ConfigError(
+                f"Expected a backend of dask, ray for the cluster {self.cluster}, got {self.backend!r}; name it."
+            )
+        if package is not None:
+            need_package(package, f"for the backend {self.backend!r}", extra=self.backend)
+            import_module("midam.compare.clusters").check_address(self)
+
+    def here(self) -> int:
+        """How many tasks run at a time on this machine."""
+        if self.jobs is not None:
+            return self.jobs
+        return len(visible_devices()) or 1 if self.gpu else int(cpu_count())
+
+
+class Lost(str):
+    """In place of a result: why there is none, since the worker of the task has died."""
+
+    __slots__ = ()
+
+
+class Farm(ABC):
+    """Seats for tasks."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """How many tasks can begin now; waits for a first worker, a `ConfigError` after a while without."""
+
+    @abstractmethod
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Let a task run under a number; False if the worker that there was room on has gone."""
+
+    @abstractmethod
+    def ended(self) -> list[tuple[int, Any]]:
+        """Number and result of tasks that have ended, or `Lost`; waits a while for a first. Raises what tasks raise."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what still runs, and let go of the workers."""
+
+
+@contextmanager
+def open_farm(workers: Workers) -> Iterator[Farm]:
+    """Open the seats that were asked for; when the context is left, nothing runs any more."""
+    workers.check()
+    count, farm = workers.here(), None
+    if BACKENDS[workers.backend] is not None:
+        farm = import_module("midam.compare.clusters").open_cluster(workers)
+    elif count == 1:
+        farm = Here()
+    elif workers.backend == "threading":
+        farm = Local([Thread() for _ in range(count)])
+    else:
+        devices: Sequence[str | None] = visible_devices() if workers.gpu else []
+        share = max(1, cpu_count() // count)
+        farm = Local([_process(i, share, devices[i % len(devices)] if devices else None) for i in range(count)])
+    try:
+        yield farm
+    finally:
+        farm.stop()
+
+
+def run_tasks(
+    farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any], *, tries: int = TRIES
+) -> Generator[tuple[int, Any]]:
+    """Place and result of each task as it comes; `Lost` of one whose worker has died so many times.
+
+    What a task raises is raised here, and stops all.
+    """
+    waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
+    while waiting or running:
+        for _ in range(min(len(waiting), farm.room())):
+            if not farm.begin(waiting[0], function, tasks[waiting[0]]):
+                break
+            waiting.popleft()
+            running += 1
+        for number, result in farm.ended():
+            running -= 1
+            deaths[number] += isinstance(result, Lost)
+            if isinstance(result, Lost) and deaths[number] < tries:
+                waiting.append(number)
+            else:
+                yield number, result
+
+
+class Here(Farm):
+    """In this process: a task is computed when its result is asked for."""
+
+    def __init__(self) -> None:
+        self._task: tuple[int, Callable[[Any], Any], Any] | None = None
+
+    def room(self) -> int:
+        """One."""
+        return int(self._task is None)
+
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Take the task."""
+        self._task = (number, function, task)
+        return True
+
+    def ended(self) -> list[tuple[int, Any]]:
+        """Compute the task."""
+        if self._task is None:
+            return []
+        (number, function, task), self._task = self._task, None
+        return [(number, function(task))]
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class Thread:
+    """A seat that is a thread of this process."""
+
+    def __init__(self) -> None:
+        self._executor: Executor | None = None
+
+    def submit(self, function: Callable[[Any], Any], task: Any) -> "Future[Any]":
+        """Let the task run."""
+        if self._executor is None:
+            self._executor = self._open()
+        return self._executor.submit(function, task)
+
+    def end(self) -> None:
+        """Wait for what runs."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+    def _open(self) -> Executor:
+        return ThreadPoolExecutor(1)
+
+
+class Process(Thread):
+    """A seat that is a process of this machine, with an environment of its own; it stays for the next tasks.
+
+    An executor for each: one with many workers would not tell which task the dead one had.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        super().__init__()
+        self.environment = environment
+
+    def end(self) -> None:
+        """Kill the process."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+            self._executor = None
+
+    def _open(self) -> Executor:
+        # The process waits for minutes for a parent that was killed, if nobody watches.
+        watch = {"initializer": end_with, "initargs": (os.getpid(),)}
+        made: Executor = ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
+        return made
+
+
+class Local(Farm):
+    """Seats of this machine."""
+
+    def __init__(self, seats: Sequence[Thread]) -> None:
+        self._free = list(seats)
+        self._running: dict[Future[Any], tuple[int, Thread]] = {}
+
+    def room(self) -> int:
+        """Seats without a task."""
+        return len(self._free)
+
+    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
+        """Give the task a seat."""
+        seat = self._free.pop()
+        self._running[seat.submit(function, task)] = (number, seat)
+        return True
+
+    def ended(self) -> list[tuple[int, Any]]:
+        """Wait for a first task; a new process takes the seat of one that has died."""
+        found = []
+        for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+            number, seat = self._running.pop(future)
+            self._free.append(seat)
+            try:
+                found.append((number, future.result()))
+            except BrokenProcessPool as error:
+                seat.end()
+                found.append((number, Lost(str(error).strip().partition("\n")[0])))
+        return found
+
+    def stop(self) -> None:
+        """End the seats that have a task; threads end those of their own accord."""
+        for seat in [seat for _, seat in self._running.values()] + [s for s in self._free if type(s) is Thread]:
+            seat.end()
+        self._running.clear()
+
+
+# Processes that have nothing to do wait here for the next call: the first task of each imports torch.
+_PROCESSES: dict[tuple[int, int, int, str | None], Process] = {}
+
+
+def _process(number: int, threads: int, device: str | None) -> Process:
+    key = (os.getpid(), number, threads, device)
+    if key not in _PROCESSES:
+        named = {name: os.environ.get(name, str(threads)) for name in _THREADS}
+        _PROCESSES[key] = Process(named if device is None else {**named, _VISIBLE: device})
+    return _PROCESSES[key]
+
+
+def visible_devices() -> list[str]:
+    """Names of the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` writes them."""
+    named = os.environ.get(_VISIBLE)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    return [str(i) for i in range(import_module("torch").cuda.device_count())]
+
+
+def use_device(device: str | None) -> None:
+    """Let this process see one GPU alone; before its first use of any."""
+    if device is not None:
+        os.environ[_VISIBLE] = device
+
+
+def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
+    """The GPU of a worker that sees these, where other workers of its machine have taken some: the least taken.
+
+    Examples
+    --------
+    >>> deal_device(["0", "1"], ["0"]), deal_device(["0", "1"], ["0", "1"]), deal_device(["1"], ["1"])
+    ('1', '0', '1')
+    >>> deal_device([], []) is None
+    True
+    """
+    count = Counter(taken)
+    return min(seen, key=lambda name: count[name]) if seen else None

@@ -1,0 +1,137 @@
+"""Seats: a task whose worker dies is tried again, which GPU a worker gets, and what is said of clusters that fail."""
+
+import os
+import signal
+import socket
+from contextlib import closing
+from importlib.util import find_spec
+
+import pytest
+
+from midam.compare.clusters import call
+from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.workers import Farm, Lost, Workers, deal_device, open_farm, run_tasks, visible_devices
+from midam.errors import ConfigError, MidamError, TrialsLostError
+
+
+class Mortal(Farm):
+    """Two seats; the worker of a task dies as often as `deaths` says, and that of "e" before it has begun."""
+
+    def __init__(self, deaths):
+        self.deaths, self.running, self.most, self.tried = dict(deaths), [], 0, []
+        self.gone = ["e"]
+
+    def room(self):
+        return 2 - len(self.running)
+
+    def begin(self, number, function, task):
+        if task in self.gone:
+            self.gone.remove(task)
+            return False
+        self.running.append((number, function, task))
+        self.tried.append(task)
+        self.most = max(self.most, len(self.running))
+        return True
+
+    def ended(self):
+        number, function, task = self.running.pop(0)
+        if self.deaths.get(task, 0) > 0:
+            self.deaths[task] -= 1
+            return [(number, Lost("killed"))]
+        return [(number, function(task))]
+
+    def stop(self):
+        pass
+
+
+def test_a_task_whose_worker_dies_is_tried_three_times_and_costs_no_other():
+    farm = Mortal({"b": 2, "d": 3})
+    found = dict(run_tasks(farm, str.upper, ["a", "b", "c", "d", "e"]))
+    assert found == {0: "A", 1: "B", 2: "C", 3: "killed", 4: "E"}
+    assert isinstance(found[3], Lost)
+    assert [farm.tried.count(task) for task in "abcde"] == [1, 3, 1, 3, 1]
+    assert farm.most == 2
+
+
+def deadly(task):
+    if task < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 10 * task
+
+
+@pytest.mark.slow
+def test_a_trial_that_kills_each_worker_is_named_and_alone_missing(tmp_path):
+    groups = [Group([{"set": "a", "split": n}], [-1 if n == 1 else n]) for n in range(4)]
+    with TrialStore(tmp_path / "t.jsonl") as store:
+        with pytest.raises(TrialsLostError, match=r"1 of 4, whose worker died 3 times \(set a, split 1\)") as caught:
+            compute(groups, deadly, keep=keep_in(store), workers=Workers("loky", jobs=2))
+        assert caught.value.names == [{"set": "a", "split": 1}]
+        assert sorted(row["found"] for row in store.rows) == [0, 20, 30]
+        assert store.missing(groups) == groups[1:2]
+
+
+def keep_in(store):
+    return lambda group, results: store.keep(group.names, [{"found": results[0]}])
+
+
+def broken(task):
+    raise OSError("no such disk")
+
+
+@pytest.mark.parametrize("workers", [Workers(), Workers("threading", jobs=2)])
+def test_what_a_task_raises_is_raised(workers):
+    with pytest.raises(OSError, match="no such disk"):
+        compute([Group([{"n": 0}], [0])], broken, keep=lambda *_: None, workers=workers)
+
+
+def test_each_seat_of_this_machine_has_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
+    assert visible_devices() == ["4", "6"]
+    assert Workers(jobs=None, gpu=True).here() == 2
+    with open_farm(Workers(jobs=3, gpu=True)) as farm:
+        assert [seat.environment["CUDA_VISIBLE_DEVICES"] for seat in farm._free] == ["4", "6", "4"]
+    with open_farm(Workers(jobs=2)) as farm:
+        assert not any("CUDA_VISIBLE_DEVICES" in seat.environment for seat in farm._free)
+
+
+def test_workers_of_a_cluster_on_one_machine_get_a_gpu_each(monkeypatch):
+    taken = []
+    for _ in range(3):
+        taken.append(deal_device(["0", "1"], taken))
+    assert taken == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert call(lambda _: visible_devices(), None, "1") == ["1"]
+
+
+def closed_port():
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_what_is_not_there_is_refused_before_anything_runs(tmp_path):
+    for backend, package in (("dask", "distributed"), ("ray", "ray")):
+        if find_spec(package) is None:
+            with pytest.raises(MidamError, match=rf"Expected the package {package} .*midam\[{backend}\]"):
+                Workers(backend).check()
+            continue
+        address = f"127.0.0.1:{closed_port()}"
+        with pytest.raises(ConfigError, match=f"Expected a {backend} cluster at {address}, got no answer"):
+            Workers(backend, cluster=address).check()
+        with pytest.raises(ConfigError, match="no answer"):
+            Workers(backend, cluster="tcp://127.0.0.1:port").check()
+    with pytest.raises(ConfigError, match="Expected a backend of dask, ray for the cluster"):
+        Workers(cluster="tcp://127.0.0.1:8786").check()
+
+
+def test_a_cluster_without_workers_is_given_up():
+    distributed = pytest.importorskip("distributed", reason="needs distributed (midam[dask])")
+    missing = str(closed_port())
+    with pytest.raises(ConfigError, match="Expected a scheduler file"):
+        Workers("dask", cluster=f"{missing}.json").check()
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address="127.0.0.1:0", protocol="tcp", processes=False
+    ) as cluster:
+        workers, said = Workers("dask", cluster=cluster.scheduler_address, patience=0.1), r"got none in 0\.1 seconds"
+        with open_farm(workers) as farm, pytest.raises(ConfigError, match=f"a worker in the dask cluster, {said}"):
+            list(run_tasks(farm, abs, [1]))
