@@ -66,7 +66,7 @@ def find_study(name: str) -> Study:
     Examples
     --------
     >>> find_study("table2").takes
-    ('margin', 'splits', 'protocol')
+    ('margin', 'splits', 'protocol', 'device')
     """
     found = STUDIES.find(name)
     if not isinstance(found, Study):

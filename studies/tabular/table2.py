@@ -46,15 +46,15 @@ _SHOWS = (
 def plan(options: StudyOptions) -> Plan:
     """Return what the protocol `splits` runs."""
     margin = MARGIN if options.margin is None else options.margin
-    splits = options.splits or 3
+    accelerator = "cuda" if options.device is not None and options.use_cuda() else "cpu"
     if options.smaller:
-        return Plan(METHODS, LRS[:2], margin, options.splits or 2, folds=2, epochs=2)
-    return Plan(METHODS, LRS, margin, splits, folds=FOLDS, epochs=EPOCHS)
+        return Plan(METHODS, LRS[:2], margin, options.splits or 2, folds=2, epochs=2, accelerator=accelerator)
+    return Plan(METHODS, LRS, margin, options.splits or 3, folds=FOLDS, epochs=EPOCHS, accelerator=accelerator)
 
 
 @as_study(
     "test AUROC on the tabular sets, beside the paper's Table 2",
-    takes=("margin", "splits", "protocol"),
+    takes=("margin", "splits", "protocol", "device"),
     store="table2",
 )
 def run(options: StudyOptions) -> None:
@@ -82,8 +82,8 @@ def _protocol(options: StudyOptions) -> str:
     protocol = options.protocol or PROTOCOLS[0]
     if protocol not in PROTOCOLS:
         raise ConfigError(f"Expected the protocol {' or '.join(PROTOCOLS)}, got {protocol!r}; choose one.")
-    if protocol == "cv" and (options.margin is not None or options.splits is not None):
-        raise ConfigError("Expected no --margin and no --splits with the protocol cv, got one; leave it out.")
+    if protocol == "cv" and any(value is not None for value in (options.margin, options.splits, options.device)):
+        raise ConfigError("Expected no --margin, --splits and --device with the protocol cv, got one; leave it out.")
     return protocol
 
 

@@ -27,10 +27,12 @@ class Plan:
     # Folds of a split that are run, epochs of a training
     folds: int
     epochs: int
+    accelerator: str = "cpu"  # Where all trials of a group are trained in lockstep
 
     def config(self, method: str, lr: float) -> Settings:
         """Return the settings of a training."""
-        return paper_config(method, lr=lr, margin=self.margin, epochs=self.epochs)
+        own = paper_config(method, lr=lr, margin=self.margin, epochs=self.epochs)
+        return own.replace(accelerator=self.accelerator)
 
 
 @dataclass(frozen=True, eq=False)

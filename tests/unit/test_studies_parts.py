@@ -20,6 +20,7 @@ from studies.split_statistics import mean_interval, predictive_interval, split_m
 from studies.splits import paper_splits, published_folds
 from studies.tabular import figure_generalization, figure_instances
 from studies.tabular.curves import Arm, CurvePlan, Curves, _names, find_curves
+from studies.tabular.table2 import plan
 from studies.tabular.table2_page import Row, paired_section
 from studies.tabular.table2_trials import Chosen, choose, choose_together
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
@@ -354,3 +355,14 @@ def test_the_claims_on_instances_are_judged_by_paired_intervals():
         ("smx", "shown", "shown"),
         ("att", "contradicted", "contradicted"),
     ]
+
+
+def test_table2_trains_where_it_is_told(monkeypatch):
+    assert plan(StudyOptions()).config("midam-att", 0.1).run.accelerator == "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert plan(StudyOptions()).config("midam-att", 0.1).run.accelerator == "cpu"
+    assert plan(StudyOptions(device="auto")).config("midam-att", 0.1).run.accelerator == "cuda"
+    assert plan(StudyOptions(device="cpu")).config("midam-att", 0.1).run.accelerator == "cpu"
+    # The key of a trial does not know where it ran.
+    keys = {settings_hash(plan(StudyOptions(device=device)).config("midam-att", 0.1)) for device in ("cpu", "cuda")}
+    assert len(keys) == 1
