@@ -197,20 +197,22 @@ def _numbers(
 
 def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
     # A column of categories may hold numbers alone where only some of its bags are read.
-    words = [category_of(value).casefold() for value in column.tolist()]
+    said = [category_of(value) for value in column.tolist()]
+    words = [word.casefold() for word in said]
     known = {word.casefold(): place for place, word in enumerate(code.categories or ())}
     other, rare = len(known), {word.casefold() for word in code.rare}
     found = np.zeros((len(words), other + 1))
-    new: dict[str, int] = {}
+    new, count = dict[str, str](), 0
     for row, word in enumerate(words):
         if word:
             found[row, known.get(word, other)] = 1.0
             if word not in known and word not in rare:
-                new[word] = new.get(word, 0) + 1
+                new.setdefault(word, said[row])
+                count += 1
     if new:
         warnings.warn(
-            f"{sum(new.values())} of {len(words)} bags have a {code.name} that no training bag had: "
-            f"{shown(sorted(new))}; they are scored as of an unknown one (in {source})",
+            f"{count} of {len(words)} bags have a {code.name} that no training bag had: "
+            f"{shown(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
             stacklevel=5,
         )
     return found
