@@ -7,16 +7,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LIBAUC := $(VENV)/libauc
 INPUTS := pyproject.toml constraints.txt
 
-# One thread a worker: two pytest workers with a thread pool each would fight for the cores.
+# One thread a worker: pytest workers with a thread pool each would fight for the cores. Many wait for processes that
+# they start, so there is one worker more than cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-WORKERS ?= 2
+WORKERS ?= 3
 MINUTES ?= 30
 KILLS ?= 200
 SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study test test-data test-wheel test-exports test-clusters test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study test test-long test-data test-wheel test-exports test-clusters test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -56,7 +57,10 @@ study: $(VENV)/.run  ## run a study and write its page: make study NAME=table2 A
 	$(BIN)/python -m studies $(NAME) $(ARGS)
 
 test: $(VENV)/.dev libauc  ## run the tests
-	$(PYTEST) -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS) -m "not long"
+
+test-long: $(VENV)/.dev libauc  ## run the long tests: clusters, processes, studies and benchmarks in small
+	$(PYTEST) -n $(WORKERS) -m long
 
 test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA; a skipped test is a failure)
 	@if [ -z "$$MIDAM_DATA" ]; then \

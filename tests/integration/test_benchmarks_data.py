@@ -73,6 +73,7 @@ def test_anonymous_peak_sees_what_was_given_back() -> None:
     assert peak.mib > idle.mib + 50
 
 
+@pytest.mark.long
 def test_memory_counts_what_a_process_takes_and_stops_at_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

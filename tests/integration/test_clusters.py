@@ -126,7 +126,7 @@ def results(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", CLUSTERS)
+@pytest.mark.parametrize("backend", ["dask", *(pytest.param(name, marks=pytest.mark.long) for name in ("loky", "ray"))])
 def test_a_worker_that_is_killed_in_a_trial_costs_no_trial(backend, alone, tmp_path):
     package = PACKAGES.get(backend)
     if package is not None and find_spec(package) is None:

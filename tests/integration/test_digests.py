@@ -7,6 +7,7 @@ from benchmarks.digest_cases import CASES
 from benchmarks.digests import compare, main, write
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_runs_are_identical_and_another_seed_is_not(tmp_path, capsys):
     (fit,), (_, pictures, _) = CASES["mean-minibatch"], CASES["import"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,35 +76,31 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_is_that_of_one(whole, tmp_path):
-    run = tmp_path / "run"
-    code, said = done(*FIT, "--epochs", "24", "--out", str(run), "--devices", "2")
+def test_a_run_of_two_processes_loses_one_and_goes_on_with_one_and_with_three(whole, tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    process = midam(*FIT, "--epochs", "24", "--out", str(run), "--devices", "2")
+    wait_for_epochs(run, 3)
+    (child,) = children_of(process.pid)
+    os.kill(int(child), signal.SIGKILL)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 3
+    assert "on digits in 2 processes" in said
+    assert "lost process 1 of 2" in said
+    assert "holds all up to the last whole epoch: continue with" in said
+    shutil.copytree(run, other)
+    assert main(["fit", "--resume", str(run)]) == 0
+    code, said = done("fit", "--resume", str(other), "--devices", "3")
     assert code == 0, said
     assert said.count("epoch 24/24") == 1
-    assert "on digits in 2 processes" in said
     for name in ("metrics.csv", "predictions.csv"):
-        columns = [np.genfromtxt(folder / name, delimiter=",", skip_header=1)[:, -3:] for folder in (whole, run)]
-        np.testing.assert_allclose(columns[1], columns[0], rtol=1e-3, atol=1e-4)
-    seconds = json.loads((run / "summary.json").read_text())["seconds"]
+        rows = [np.genfromtxt(folder / name, delimiter=",", skip_header=1)[:, -3:] for folder in (whole, run, other)]
+        np.testing.assert_allclose(rows[1], rows[0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(rows[2], rows[0], rtol=1e-3, atol=1e-4)
+    seconds = json.loads((other / "summary.json").read_text())["seconds"]
     assert 0 < seconds["exchanges"] < seconds["training"]
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_with_other_numbers_of_processes(whole, tmp_path):
-    run = tmp_path / "run"
-    start = [*FIT, "--epochs", "24", "--out", str(run)]
-    for number, count in enumerate((2, 1)):
-        words = ["fit", "--resume", str(run)] if number else start
-        process = midam(*words, "--devices", str(count), start_new_session=True)
-        wait_for_epochs(run, 3 + 4 * number)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    code, said = done("fit", "--resume", str(run), "--devices", "3")
-    assert code == 0, said
-    rows = [np.genfromtxt(folder / "metrics.csv", delimiter=",", skip_header=1) for folder in (whole, run)]
-    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-3, atol=1e-4)
-
-
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lost_process_is_named_and_the_run_goes_on(tmp_path):
     found = lose_processes(tmp_path, 2, seed=3)

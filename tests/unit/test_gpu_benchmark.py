@@ -26,6 +26,7 @@ def run(monkeypatch, capsys):
     return call
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_small_run_on_the_cpu_ends_with_the_table_and_writes_json(run, tmp_path) -> None:
     found = run("--device", "cpu", "--small", "--repeats", "1", "--json", str(tmp_path / "gpu.json"))

@@ -17,7 +17,7 @@ from midam.errors import ConfigError
 @pytest.fixture
 def little(monkeypatch):
     """Memory of which a hundred bytes are free."""
-    monkeypatch.setattr(free_memory, "free_memory", lambda device: 100)
+    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 100)
 
 
 def bags_on_disk(tmp_path):
@@ -34,7 +34,7 @@ def test_resident_instances_that_do_not_fit_are_refused(tmp_path, little, monkey
     assert InstanceReader(few, resident=True).all.shape == (10, 4)
     with pytest.raises(ConfigError, match="for the 160 bytes"):
         InstanceReader(few, resident=True, transform=lambda x: x.float())
-    monkeypatch.setattr(free_memory, "free_memory", lambda device: 320)
+    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 320)
     assert InstanceReader(bags, resident=True).all.shape == (40, 4)
 
 
@@ -65,7 +65,7 @@ def test_the_command_says_what_to_leave_out(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     bags = Bags.from_list([rng.normal(size=(5, 3)) for _ in range(40)], labels=[0, 1] * 20)
     write_store(bags, tmp_path / "store")
-    monkeypatch.setattr(free_memory, "free_memory", lambda device: 100)
+    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 100)
     words = ["fit", str(tmp_path / "store"), "--epochs", "1", "--members", "1", "--no-baseline", "--out"]
     assert main([*words, str(tmp_path / "run"), "--resident", "true"]) == 2
     said = " ".join(capsys.readouterr().err.split())

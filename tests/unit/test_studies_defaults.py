@@ -64,6 +64,7 @@ def test_a_width_has_a_floor_and_a_cap():
         assert tuple(config_of(name, bags, epochs=None).model.hidden for bags in (few, many)) == widths
 
 
+@pytest.mark.long
 def test_auto_in_the_study_is_auto(monkeypatch):
     """Scores of all folds in lockstep, mixed afterwards, are those of the method inside each training part."""
     monkeypatch.setattr("midam.compare.baselines._TREES", 10)

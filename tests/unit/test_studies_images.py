@@ -205,6 +205,7 @@ def test_a_divergence_is_a_row_without_scores(sets):
     assert [row["test_last"] for row in rows] == [None]
 
 
+@pytest.mark.long
 def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatch):
     monkeypatch.setattr("midam.compare.baselines._TREES", 10)
     table3.study(options(tmp_path), few)

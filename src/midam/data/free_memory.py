@@ -4,26 +4,28 @@ import re
 import warnings
 from contextlib import suppress
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from midam.data.on_disk import physical_memory
 from midam.errors import ConfigError
 from midam.files import size_text
 
-_CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; of the CPU those that the system, the container or the job leaves."""
-    if device.type == "cuda":
+def free_memory(device: "torch.device | None" = None) -> int:
+    """Bytes that are free on a device; of the CPU (default) those that the system, the container or the job leaves."""
+    if device is not None and device.type == "cuda":
+        import torch  # noqa: PLC0415 - a store is opened without it
+
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     granted = [left for left in (_available(), _granted()) if left is not None]
     return min(granted, default=physical_memory())
 
 
-def require_memory(needed: int, *, device: torch.device, source: str) -> None:
+def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
     """Refuse to keep all instances on a device, as the setting `resident` asks, where they do not fit."""
     free = free_memory(device)
     if needed > free:
@@ -36,7 +38,7 @@ def require_memory(needed: int, *, device: torch.device, source: str) -> None:
 
 def warn_of_memory(needed: int, what: str, *, source: str) -> None:
     """Warn of something that is about to be held in memory and does not fit."""
-    free = free_memory(_CPU)
+    free = free_memory()
     if needed > free:
         warnings.warn(
             f"{what} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
