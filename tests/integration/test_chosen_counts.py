@@ -171,6 +171,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is read as on Linux")
 def test_a_step_takes_the_memory_that_was_foreseen():

@@ -78,6 +78,7 @@ def measured(size: int, folder: Path) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
 def test_anonymous_memory_does_not_know_the_size_of_a_bag(tmp_path):

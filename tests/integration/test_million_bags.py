@@ -48,6 +48,7 @@ def test_the_store_is_one_and_every_second_bag_holds_a_witness(tmp_path: Path) -
     assert bags.ids[-1] == "bag-0000299"
 
 
+@pytest.mark.long
 def test_a_killed_pass_shards_and_several_runs_write_the_bytes_of_one_pass(measured: dict) -> None:
     assert [row["bags"] for row in measured["passes"]] == [200, 6000]
     [kill] = measured["kills"]
@@ -61,6 +62,7 @@ def test_a_killed_pass_shards_and_several_runs_write_the_bytes_of_one_pass(measu
     assert json.loads(json.dumps(measured)) == measured
 
 
+@pytest.mark.long
 def test_other_bytes_are_told(tmp_path: Path, measured: dict) -> None:
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).write_bytes(content)
@@ -73,6 +75,7 @@ def test_other_bytes_are_told(tmp_path: Path, measured: dict) -> None:
     assert million_bags.verdicts(wrong)[1].endswith("Missed.")
 
 
+@pytest.mark.long
 def test_the_page_has_a_row_for_each_figure(tmp_path: Path, measured: dict) -> None:
     page = million_bags.page(measured, PLAN, "command")
     assert "| 6 000 | 0.5 | 12 000 |" in page
