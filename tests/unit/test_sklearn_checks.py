@@ -1,6 +1,8 @@
 """scikit-learn's own checks; `python -m midam.sklearn.checks` prints the counts."""
 
+import numpy as np
 import pytest
+from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from midam.sklearn import checks
@@ -23,3 +25,12 @@ def test_the_counts_are_printed(capsys, monkeypatch):
     monkeypatch.setattr(checks, "checked", lambda: [checks.BagStatistics()])
     assert checks.main() == 0
     assert "BagStatistics: " in capsys.readouterr().out
+
+
+def test_no_score_hangs_on_the_order_of_the_bags_beyond_float32():
+    X, y = make_blobs(n_samples=60, centers=3, random_state=0)
+    fitted = checks.MIDAMClassifier(epochs=5, members=1, threads=1).fit(X, y)
+    scores = fitted.bag_scores(X)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(X))
+        np.testing.assert_allclose(fitted.bag_scores(X[order]), scores[order], rtol=0, atol=1e-6)
