@@ -10,10 +10,12 @@ from midam.data.sets import catalog
 from studies.engine import Store, complete
 from studies.options import StudyOptions
 from studies.page import write_page
+from studies.peers import installed_peers
 from studies.registry import as_study
 from studies.synthetic import synthetic_sets
 from studies.tabular.defaults_page import candidates_section, judged_section
 from studies.tabular.defaults_trials import (
+    BESIDE,
     CANDIDATES,
     DEFAULT,
     KINDS,
@@ -82,6 +84,9 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
             nested += [Fit(data, bags, DEFAULT, config, repeat, nested=True).group() for config in configs]
             nested += [Fit(data, bags, name, None, repeat, nested=True).group() for name in (TREES, LINEAR)]
     complete(_once(nested), train_fit, store=store, options=options, section="judged")
+    others = () if small else installed_peers(BESIDE)
+    fits = [Fit(data, bags, name, None, repeat) for data, bags in sets.items() for name in others for repeat in judged]
+    complete([fit.group() for fit in fits], train_fit, store=store, options=options, section="peers")
     write_page(
         options,
         NAME,

@@ -10,17 +10,22 @@ from numpy.typing import NDArray
 
 from midam.compare.auto.candidates import Candidate, make_candidate
 from midam.compare.auto.search import Found, mix
+from midam.compare.baselines import Baseline
 from midam.compare.engine import Group, Row
 from midam.compare.folds import inner_folds
+from midam.compare.tasks import single_threaded
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
 
 TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
+# Judged beside, with the settings that their libraries give; they have no say in a choice.
+BESIDE = ("libauc-midam-att", "torchmil-abmil")
 # Sets of one kind share instances, or a source.
 KINDS: dict[str, tuple[str, ...]] = {
     "musk": ("musk1", "musk2"),
@@ -74,7 +79,7 @@ class Fit:
     data: str
     bags: Bags
     method: str
-    config: Settings | None  # of a candidate
+    config: Settings | None  # of a candidate; a method of another library has none
     repeat: int
     nested: bool = False  # with the inner folds of each training part, and all members of the candidate
 
@@ -104,7 +109,9 @@ def train_fit(fit: Fit) -> list[Row]:
         found = iter(candidate.held_out(fit.bags, [trial for part in parts for trial in part]))
         return [{"scores": [[next(found).tolist() for _ in part] for part in parts]}]
     if fit.config is None:
-        raise TypeError(f"{fit.method} has no settings")
+        peer: Baseline = BASELINES.find(fit.method)()
+        with single_threaded():
+            return [{"scores": [peer.score(fit.bags, fold).tolist() for fold in folds]}]
     return [{"scores": [result.scores[-1].tolist() for result in train_trials(fit.config, fit.bags, folds)]}]
 
 
@@ -135,6 +142,19 @@ class Areas:
             scores = self._row(Fit(data, bags, DEFAULT, config, repeat))
             found += [_area(bags, fold, own) for fold, own in zip(outer_folds(bags, repeat), scores, strict=True)]
         return np.array(found)
+
+    def beside(self, data: str, bags: Bags, method: str, *, repeats: range) -> NDArray[np.float64] | None:
+        """AUROC of each fold of the repeats, of a method of another library; None where it was not run."""
+        fits = [Fit(data, bags, method, None, repeat) for repeat in repeats]
+        if None in self._store.find([name for fit in fits for name in fit.group().names]):
+            return None
+        return np.array(
+            [
+                _area(bags, fold, own)
+                for fit in fits
+                for fold, own in zip(outer_folds(bags, fit.repeat), self._row(fit), strict=True)
+            ]
+        )
 
     def nested(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, NDArray[np.float64]]:
         """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`."""

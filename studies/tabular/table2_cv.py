@@ -18,13 +18,12 @@ from midam.compare.folds import Fold, repeated_folds
 from midam.compare.run import run_comparison
 from midam.compare.summary import format_interval
 from midam.data.bags import Bags
-from midam.errors import ConfigError
-from midam.registry import BASELINES
 from midam.settings import Settings
 from studies.engine import Store, TrialProgress, settings_hash, write_packed
 from studies.options import StudyOptions
 from studies.page import table, write_page
 from studies.paper_tables import METHODS
+from studies.peers import PEERS, installed_peers
 from studies.splits import published_folds
 
 NAME, SECTION = "table2-cv", "cv"
@@ -34,7 +33,6 @@ FEATURE_BASELINES = (
     "mi-kernel-svm",
     "instance-logistic-max",
 )
-PEERS = ("libauc-midam-att", "libauc-midam-smx", "torchmil-abmil")
 FIRST = "midam-att"
 _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))
 
@@ -56,7 +54,7 @@ def cv_plan(options: StudyOptions) -> CvPlan:
         few = (FIRST, "dam-mean", "bag-statistics-logistic")
         return CvPlan(few, repeats=1, folds=3, settings=_settings(epochs=2))
     others = [name for name in METHODS if name != FIRST]
-    methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *(name for name in PEERS if _installed(name)))
+    methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *installed_peers())
     return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=_settings(members=1))
 
 
@@ -235,14 +233,6 @@ def _methods(found: Mapping[str, pd.DataFrame]) -> list[str]:
 def _value(frame: pd.DataFrame, method: str, column: str) -> float:
     values = frame.loc[frame["method"] == method, column].to_numpy(dtype=np.float64)
     return float(values[0]) if len(values) else float("nan")
-
-
-def _installed(peer: str) -> bool:
-    try:
-        BASELINES.find(peer)()
-    except ConfigError:
-        return False
-    return True
 
 
 def _join(names: Sequence[str]) -> str:

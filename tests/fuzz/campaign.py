@@ -57,16 +57,17 @@ class Bench:
             self.samples = {name: self.samples[name] for name in names}
         self.content: dict[str, str] = {}
 
-    def prepare(self, server: Server) -> None:
-        """Write the sound inputs, and read each."""
-        for name, sample in self.samples.items():
-            sound = self.folder / "sound" / name
-            sound.mkdir(parents=True)
-            sample.make(sound)
-            found = server.attempt(fresh_copy(sound, self.folder / "check"), sample.how)
-            if found["end"] != "accepted":
-                raise RuntimeError(f"The sound input {name!r} was not read: {found}")
-            self.content[name] = found["content"]
+    def prepare(self, name: str, server: Server) -> None:
+        """Write the sound input of a sample and read it, unless that was done."""
+        if name in self.content:
+            return
+        sample, sound = self.samples[name], self.folder / "sound" / name
+        sound.mkdir(parents=True)
+        sample.make(sound)
+        found = server.attempt(fresh_copy(sound, self.folder / "check"), sample.how)
+        if found["end"] != "accepted":
+            raise RuntimeError(f"The sound input {name!r} was not read: {found}")
+        self.content[name] = found["content"]
 
     def make(
         self, name: str, number: int, folder: Path, *, rng: Random | None = None, craft: Craft | None = None
@@ -124,7 +125,8 @@ def bench_of(names: list[str] | None, jobs: int) -> Iterator[tuple[Bench, list[S
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="midam-fuzz-")))
         servers = [stack.enter_context(Server()) for _ in range(jobs)]
         bench = Bench(folder, names)
-        bench.prepare(servers[0])
+        for name in bench.samples:
+            bench.prepare(name, servers[0])
         yield bench, servers
 
 

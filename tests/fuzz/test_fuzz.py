@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fuzz.campaign import BAD, Bench, Found, bench_of, run_one
+from tests.fuzz.campaign import BAD, Bench, run_one
 from tests.fuzz.children import Server
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
@@ -21,23 +22,24 @@ BY_HAND = [
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[tuple[Bench, Server]]:
-    with bench_of(None, 1) as (made, (server,)):
-        yield made, server
+def bench(tmp_path_factory) -> Iterator[tuple[Bench, Server]]:
+    with Server() as server:
+        yield Bench(tmp_path_factory.mktemp("bench")), server
 
 
-def check(found: Found) -> None:
+def check(bench: tuple[Bench, Server], name: str, **how: Any) -> None:
+    made, server = bench
+    made.prepare(name, server)
+    found = run_one(made, server, name, 0, made.folder / "input", **how)
     assert found.outcome not in BAD, (found.outcome, found.made, found.answer)
 
 
 @pytest.mark.parametrize(("name", "craft"), BY_HAND, ids=[f"{name}-{craft.__name__}" for name, craft in BY_HAND])
 def test_inputs_made_by_hand(bench, name, craft):
-    made, server = bench
-    check(run_one(made, server, name, 0, made.folder / "input", rng=Random(0), craft=craft))
+    check(bench, name, rng=Random(0), craft=craft)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(sorted(samples())), rng=st.randoms(use_true_random=False))
 def test_damaged_inputs(bench, name, rng):
-    made, server = bench
-    check(run_one(made, server, name, 0, made.folder / "input", rng=rng))
+    check(bench, name, rng=rng)

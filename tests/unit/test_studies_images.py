@@ -16,7 +16,7 @@ from midam.settings import Settings
 from studies import paper_tables
 from studies.__main__ import main
 from studies.engine import VERSIONS
-from studies.images import defaults, figure_attention, figure_budget, figure_convergence, table3
+from studies.images import bag_statistics, defaults, figure_attention, figure_budget, figure_convergence, table3
 from studies.images.cost import Cost, forward_flop, job_cost
 from studies.images.design import (
     CHOSEN,
@@ -308,6 +308,23 @@ def test_a_trial_is_the_same_in_another_process(sets):
         there = pickle.loads(pickle.dumps(job))
         assert there.trial == job.trial
         assert run_job(there)[0]["test_last"] == run_job(job)[0]["test_last"]
+
+
+def test_bag_statistics_have_a_page_of_their_own(tmp_path, few):
+    design = bag_statistics.statistics_of(SMALLER)
+    bag_statistics.study(options(tmp_path), few, design)
+    text = page(tmp_path, bag_statistics.NAME)
+    for name, recipe in design.recipes.items():
+        assert bag_statistics.TEXTURE in recipe.baselines
+        for method in recipe.baselines:
+            assert re.search(rf"^\| {name}, {method} \| 1 \| \d+ \| [01]\.\d{{3}}", text, flags=re.MULTILINE)
+    means = dict(re.findall(r"^\| (\w+, [\w-]+) \| 1 \| \d+ \| ([\d.]+)", text, flags=re.MULTILINE))
+    gaps = dict(re.findall(r"^\| (\w+, minus [\w-]+) \| ([+-][\d.]+)", text, flags=re.MULTILINE))
+    assert len(gaps) == sum(len(recipe.baselines) - 1 for recipe in design.recipes.values())
+    for key, gap in gaps.items():
+        name, other = key.split(", minus ")
+        expected = float(means[f"{name}, {bag_statistics.TEXTURE}"]) - float(means[f"{name}, {other}"])
+        assert float(gap) == pytest.approx(expected, abs=0.0011)
 
 
 def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, few):

@@ -1,0 +1,19 @@
+"""The methods of other libraries that the studies of tabular bags run beside ours, where they are installed."""
+
+from midam.errors import ConfigError
+from midam.registry import BASELINES
+
+PEERS = ("libauc-midam-att", "libauc-midam-smx", "torchmil-abmil")
+
+
+def installed_peers(names: tuple[str, ...] = PEERS) -> tuple[str, ...]:
+    """Return those whose library is installed."""
+    return tuple(name for name in names if _installed(name))
+
+
+def _installed(peer: str) -> bool:
+    try:
+        BASELINES.find(peer)()
+    except ConfigError:
+        return False
+    return True
