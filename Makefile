@@ -57,10 +57,10 @@ study: $(VENV)/.run  ## run a study and write its page: make study NAME=table2 A
 	$(BIN)/python -m studies $(NAME) $(ARGS)
 
 test: $(VENV)/.dev libauc  ## run the tests
-	$(PYTEST) -n $(WORKERS) -m "not long"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not long"
 
 test-long: $(VENV)/.dev libauc  ## run the long tests: clusters, processes, studies and benchmarks in small
-	$(PYTEST) -n $(WORKERS) -m long
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m long
 
 test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA; a skipped test is a failure)
 	@if [ -z "$$MIDAM_DATA" ]; then \
@@ -69,7 +69,7 @@ test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA;
 	@if [ ! -d "$$MIDAM_DATA/tabular" ]; then \
 		echo "Expected a folder 'tabular' in MIDAM_DATA, got none in $$MIDAM_DATA;" \
 			"put musk1.npz and the others there (see docs/data.md)." >&2; exit 1; fi
-	$(PYTEST) -n $(WORKERS) -m "data and not gpu" --require-data
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "data and not gpu" --require-data
 
 fuzz: $(VENV)/.dev  ## damage inputs of every format: make fuzz MINUTES=30
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz inputs --minutes $(MINUTES) --seed $(SEED)

@@ -27,7 +27,7 @@ from rich.progress import track
 
 from midam.files import write_text
 from studies.page import table
-from studies.tabular.defaults_trials import KINDS
+from studies.tabular.defaults_trials import KINDS, SYNTHETIC
 
 PAGE = RESULTS / "fit-time.md"
 CALLS: dict[str, list[str]] = {
@@ -36,7 +36,7 @@ CALLS: dict[str, list[str]] = {
     "default": [],
     "auto": ["--method", "auto"],
 }
-SETS = tuple(name for kind, names in KINDS.items() if kind != "synthetic" for name in names)
+SETS = tuple(name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names)
 _TWICE, _TEN_TIMES, _MINUTES = 2.0, 10.0, 3.0
 
 

@@ -13,13 +13,15 @@ from studies.page import write_page
 from studies.peers import installed_peers
 from studies.registry import as_study
 from studies.synthetic import synthetic_sets
-from studies.tabular.defaults_page import candidates_section, judged_section
+from studies.tabular.defaults_page import around_section, candidates_section, judged_section
 from studies.tabular.defaults_trials import (
+    AROUND,
     BESIDE,
     CANDIDATES,
     DEFAULT,
     KINDS,
     LINEAR,
+    SYNTHETIC,
     TREES,
     Areas,
     Fit,
@@ -37,7 +39,7 @@ _SHOWN = tuple(name for name, values in CANDIDATES.items() if "pooling" in value
 @as_study("the defaults and `auto`, chosen leave-one-kind-out, beside bag statistics", store="defaults")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
-    real = [name for kind, names in KINDS.items() if kind != "synthetic" for name in names]
+    real = [name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names]
     study(options, {name: catalog.load(name) for name in real}, synthetic_sets())
 
 
@@ -70,6 +72,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
         }
 
     first = tried(candidates, range(1))
+    around = {} if small else tried(list(AROUND), range(1))
     kept = {kind: finalists(first, kinds, without=kind, count=1 if small else _FINALISTS) for kind in (*kinds, None)}
     repeats = range(1 if small else _REPEATS)
     second = tried(list(dict.fromkeys(name for names in kept.values() for name in names)), repeats)
@@ -85,7 +88,8 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
             nested += [Fit(data, bags, name, None, repeat, nested=True).group() for name in (TREES, LINEAR)]
     complete(_once(nested), train_fit, store=store, options=options, section="judged")
     others = () if small else installed_peers(BESIDE)
-    fits = [Fit(data, bags, name, None, repeat) for data, bags in sets.items() for name in others for repeat in judged]
+    real = {data: sets[data] for kind, names in kinds.items() if kind != SYNTHETIC for data in names}
+    fits = [Fit(data, bags, name, None, repeat) for data, bags in real.items() for name in others for repeat in judged]
     complete([fit.group() for fit in fits], train_fit, store=store, options=options, section="peers")
     write_page(
         options,
@@ -102,6 +106,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
         body=[
             *judged_section(areas, sets, kinds, chosen, repeats=judged),
             *candidates_section(kinds, first, second, repeats, kept=_FINALISTS),
+            *around_section(areas, sets, kinds, around),
         ],
     )
 

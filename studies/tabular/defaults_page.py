@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from midam.compare.statistics import corrected_interval
 from midam.data.bags import Bags
 from studies.page import section, table
-from studies.tabular.defaults_trials import BESIDE, DEFAULT, LINEAR, TREES, Areas
+from studies.tabular.defaults_trials import BESIDE, CHOSEN, DEFAULT, LINEAR, SYNTHETIC, TREES, Areas
 
 _SHOWN = {"auto": "`auto`", DEFAULT: "default", TREES: "ExtraTrees", LINEAR: "logistic"}
 _BESIDE = dict(zip(BESIDE, ("LibAUC", "torchmil"), strict=True))
-_SYNTHETIC = "synthetic"
 _NEAR, _BEHIND, _CLOSE = -0.005, -0.02, -0.01  # wanted: `auto` on the mean and at worst, the default on the mean
 
 
@@ -36,7 +35,7 @@ def judged_section(
         others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
         mean |= {method: float("nan" if own is None else own.mean()) for method, own in others.items()}
         rows.append([data, *(_cell(mean[method]) for method in (*_SHOWN, *BESIDE)), _interval(gap)])
-        if kind != _SYNTHETIC:
+        if kind != SYNTHETIC:
             means[data], gaps[data] = mean, gap
             for method, own in others.items():
                 ahead[method] += [] if own is None else [found[DEFAULT] - own]
@@ -53,8 +52,8 @@ def judged_section(
         "feature over the bag. The last column is `auto` minus the better of default and ExtraTrees, paired by fold, "
         "with the Nadeau-Bengio corrected 95% interval; that of the mean takes the sets for independent, which those "
         "of one kind are not. The default averages three scorers. LibAUC 2.0.1 (attention) and torchmil (ABMIL) train "
-        "one with the settings [that their libraries give](../compare.md#methods), a dash where one was not "
-        "installed.",
+        "one with the settings [that their libraries give](../compare.md#methods), on the real "
+        "sets; a dash where one was not run.",
         table(["set", *_SHOWN.values(), *_BESIDE.values(), "difference"], rows),
         f"- `auto` minus the better of the two, mean over the real sets: {over:+.3f} (wanted: {_NEAR:+.3f} or more); "
         f"at worst {least:+.3f}, {worst} (wanted: {_BEHIND:+.2f} or more).\n"
@@ -103,6 +102,30 @@ def candidates_section(
     ]
 
 
+def around_section(
+    areas: Areas,
+    sets: Mapping[str, Bags],
+    kinds: Mapping[str, Sequence[str]],
+    found: Mapping[str, Mapping[str, float]],
+) -> list[str]:
+    """Return the table of further changes beside the one that was chosen, with their paired differences to it."""
+    if not found:
+        return []
+    one = range(1)
+    base = {data: areas.of(data, bags, CHOSEN, repeats=one) for data, bags in sets.items()}
+    lines = []
+    for name, of in found.items():
+        gaps = [areas.of(data, bags, name, repeats=one) - base[data] for data, bags in sets.items()]
+        told = [f"{value:.3f}" for value in of.values()]
+        lines.append([name.removeprefix(f"{CHOSEN}, "), *told, f"{_kinds_mean(of, kinds):.4f}", _across(gaps)])
+    return section(
+        "Further changes",
+        f"Each beside '{CHOSEN}', one repeat, one member. They were tried when the choice stood, and would have taken "
+        "its place if the interval of the difference, which is over all sets, had been above 0.",
+        table(["beside it", *next(iter(found.values())), "mean of the kinds", "difference"], lines),
+    )
+
+
 def _kinds_mean(of: Mapping[str, float], kinds: Mapping[str, Sequence[str]]) -> float:
     return float(np.mean([np.mean([of[data] for data in names]) for names in kinds.values()]))
 
@@ -121,6 +144,8 @@ def _interval(difference: NDArray[np.float64]) -> str:
 def _across(gaps: Sequence[NDArray[np.float64]]) -> str:
     """Mean over sets, of which each has its own corrected variance."""
     found = [corrected_interval(gap, ratio=1 / (len(gap) - 1)) for gap in gaps]
-    half = float(np.sqrt(np.sum([((own.high - own.low) / 2) ** 2 for own in found]))) / len(found)
+    # Where all folds agree to the last digit there is no variance to correct.
+    halves = [(own.high - own.low) / 2 if np.ptp(gap) > 0 else 0.0 for own, gap in zip(found, gaps, strict=True)]
+    half = float(np.sqrt(np.sum(np.square(halves)))) / len(found)
     mean = float(np.mean([own.mean for own in found]))
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"

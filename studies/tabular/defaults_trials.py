@@ -26,6 +26,7 @@ from studies.engine import Store, settings_hash, trial_name
 TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
 # Judged beside, with the settings that their libraries give; they have no say in a choice.
 BESIDE = ("libauc-midam-att", "torchmil-abmil")
+SYNTHETIC = "synthetic"
 # Sets of one kind share instances, or a source.
 KINDS: dict[str, tuple[str, ...]] = {
     "musk": ("musk1", "musk2"),
@@ -34,7 +35,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "newsgroups": ("newsgroups1",),
     "intensive care": ("physionet2012_icu",),
     "nuclei": ("colon_nuclei",),
-    "synthetic": ("witness", "shift", "pair", "sparse"),
+    SYNTHETIC: ("witness", "shift", "pair", "sparse"),
 }
 _FOLDS, _FEWER, _MANY = 10, 5, 1000
 
@@ -55,12 +56,22 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     },
     **{f"width at least 64, {pooling}": {"least": 64, "pooling": pooling} for pooling in ("mean", "smoothed-max")},
 }
+# The change that carried most, and further ones beside it: shown, since they came after the choice.
+CHOSEN = "width at least 128"
+AROUND: dict[str, dict[str, Any]] = {
+    f"{CHOSEN}, {what}": {**CANDIDATES[CHOSEN], **values}
+    for what, values in (
+        ("weight decay 0.01", {"weight_decay": 0.01}),
+        ("dropout 0.5", {"dropout": 0.5}),
+        ("16 instances a draw", {"num_instances": 16}),
+    )
+}
 _EPOCHS = (30, 400)
 
 
 def config_of(candidate: str, bags: Bags, *, epochs: int | None) -> Settings:
     """Return the settings of a candidate for these bags, of one member; `epochs` in place of its own."""
-    values = {**_PAPER_WIDTH, **CANDIDATES[candidate]}
+    values = {**_PAPER_WIDTH, **(CANDIDATES | AROUND)[candidate]}
     least, most, steps = (values.pop(name, None) for name in ("least", "most", "steps"))
     width = int(np.prod(bags.instance_shape))
     if least is not None and not least <= width <= (most or width):

@@ -125,8 +125,8 @@ def results(folder):
     return found[COLUMNS].sort_values(["method", "repeat", "fold"]).reset_index(drop=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["dask", *(pytest.param(name, marks=pytest.mark.long) for name in ("loky", "ray"))])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", list(CLUSTERS))
 def test_a_worker_that_is_killed_in_a_trial_costs_no_trial(backend, alone, tmp_path):
     package = PACKAGES.get(backend)
     if package is not None and find_spec(package) is None:

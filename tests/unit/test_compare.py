@@ -165,7 +165,11 @@ def test_the_set_kernel_equals_its_definition():
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in BASELINES.names() if not name.startswith(OTHERS) and "binary" in BASELINES.find(name).serves],
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "auto" else [])
+        for name in BASELINES.names()
+        if not name.startswith(OTHERS) and "binary" in BASELINES.find(name).serves
+    ],
 )
 def test_baselines_beat_chance_and_repeat(name):
     bags = witness_bags(100)

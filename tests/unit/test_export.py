@@ -170,6 +170,7 @@ def test_what_settings_change_is_in_the_python_file(tmp_path, settings):
     np.testing.assert_allclose(found, predict(run.model, bags), atol=1e-6)
 
 
+@pytest.mark.long
 def test_ranks_frozen_parts_and_several_members_are_in_onnx(tmp_path):
     run = made(freeze=("layers.0",), members=2, pooling="smoothed-max", pooling_args={"learn_temperature": True})
     write_export(run, SUMMARY, tmp_path, formats=["onnx"])

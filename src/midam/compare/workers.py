@@ -5,6 +5,7 @@ is tried again, and the others go on.
 """
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -213,6 +214,8 @@ class Process(Thread):
     def _open(self) -> Executor:
         # The process waits for minutes for a parent that was killed, if nobody watches.
         watch = {"initializer": end_with, "initargs": (os.getpid(),)}
+        # One that has grown in memory is replaced between two tasks: nothing is lost by it.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
         made: Executor = ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
         return made
 
