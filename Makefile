@@ -120,6 +120,7 @@ docs: $(VENV)/.dev  ## build the documentation strictly into site/
 doctest: $(VENV)/.dev  ## run the examples in the docstrings
 	$(PYTEST) --doctest-modules src/midam studies -q
 
+check: export MIDAM_SITE = $(CURDIR)/site
 check: lint types docs doctest test  ## all of the above but test-data: what CI runs
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.

@@ -61,9 +61,9 @@ def judged_section(
         f"- The one method that the inner folds rank first, in place of the mixture: {real['best']:.3f} for "
         f"{real['auto']:.3f}."
         + "".join(
-            f"\n- The default minus {_BESIDE[method]}, mean over the real sets: {_across(own)}."
+            f"\n- The default minus {_BESIDE[method]}, mean over {len(own)} of {len(gaps)} real sets: {_across(own)}."
             for method, own in ahead.items()
-            if len(own) == len(gaps)
+            if own
         ),
         f"Chosen without a kind: {'; '.join(f'{kind}: {chosen[kind]}' for kind in kinds)}.",
         f"Chosen with all kinds: **{chosen[None]}**.",

@@ -76,6 +76,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_two_processes_loses_one_and_goes_on_with_one_and_with_three(whole, tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
     process = midam(*FIT, "--epochs", "24", "--out", str(run), "--devices", "2")
@@ -149,6 +150,7 @@ def test_a_batch_holds_a_bag_for_each_process():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_torchrun_starts_the_processes_and_starts_them_anew_where_one_dies(whole, tmp_path):
     run, start = tmp_path / "run", ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     words = [sys.executable, "-m", "torch.distributed.run", *start, "-m", "midam.cli", *FIT]

@@ -18,7 +18,10 @@ def test_there_is_one_for_each_kind_of_user():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem == "choosing" else []) for page in PAGES],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
 def test_a_tutorial_runs(page, tmp_path, monkeypatch):
     for package in NEEDS.get(page.stem, []):

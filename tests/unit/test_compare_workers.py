@@ -60,6 +60,7 @@ def deadly(task):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_trial_that_kills_each_worker_is_named_and_alone_missing(tmp_path):
     groups = [Group([{"set": "a", "split": n}], [-1 if n == 1 else n]) for n in range(4)]
     with TrialStore(tmp_path / "t.jsonl") as store:
