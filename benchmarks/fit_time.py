@@ -3,11 +3,10 @@
     MIDAM_DATA=... python benchmarks/fit_time.py --write
 
 Each figure is the least of the repeats, in seconds from the start of a process to its end: imports, reading, training,
-scoring, the intervals, the report. The four calls of a set take turns, on a machine that does nothing else.
+scoring, the intervals, the report. The three calls of a set take turns, on a machine that does nothing else.
 
 - before: `--hidden "[]" --no-baseline`, the default of before there was a floor of the width and a baseline beside
   every fit
-- model alone: `--no-baseline`
 - default: what a user gets who says nothing but the data
 - auto: `--method auto`
 """
@@ -32,7 +31,6 @@ from studies.tabular.defaults_trials import KINDS, SYNTHETIC
 PAGE = RESULTS / "fit-time.md"
 CALLS: dict[str, list[str]] = {
     "before": ["--hidden", "[]", "--no-baseline"],
-    "model alone": ["--no-baseline"],
     "default": [],
     "auto": ["--method", "auto"],
 }
