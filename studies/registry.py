@@ -23,6 +23,7 @@ STUDIES = Registry(
         "figure-budget": "studies.images.figure_budget.run",
         "figure-attention": "studies.images.figure_attention.run",
         "image-defaults": "studies.images.defaults.run",
+        "image-changes": "studies.images.changes.run",
         "tracking": "studies.theory.tracking.run",
         "tracked-state": "studies.theory.tracked_state.run",
         "complexity": "studies.theory.complexity.run",

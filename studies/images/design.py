@@ -71,6 +71,7 @@ class Recipe:
     less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, where they cost many times the others
     lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
     optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
+    others: tuple[tuple[str, Any], ...] = ()  # Settings of a training in place of those of the studies on images
 
     @property
     def validates(self) -> bool:
@@ -142,7 +143,7 @@ def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epoch
     values["accelerator"] = "cuda" if cuda else "cpu"
     if stacked:
         values["chunk_size"] = _STACKED_CHUNK
-    return Settings(**values)
+    return Settings(**values | dict(recipe.others))
 
 
 def half_precision(*, stacked: bool, cuda: bool) -> bool:

@@ -13,7 +13,7 @@ from studies.page import write_page
 from studies.peers import installed_peers
 from studies.registry import as_study
 from studies.synthetic import synthetic_sets
-from studies.tabular.defaults_page import around_section, candidates_section, judged_section
+from studies.tabular.defaults_page import around_section, candidates_section, judged_section, mixtures_section
 from studies.tabular.defaults_trials import (
     AROUND,
     BESIDE,
@@ -21,6 +21,7 @@ from studies.tabular.defaults_trials import (
     DEFAULT,
     KINDS,
     LINEAR,
+    MEMBERS,
     SYNTHETIC,
     TREES,
     Areas,
@@ -73,6 +74,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
 
     first = tried(candidates, range(1))
     around = {} if small else tried(list(AROUND), range(1))
+    tried([] if small else list(MEMBERS), range(1))
     kept = {kind: finalists(first, kinds, without=kind, count=1 if small else _FINALISTS) for kind in (*kinds, None)}
     repeats = range(1 if small else _REPEATS)
     second = tried(list(dict.fromkeys(name for names in kept.values() for name in names)), repeats)
@@ -107,6 +109,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
             *judged_section(areas, sets, kinds, chosen, repeats=judged),
             *candidates_section(kinds, first, second, repeats, kept=_FINALISTS),
             *around_section(areas, sets, kinds, around),
+            *([] if small else mixtures_section(areas, sets, kinds)),
         ],
     )
 

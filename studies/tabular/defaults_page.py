@@ -5,10 +5,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.statistics import corrected_interval
 from midam.data.bags import Bags
+from studies.differences import over_sets, paired
 from studies.page import section, table
-from studies.tabular.defaults_trials import BESIDE, CHOSEN, DEFAULT, LINEAR, SYNTHETIC, TREES, Areas
+from studies.tabular.defaults_trials import (
+    ATTENTION,
+    BESIDE,
+    CHOSEN,
+    DEFAULT,
+    LINEAR,
+    MIXTURES,
+    SYNTHETIC,
+    TREES,
+    Areas,
+)
 
 _SHOWN = {"auto": "`auto`", DEFAULT: "default", TREES: "ExtraTrees", LINEAR: "logistic"}
 _BESIDE = dict(zip(BESIDE, ("LibAUC", "torchmil"), strict=True))
@@ -34,7 +44,7 @@ def judged_section(
         gap = found["auto"] - found[max((DEFAULT, TREES), key=mean.__getitem__)]
         others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
         mean |= {method: float("nan" if own is None else own.mean()) for method, own in others.items()}
-        rows.append([data, *(_cell(mean[method]) for method in (*_SHOWN, *BESIDE)), _interval(gap)])
+        rows.append([data, *(_cell(mean[method]) for method in (*_SHOWN, *BESIDE)), paired(gap)])
         if kind != SYNTHETIC:
             means[data], gaps[data] = mean, gap
             for method, own in others.items():
@@ -42,7 +52,7 @@ def judged_section(
     averaged = (*_SHOWN, *BESIDE, "best")
     real = {method: float(np.mean([mean[method] for mean in means.values()])) for method in averaged}
     cells = [_cell(real[method]) for method in (*_SHOWN, *BESIDE)]
-    rows.append(["mean of the real sets", *cells, _across(list(gaps.values()))])
+    rows.append(["mean of the real sets", *cells, str(over_sets(list(gaps.values())))])
     worst = min(gaps, key=lambda data: float(gaps[data].mean()))
     over, least = float(np.mean([gap.mean() for gap in gaps.values()])), float(gaps[worst].mean())
     return section(
@@ -61,7 +71,7 @@ def judged_section(
         f"- The one method that the inner folds rank first, in place of the mixture: {real['best']:.3f} for "
         f"{real['auto']:.3f}."
         + "".join(
-            f"\n- The default minus {_BESIDE[method]}, mean over {len(own)} of {len(gaps)} real sets: {_across(own)}."
+            f"\n- The default minus {_BESIDE[method]}, mean over {len(own)} of {len(gaps)} real sets: {over_sets(own)}."
             for method, own in ahead.items()
             if own
         ),
@@ -117,12 +127,33 @@ def around_section(
     for name, of in found.items():
         gaps = [areas.of(data, bags, name, repeats=one) - base[data] for data, bags in sets.items()]
         told = [f"{value:.3f}" for value in of.values()]
-        lines.append([name.removeprefix(f"{CHOSEN}, "), *told, f"{_kinds_mean(of, kinds):.4f}", _across(gaps)])
+        lines.append([name.removeprefix(f"{CHOSEN}, "), *told, f"{_kinds_mean(of, kinds):.4f}", str(over_sets(gaps))])
     return section(
         "Further changes",
         f"Each beside '{CHOSEN}', one repeat, one member. They were tried when the choice stood, and would have taken "
         "its place if the interval of the difference, which is over all sets, had been above 0.",
         table(["beside it", *next(iter(found.values())), "mean of the kinds", "difference"], lines),
+    )
+
+
+def mixtures_section(areas: Areas, sets: Mapping[str, Bags], kinds: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the table of models whose members pool differently, with their paired differences to the default."""
+    three = (ATTENTION,) * 3
+    base = {data: areas.mixed(data, bags, three, ranks=False) for data, bags in sets.items()}
+    lines = []
+    for poolings, ranks in ((poolings, ranks) for poolings in (three, *MIXTURES) for ranks in (False, True)):
+        found = {data: areas.mixed(data, bags, poolings, ranks=ranks) for data, bags in sets.items()}
+        means = {data: float(own.mean()) for data, own in found.items()}
+        gap = str(over_sets([found[data] - base[data] for data in sets])) if ranks or poolings != three else "-"
+        told = [f"{value:.3f}" for value in means.values()]
+        lines.append(
+            [", ".join(poolings), "ranks" if ranks else "scores", *told, f"{_kinds_mean(means, kinds):.4f}", gap]
+        )
+    return section(
+        "Members of different poolings",
+        f"Three members each, with '{CHOSEN}', over one repeat. The first line is the default, to which the "
+        "differences are; what was said of further changes holds here too.",
+        table(["members", "mean of", *sets, "mean of the kinds", "difference"], lines),
     )
 
 
@@ -132,20 +163,3 @@ def _kinds_mean(of: Mapping[str, float], kinds: Mapping[str, Sequence[str]]) -> 
 
 def _cell(value: float) -> str:
     return f"{value:.3f}" if np.isfinite(value) else "-"
-
-
-def _interval(difference: NDArray[np.float64]) -> str:
-    if not difference.any():
-        return "+0.000 (equal in each fold)"
-    gap = corrected_interval(difference, ratio=1 / (len(difference) - 1))
-    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-
-
-def _across(gaps: Sequence[NDArray[np.float64]]) -> str:
-    """Mean over sets, of which each has its own corrected variance."""
-    found = [corrected_interval(gap, ratio=1 / (len(gap) - 1)) for gap in gaps]
-    # Where all folds agree to the last digit there is no variance to correct.
-    halves = [(own.high - own.low) / 2 if np.ptp(gap) > 0 else 0.0 for own, gap in zip(found, gaps, strict=True)]
-    half = float(np.sqrt(np.sum(np.square(halves)))) / len(found)
-    mean = float(np.mean([own.mean for own in found]))
-    return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"

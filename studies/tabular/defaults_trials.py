@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from midam.compare.auto.candidates import Candidate, make_candidate
 from midam.compare.auto.search import Found, mix
@@ -22,6 +23,7 @@ from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
+from studies.tabular.noise import NoisyMLP
 
 TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
 # Judged beside, with the settings that their libraries give; they have no say in a choice.
@@ -58,24 +60,45 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 # The change that carried most, and further ones beside it: shown, since they came after the choice.
 CHOSEN = "width at least 128"
-AROUND: dict[str, dict[str, Any]] = {
-    f"{CHOSEN}, {what}": {**CANDIDATES[CHOSEN], **values}
-    for what, values in (
-        ("weight decay 0.01", {"weight_decay": 0.01}),
-        ("dropout 0.5", {"dropout": 0.5}),
-        ("16 instances a draw", {"num_instances": 16}),
-    )
+# What the mlp has by default, and another encoder has not.
+_AS_MLP: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "center_start": 0.0}
+_CHANGES: dict[str, dict[str, Any]] = {
+    "weight decay 0.01": {"weight_decay": 0.01},
+    "dropout 0.5": {"dropout": 0.5},
+    "16 instances a draw": {"num_instances": 16},
+    "margin 0.5": {"margin": 0.5},
+    "mean of the weights of the last half": {"average_from": 0.5},
+    "all features half by rank": {"scaling": "blend"},
+    "no feature by rank": {"scaling": "linear"},
+    "noise 0.2 on instances": {"noise": 0.2},
+    "noise 0.5 on instances": {"noise": 0.5},
 }
+AROUND = {f"{CHOSEN}, {what}": {**CANDIDATES[CHOSEN], **values} for what, values in _CHANGES.items()}
+# What the members of one model may pool by, and models of three members whose scores or ranks are averaged.
+ATTENTION = "attention"
+MEMBERS: dict[str, dict[str, Any]] = {
+    f"{CHOSEN}, {pooling}": {**CANDIDATES[CHOSEN], "pooling": pooling}
+    for pooling in ("mean", "smoothed-max", "embedding-attention")
+}
+MIXTURES = (
+    (ATTENTION, "mean", "smoothed-max"),
+    (ATTENTION, "embedding-attention", "mean"),
+    (ATTENTION, ATTENTION, "mean"),
+    (ATTENTION, ATTENTION, "embedding-attention"),
+)
 _EPOCHS = (30, 400)
 
 
 def config_of(candidate: str, bags: Bags, *, epochs: int | None) -> Settings:
     """Return the settings of a candidate for these bags, of one member; `epochs` in place of its own."""
-    values = {**_PAPER_WIDTH, **(CANDIDATES | AROUND)[candidate]}
-    least, most, steps = (values.pop(name, None) for name in ("least", "most", "steps"))
+    values = {**_PAPER_WIDTH, **(CANDIDATES | AROUND | MEMBERS)[candidate]}
+    least, most, steps, noise = (values.pop(name, None) for name in ("least", "most", "steps", "noise"))
     width = int(np.prod(bags.instance_shape))
     if least is not None and not least <= width <= (most or width):
         values["hidden"] = [least if width < least else most]
+    if noise is not None:
+        args = {"in_features": width, "hidden": values.pop("hidden"), "noise": noise}
+        values |= {"encoder": f"{NoisyMLP.__module__}.{NoisyMLP.__name__}", "encoder_args": args, **_AS_MLP}
     if steps is not None:
         values["epochs"] = int(np.clip(round(steps / (len(bags) / 16)), *_EPOCHS))
     if epochs is not None:
@@ -101,7 +124,7 @@ class Fit:
             set=self.data,
             instances=self.bags.num_instances,
             method=self.method,
-            settings=None if self.config is None else settings_hash(self.config),
+            settings=None if self.config is None else _settings(self.config),
             repeat=self.repeat,
             nested=self.nested,
         )
@@ -154,6 +177,25 @@ class Areas:
             found += [_area(bags, fold, own) for fold, own in zip(outer_folds(bags, repeat), scores, strict=True)]
         return np.array(found)
 
+    def mixed(self, data: str, bags: Bags, poolings: Sequence[str], *, ranks: bool) -> NDArray[np.float64]:
+        """AUROC of each fold of the first repeat, of members that pool so; their scores or ranks are averaged.
+
+        The members with attention are the first ones of the default of three members.
+        """
+        usual = config_of(CHOSEN, bags, epochs=self._epochs)
+        own = [part[-1] for part in self._row(Fit(data, bags, DEFAULT, usual, 0, nested=True))]  # [folds][M, n]
+        other = {
+            name: self._row(Fit(data, bags, DEFAULT, config_of(f"{CHOSEN}, {name}", bags, epochs=self._epochs), 0))
+            for name in dict.fromkeys(poolings)
+            if name != ATTENTION
+        }
+        found = []
+        for number, fold in enumerate(outer_folds(bags, 0)):
+            members = [np.array(own[number][i]) for i in range(poolings.count(ATTENTION))]
+            members += [np.array(scores[number]) for scores in other.values()]
+            found.append(_area(bags, fold, np.mean([rankdata(s) if ranks else s for s in members], axis=0)))
+        return np.array(found)
+
     def beside(self, data: str, bags: Bags, method: str, *, repeats: range) -> NDArray[np.float64] | None:
         """AUROC of each fold of the repeats, of a method of another library; None where it was not run."""
         fits = [Fit(data, bags, method, None, repeat) for repeat in repeats]
@@ -201,6 +243,12 @@ def search_of(bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.
         for method, parts in scores.items()
     ]
     return mix(bags, trials_of(bags, fold)[:-1], rows)
+
+
+def _settings(config: Settings) -> str:
+    """A digest, which leaves the margin out, so that another than the usual one is added."""
+    margin, digest = config.method.margin, settings_hash(config)
+    return digest if margin == Settings().method.margin else f"{digest}, margin {margin:g}"
 
 
 def _logits(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from midam.compare.auto.candidates import VECTORS
 from midam.compare.auto.method import Auto
 from midam.data.bags import Bags
 from midam.settings import Settings
+from midam.train.lockstep import train_trials
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study
@@ -18,6 +20,7 @@ from studies.tabular import defaults_trials
 from studies.tabular.defaults import finalists, study
 from studies.tabular.defaults_trials import (
     CANDIDATES,
+    CHOSEN,
     DEFAULT,
     LINEAR,
     TREES,
@@ -80,6 +83,52 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, DEFAULT]
     weights = [row["weight"] for row in chosen.about["tried"]]
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
+
+
+def test_candidates_of_one_name_are_one_training():
+    few, many = Bags.from_list([np.zeros((2, 7))] * 2, [0, 1]), Bags.from_list([np.zeros((2, 200))] * 2, [0, 1])
+    known = {}
+    for bags in (few, many):
+        for name in defaults_trials.CANDIDATES | defaults_trials.AROUND | defaults_trials.MEMBERS:
+            config = config_of(name, bags, epochs=None)
+            trial = str(Fit(str(bags.instance_shape), bags, DEFAULT, config, 0).group().names)
+            assert known.setdefault(trial, config).flat() == config.flat()
+
+
+def test_instances_with_noise_of_no_size_train_as_the_default(monkeypatch):
+    bags = synthetic_sets()["shift"]
+    monkeypatch.setitem(defaults_trials.AROUND, "none", defaults_trials.CANDIDATES[CHOSEN] | {"noise": 0.0})
+    monkeypatch.setitem(defaults_trials.AROUND, "some", defaults_trials.CANDIDATES[CHOSEN] | {"noise": 0.5})
+    trials = outer_folds(bags, 0)[:2]
+    usual, none, some = (
+        [own.scores for own in train_trials(config_of(name, bags, epochs=2), bags, trials)]
+        for name in (CHOSEN, "none", "some")
+    )
+    np.testing.assert_array_equal(none, usual)
+    assert (np.array(some) != np.array(usual)).any()
+
+
+def test_a_mixture_of_members_is_the_mean_of_their_scores_or_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
+    bags = synthetic_sets()["shift"]
+    rng, folds = np.random.default_rng(0), outer_folds(bags, 0)
+    attention = [[rng.random((3, 4)).tolist(), rng.random((3, len(fold.score))).tolist()] for fold in folds]
+    mean = [rng.random(len(fold.score)).tolist() for fold in folds]
+    fits = [
+        Fit("shift", bags, DEFAULT, config_of(CHOSEN, bags, epochs=None), 0, nested=True),
+        Fit("shift", bags, DEFAULT, config_of(f"{CHOSEN}, mean", bags, epochs=None), 0),
+    ]
+    with Store(tmp_path, "defaults") as store:
+        for fit, scores in zip(fits, (attention, mean)):
+            store.keep(fit.group().names, [{"scores": scores}])
+        areas = defaults_trials.Areas(store, epochs=None)
+        for ranks in (False, True):
+            found = areas.mixed("shift", bags, ("attention", "attention", "mean"), ranks=ranks)
+            for area, fold, own, other in zip(found, folds, attention, mean):
+                members = [*own[-1][:2], other]
+                parts = [np.argsort(np.argsort(x)) for x in members] if ranks else members
+                labels = bags.require_labels()[fold.score]
+                assert area == pytest.approx(roc_auc_score(labels, np.sum(parts, axis=0)))
 
 
 def test_synthetic_sets_repeat_and_differ_between_the_classes():

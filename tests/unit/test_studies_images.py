@@ -16,7 +16,15 @@ from midam.settings import Settings
 from studies import paper_tables
 from studies.__main__ import main
 from studies.engine import VERSIONS
-from studies.images import bag_statistics, defaults, figure_attention, figure_budget, figure_convergence, table3
+from studies.images import (
+    bag_statistics,
+    changes,
+    defaults,
+    figure_attention,
+    figure_budget,
+    figure_convergence,
+    table3,
+)
 from studies.images.cost import Cost, forward_flop, job_cost
 from studies.images.design import (
     CHOSEN,
@@ -366,6 +374,20 @@ def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, few)
     rows = [json.loads(line) for line in (tmp_path / "cache" / "image-curves.jsonl").read_text().splitlines()]
     # The first gamma0 is that of the first stage: trained once.
     assert sum("wall" not in row for row in rows) == len(few) * (len(names) + len(defaults.STATE_RATES))
+
+
+@pytest.mark.filterwarnings("ignore:freeze=")  # random weights are what is asked about
+def test_each_change_for_images_is_trained_alone(tmp_path, few):
+    changes.study(options(tmp_path), {name: found.bags for name, found in few.items()})
+    text = page(tmp_path, "image-changes")
+    found = re.findall(r"^\| ([^|]+) \|( [^|]+ \|){6} ([^|]+) \|$", text, flags=re.MULTILINE)
+    assert [name for name, *_ in found] == ["change", *changes.CHANGES]
+    assert found[1][-1] == "-"
+    assert all(re.fullmatch(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]", told) for *_, told in found[2:])
+    assert "By the rule: **" in text
+    recipe = changes.recipes(options(tmp_path))["colon"]
+    settings = {name: changes.make_arm(name, recipe, few["colon"].bags).recipe.others for name in changes.CHANGES}
+    assert len({str(own) for own in settings.values()}) == len(changes.CHANGES)
 
 
 def test_the_studies_take_what_the_page_says_was_chosen():

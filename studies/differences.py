@@ -1,0 +1,52 @@
+"""Paired differences between two methods as the pages of studies tell them: mean and corrected 95% interval."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.statistics import corrected_interval
+
+
+def paired(difference: NDArray[np.float64], *, ratio: float | None = None) -> str:
+    """Return the mean of differences [J] of one set and its Nadeau-Bengio corrected interval.
+
+    `ratio` is that of test to training bags of a trial; without it, the trials are the folds of one cross-validation.
+
+    Examples
+    --------
+    >>> paired(np.array([0.01, 0.02, 0.03]))
+    '+0.020 [-0.019, +0.059]'
+    """
+    if not difference.any():
+        return "+0.000 (equal in each fold)"
+    gap = corrected_interval(difference, ratio=ratio or 1 / (len(difference) - 1))
+    return str(Difference(gap.mean, gap.low, gap.high))
+
+
+class Difference(NamedTuple):
+    """A mean difference and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def over_sets(gaps: Sequence[NDArray[np.float64]], *, ratio: float | None = None) -> Difference:
+    """Return the mean over sets and its interval, where each set has its own corrected variance.
+
+    Examples
+    --------
+    >>> print(over_sets([np.array([0.01, 0.02, 0.03]), np.zeros(3)]))
+    +0.010 [-0.010, +0.030]
+    """
+    found = [corrected_interval(gap, ratio=ratio or 1 / (len(gap) - 1)) for gap in gaps]
+    # Where all folds agree to the last digit there is no variance to correct.
+    halves = [(own.high - own.low) / 2 if np.ptp(gap) > 0 else 0.0 for own, gap in zip(found, gaps, strict=True)]
+    half = float(np.sqrt(np.sum(np.square(halves)))) / len(found)
+    mean = float(np.mean([own.mean for own in found]))
+    return Difference(mean, mean - half, mean + half)

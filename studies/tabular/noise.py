@@ -1,0 +1,36 @@
+"""The mlp with noise on the instances of a training step, a candidate of the study `defaults`."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from midam.nn.encoders import MLP
+
+
+class NoisyMLP(MLP):
+    """The mlp; in training, normal noise of this deviation is added to each number of an instance.
+
+    Parameters
+    ----------
+    in_features, hidden
+        As those of `midam.nn.encoders.MLP`.
+    noise : float
+        At least 0; of standardized features, whose deviation is about 1.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> encoder, x = NoisyMLP(3, noise=0.5), torch.zeros(2, 3)
+    >>> bool((encoder(x) == encoder(x)).all()), bool((encoder.eval()(x) == encoder(x)).all())
+    (False, True)
+    """
+
+    def __init__(self, in_features: int, *, hidden: Sequence[int] = (), noise: float) -> None:
+        super().__init__(in_features, hidden=hidden)
+        self.noise = noise
+        self.repeatable = noise == 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encode instances x [M, ...] as [M, D]."""
+        return super().forward(x + self.noise * torch.randn_like(x) if self.training else x)
