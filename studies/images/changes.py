@@ -31,6 +31,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "flipped and turned by 90 degrees": {"augment": ("flip", "rotate90")},
     "flipped and shifted": {"augment": ("flip", "crop")},
     "top draws": {"draw": "top"},
+    "no floor under the new sample": {"state_floor": 0.0},
+    "mini-batches, no tracked state": {"estimator": "minibatch"},
     "a small convolution": {"lr": _FASTER, "encoder": _SHALLOW},
     "ResNet20, random and frozen": {"lr": _FASTER, "freeze": ("*",)},
     "patch statistics": {"lr": _FASTER, "encoder": _STATISTICS},
