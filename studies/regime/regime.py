@@ -24,6 +24,9 @@ FULL = Design(
         Block(_BOTH, 200, (1, 2), _LARGE),
         Block(_BOTH, 500, (1, 5), ((1, 6000), (4, 6000), *_LARGE)),
         Block(_BOTH, 5000, (5, 50), ((4, 6000), (16, 4800))),
+        # 0.02% and 0.2%
+        Block(_BOTH, 5000, (1,), ((16, 4800),)),
+        Block(_BOTH, 50_000, (100,), ((64, 4800),)),
     ),
     repeats=tuple(range(8)),
     choice=(Block(_BOTH, 200, (2,), ((1, 6000),)), Block(_BOTH, 500, (5,), ((16, 4800),))),
