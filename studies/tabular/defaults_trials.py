@@ -23,7 +23,7 @@ from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
-from studies.tabular.noise import NoisyMLP
+from studies.tabular.encoders import NoisyMLP, ReluMLP
 
 TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
 # Judged beside, with the settings that their libraries give; they have no say in a choice.
@@ -62,6 +62,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 CHOSEN = "width at least 128"
 # What the mlp has by default, and another encoder has not.
 _AS_MLP: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "center_start": 0.0}
+_NO_CLIP = 1e6
 _CHANGES: dict[str, dict[str, Any]] = {
     "weight decay 0.01": {"weight_decay": 0.01},
     "dropout 0.5": {"dropout": 0.5},
@@ -72,6 +73,8 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "no feature by rank": {"scaling": "linear"},
     "noise 0.2 on instances": {"noise": 0.2},
     "noise 0.5 on instances": {"noise": 0.5},
+    "ReLU for tanh": {"relu": True},
+    "ReLU for tanh, no clip": {"relu": True, "clip": _NO_CLIP},
 }
 AROUND = {f"{CHOSEN}, {what}": {**CANDIDATES[CHOSEN], **values} for what, values in _CHANGES.items()}
 # What the members of one model may pool by, and models of three members whose scores or ranks are averaged.
@@ -92,13 +95,15 @@ _EPOCHS = (30, 400)
 def config_of(candidate: str, bags: Bags, *, epochs: int | None) -> Settings:
     """Return the settings of a candidate for these bags, of one member; `epochs` in place of its own."""
     values = {**_PAPER_WIDTH, **(CANDIDATES | AROUND | MEMBERS)[candidate]}
-    least, most, steps, noise = (values.pop(name, None) for name in ("least", "most", "steps", "noise"))
+    least, most, steps = (values.pop(name, None) for name in ("least", "most", "steps"))
+    noise, relu = values.pop("noise", None), values.pop("relu", False)
     width = int(np.prod(bags.instance_shape))
     if least is not None and not least <= width <= (most or width):
         values["hidden"] = [least if width < least else most]
-    if noise is not None:
-        args = {"in_features": width, "hidden": values.pop("hidden"), "noise": noise}
-        values |= {"encoder": f"{NoisyMLP.__module__}.{NoisyMLP.__name__}", "encoder_args": args, **_AS_MLP}
+    if noise is not None or relu:
+        encoder, own = (ReluMLP, {}) if relu else (NoisyMLP, {"noise": noise})
+        args = {"in_features": width, "hidden": values.pop("hidden"), **own}
+        values |= {"encoder": f"{encoder.__module__}.{encoder.__name__}", "encoder_args": args, **_AS_MLP}
     if steps is not None:
         values["epochs"] = int(np.clip(round(steps / (len(bags) / 16)), *_EPOCHS))
     if epochs is not None:

@@ -1,9 +1,9 @@
-"""The mlp with noise on the instances of a training step, a candidate of the study `defaults`."""
+"""The mlp with noise on the instances of a training step, or with another first layer: for the study `defaults`."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from midam.nn.encoders import MLP
 
@@ -34,3 +34,25 @@ class NoisyMLP(MLP):
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""
         return super().forward(x + self.noise * torch.randn_like(x) if self.training else x)
+
+
+class ReluMLP(MLP):
+    """The mlp with ReLU in place of tanh, which does not level off, after its first layer.
+
+    Parameters
+    ----------
+    in_features, hidden
+        As those of `midam.nn.encoders.MLP`.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.ones(1, 3)
+    >>> encoder = ReluMLP(3)
+    >>> bool((encoder(100 * x) == 100 * encoder(x)).all())
+    True
+    """
+
+    def __init__(self, in_features: int, *, hidden: Sequence[int] = ()) -> None:
+        super().__init__(in_features, hidden=hidden)
+        self.layers[1] = nn.ReLU()
