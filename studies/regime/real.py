@@ -110,6 +110,7 @@ _COLOR = {**_CONV, "encoder_args": {"in_channels": 3}}
 _RATES = (0.001, 0.003)
 _PART = 1 / 3  # one of five parts tests, three train
 _STATE = {SMX: (MINIBATCH, VRSP, EXACT, TOP), ATT: (MINIBATCH, VRSP, PAPER, EXACT)}
+_FOUND = {SMX: (MINIBATCH, TOP)}
 _DEFAULTS = {SMX: (MINIBATCH, VRSP, TOP), ATT: (MINIBATCH, VRSP, PAPER)}
 FULL = (
     *(Case(name, name, 100, _DEFAULTS, repeats=2, overlap=1 / 9) for name in TABULAR),
@@ -123,6 +124,9 @@ FULL = (
         *(2, _CONV, _RATES),
     ),
     Case("MNIST, 1 of 500, B = 16", "mnist/500/1", 300, {SMX: (MINIBATCH, VRSP, TOP)}, 16, _CONV, _RATES),
+    # One witness in 500, at the 6000 steps of the map, and in bags ten times as large.
+    Case("MNIST, 1 of 500, B = 16, longer", "mnist/500/1", 1000, _FOUND, 16, _CONV, _RATES[1:], repeats=4),
+    Case("MNIST, 10 of 5000, B = 16", "mnist/5000/10", 1000, _FOUND, 16, _CONV, _RATES[1:], pass_budget=0.8, repeats=3),
 )
 QUICK = tuple(replace(case, repeats=2) for case in FULL[:2])
 SMALLER = (Case("digits", "digits", 2, _STATE, 4, rates=(0.01,), repeats=2),)
