@@ -47,9 +47,7 @@ class ReluMLP(MLP):
     Examples
     --------
     >>> _ = torch.manual_seed(0)
-    >>> x = torch.ones(1, 3)
-    >>> encoder = ReluMLP(3)
-    >>> bool((encoder(100 * x) == 100 * encoder(x)).all())
+    >>> bool((ReluMLP(3)(128 * torch.eye(3)) > 1).any())
     True
     """
 
