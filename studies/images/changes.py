@@ -14,6 +14,7 @@ from studies.differences import over_sets, paired
 from studies.engine import Store
 from studies.images.curves import ImageArm, find_curves
 from studies.images.defaults import METHOD, SETS
+from studies.images.defaults import recipes as shared_recipes
 from studies.images.design import Recipe, choose_design
 from studies.images.sets import load_set
 from studies.options import StudyOptions
@@ -37,31 +38,24 @@ CHANGES: dict[str, dict[str, Any]] = {
     "ResNet20, random and frozen": {"lr": _FASTER, "freeze": ("*",)},
     "patch statistics": {"lr": _FASTER, "encoder": _STATISTICS},
 }
+_ASIDE = ("no floor under the new sample", "mini-batches, no tracked state")
+_FOLDS = {"breast": 3, "colon": 3, "adrenal": 2}  # Of the small size
 _RATIO = 1 / 3  # One of five parts validates, three train
 _SHOWS = (
     "Validation AUROC of MIDAM (att) at the end of a short training with the library's defaults for images, and with "
     "one change each. Test bags are not looked at. Adam trains at 0.0003, a small or frozen encoder at 0.003; both "
     "were named before the first run. The rule, named before it too: a change becomes the default where the interval "
-    "of its difference over the sets lies above 0 and it is behind by more than 0.02 on no set."
+    "of its difference over the sets lies above 0 and it is behind by more than 0.02 on no set. The two "
+    "lines without a floor and without a tracked state were added when `breast` had been trained without them; no rule asks about those."
 )
 
 
 def recipes(options: StudyOptions) -> dict[str, Recipe]:
-    """Return how each set is run in the size of the options, without a change."""
-    size = choose_design(options).name
-    fixed: dict[str, Any] = {"optimizer": "adam", "lrs": (_RATE,), "search": 1.0}
-    if size in ("quick", "smaller"):
-        return dict.fromkeys(SETS, Recipe((METHOD,), (), 1, 4, folds=2, bags=2, score_every=1, **fixed))
-    if size == "small":
-        return {
-            "breast": Recipe((METHOD,), (), 15, 16, folds=3, score_every=15, **fixed),
-            "colon": Recipe((METHOD,), (), 12, 4, folds=3, score_every=12, **fixed),
-            "adrenal": Recipe((METHOD,), (), 8, 4, folds=2, score_every=8, **fixed),
-        }
+    """Return how each set is run in the size of the options, without a change: as `image-defaults`, on other folds."""
+    folds: dict[str, Any] = {"full": {}, "small": _FOLDS}.get(choose_design(options).name, dict.fromkeys(SETS, 2))
     return {
-        "breast": Recipe((METHOD,), (), 60, 16, score_every=60, **fixed),
-        "colon": Recipe((METHOD,), (), 60, 4, score_every=60, **fixed),
-        "adrenal": Recipe((METHOD,), (), 20, 4, score_every=20, **fixed),
+        name: dataclasses.replace(own, optimizer="adam", lrs=(_RATE,), folds=folds.get(name, own.folds))
+        for name, own in shared_recipes(options).items()
     }
 
 
@@ -128,7 +122,7 @@ def _body(ends: Mapping[str, Mapping[str, NDArray[np.float64]]], sets: Sequence[
         cells = [f"{found[name].mean():.3f}" for name in sets]
         rows.append([change, *(cell for pair in zip(cells, apart, strict=True) for cell in pair)])
         rows[-1].append("-" if change == USUAL else str(over))
-        if change != USUAL and over.low > 0 and min(gap.mean() for gap in gaps) >= -0.02:
+        if change not in (USUAL, *_ASIDE) and over.low > 0 and min(gap.mean() for gap in gaps) >= -0.02:
             better.append(change)
     head = [cell for name in sets for cell in (name, "difference")]
     return [

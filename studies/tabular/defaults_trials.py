@@ -251,7 +251,7 @@ def search_of(bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.
 
 
 def _settings(config: Settings) -> str:
-    """A digest, which leaves the margin out, so that another than the usual one is added."""
+    """The digest of the settings, which leaves the margin out, and the margin where it is not the usual one."""
     margin, digest = config.method.margin, settings_hash(config)
     return digest if margin == Settings().method.margin else f"{digest}, margin {margin:g}"
 
