@@ -46,7 +46,8 @@ _SHOWS = (
     "one change each. Test bags are not looked at. Adam trains at 0.0003, a small or frozen encoder at 0.003; both "
     "were named before the first run. The rule, named before it too: a change becomes the default where the interval "
     "of its difference over the sets lies above 0 and it is behind by more than 0.02 on no set. The two "
-    "lines without a floor and without a tracked state were added when `breast` had been trained without them; no rule asks about those."
+    "lines without a floor and without a tracked state were added when `breast` had been trained "
+    "without them; no rule asks about those."
 )
 
 
