@@ -486,3 +486,59 @@ def test_a_real_series_and_real_volumes(data_root):
         image = nibabel.as_closest_canonical(nibabel.load(path))
         expected = np.asarray(image.dataobj)[::-1, ::-1].transpose(2, 1, 0)
         np.testing.assert_array_equal(features(path, drop_empty=False)[:, 0], expected)
+
+
+def slices_of(path, **options):
+    facts = probe(path, ImageOptions(**options))
+    return facts.attributes["file"]["slices"], facts.places[:, 0]
+
+
+@pytest.mark.parametrize("codes", ["RAS", "LPS", "SPR", "AIL", "IRP"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_slices_of_a_volume_are_known_by_index_and_position(tmp_path, codes, axis):
+    path = save_nifti(tmp_path / "a.nii.gz", body(), codes)
+    image = nibabel.load(path)
+    stored, (known, places) = np.asarray(image.dataobj), slices_of(path, axis=axis)
+    for place, part in zip(places, features(path, axis=axis)[:, 0], strict=True):
+        voxels = np.argwhere(np.isin(stored, part))
+        world = nibabel.affines.apply_affine(image.affine, voxels)
+        along = int(np.argmin(np.ptp(voxels, axis=0)))
+        assert set(voxels[:, along]) == {known["slice_index"][place]}
+        assert known["position_mm"][place] == pytest.approx(world[:, axis].mean(), abs=1e-3)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+@pytest.mark.parametrize("direction", [((1, 0, 0), (0, 1, 0)), ((0, 1, 0), (0, 0, -1)), ((1, 0, 0), (0, 0, -1))])
+def test_slices_of_a_series_are_known_by_number_uid_and_position(tmp_path, axis, direction):
+    data = body((6, 4, 5))
+    folder = save_series(tmp_path / "scan", data, direction=direction, InstanceNumber=[4, 1, 6, 2, 5, 3])
+    files = [pydicom.dcmread(path) for path in folder.iterdir()]
+    acquired = int(np.abs(np.cross(*direction)).argmax())
+    known, places = slices_of(folder, axis=axis)
+    parts = features(folder, axis=axis)[:, 0]
+    if axis not in (None, acquired):
+        assert list(known) == ["position_mm"]
+        assert len(known["position_mm"]) == len(parts)
+        return
+    for place, part in zip(places, parts, strict=True):
+        file = next(file for file in files if set(file.pixel_array.ravel()) == set(part.ravel()))
+        assert known["instance_number"][place] == file.InstanceNumber
+        assert known["sop_instance_uid"][place] == file.SOPInstanceUID
+        assert known["position_mm"][place] == pytest.approx(file.ImagePositionPatient[acquired])
+
+
+def test_a_series_without_numbers_has_slices_all_the_same(tmp_path):
+    known, _ = slices_of(save_series(tmp_path / "scan", body((3, 4, 5))))
+    assert known["instance_number"] == [None] * 3
+
+
+def test_a_ct_says_the_window_that_it_asks_to_be_shown_with(tmp_path):
+    said = {"Modality": "CT", "WindowCenter": [40, 300], "WindowWidth": [400, 1500]}
+    folder = save_series(tmp_path / "scan", body((3, 4, 5)))
+    for path in folder.iterdir():
+        file = pydicom.dcmread(path)
+        for name, value in said.items():
+            setattr(file, name, value)
+        file.save_as(path)
+    found = probe(folder).attributes["file"]
+    assert (found["modality"], found["window"]) == ("CT", [-160, 240])

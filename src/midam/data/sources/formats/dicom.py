@@ -1,6 +1,6 @@
 """One DICOM series a folder, through pydicom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class DicomReader(FileReader):
         first = _file(paths[0])
         held = len(paths) * 4 * int(np.prod([size for name in ("Rows", "Columns") for size in _stated(first, name)]))
         said = {"axis": "as acquired" if options.axis is None else options.axis, "slices": len(paths)}
-        said |= _acquired(first) if options.axis is None else seen(options.axis)
+        said |= _display(first) | (_acquired(first) if options.axis is None else seen(options.axis))
         return open_volume(path, options, lambda: read_series(paths, options.axis), held=held, said=said, places=places)
 
 
@@ -67,13 +67,47 @@ def read_series(paths: Sequence[Path], axis: int | None) -> Volume:
     data = np.stack([_intensities(files[n], paths[i]) for n, i in enumerate(order)])
     spacing = (distance, float(files[0].PixelSpacing[0]), float(files[0].PixelSpacing[1]))
     doubt = _doubt(files, distance) if len(files) > 1 else ""
+    known: dict[str, list[Any]] = {
+        "instance_number": [_instance_number(file) for file in files],
+        "sop_instance_uid": [str(getattr(file, "SOPInstanceUID", "")) for file in files],
+    }
     if axis is None:
-        return Volume(data, spacing, doubt=doubt)
+        # Along the normal, in the sense of the axis of the patient that it is nearest to.
+        places = heights[order] * np.sign(normal[np.abs(normal).argmax()])
+        return Volume(data, spacing, doubt=doubt, slices=known | {"position_mm": places.round(3).tolist()})
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = np.array(files[0].ImagePositionPatient, dtype=np.float64)
     # DICOM counts to the left and the back, affines to the right and the front.
-    return replace(along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder), doubt=doubt)
+    volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=folder)
+    return replace(volume, doubt=doubt, slices=_slices_along(volume, known, normal, axis))
+
+
+def _slices_along(
+    volume: Volume, known: Mapping[str, Sequence[Any]], normal: NDArray[np.float64], axis: int
+) -> dict[str, Sequence[Any]]:
+    """What is known of each slice along an axis of the patient: its files, where slices were acquired along it."""
+    sign = 1 if axis == 2 else -1  # positions as DICOM states them
+    found: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
+    if int(np.abs(normal).argmax()) == axis:
+        index = volume.slices["slice_index"]
+        found |= {name: [values[i] for i in index] for name, values in known.items()}
+    return found
+
+
+def _instance_number(file: Any) -> int | None:
+    number = _stated(file, "InstanceNumber")
+    return int(number[0]) if len(number) else None
+
+
+def _display(file: Any) -> dict[str, Any]:
+    """Modality, and of a CT the window [low, high] of HU that its first slice asks to be shown with."""
+    modality = str(getattr(file, "Modality", "") or "")
+    found: dict[str, Any] = {"modality": modality} if modality else {}
+    center, width = _stated(file, "WindowCenter"), _stated(file, "WindowWidth")
+    if modality == "CT" and len(center) and len(width) and width[0] > 0:
+        found["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
+    return found
 
 
 def _file(path: Path) -> Any:

@@ -1,8 +1,8 @@
 """One volume a file, as slices along an axis or as one three-dimensional instance: which slices, window, size."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenF
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.errors import BagDataError
 
+_DECIMALS = 3  # of a position in mm
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
 # Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
@@ -29,6 +30,7 @@ class Volume:
     spacing: tuple[float, float, float] | None = None  # mm between voxels, where the file says it
     small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
     doubt: str = ""  # what may be wrong with it
+    slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # what the file says of each slice, by name, [D]
 
 
 def open_volume(
@@ -42,7 +44,8 @@ def open_volume(
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read when that is asked for, and takes `held` bytes; then its doubt is added to what the file has `said`.
+    It is read when that is asked for, and takes `held` bytes; then its doubt, and what is known of each of its slices,
+    are added to what the file has `said`.
     """
     said = dict(said)
 
@@ -50,6 +53,8 @@ def open_volume(
         volume = read()
         if volume.doubt:
             said["doubt"] = volume.doubt
+        if volume.slices and not options.volume:
+            said["slices"] = {name: list(values) for name, values in volume.slices.items()}
         return _cut(volume, options, where=str(path), places=places)
 
     cut = Lazy(made)
@@ -78,6 +83,9 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
 
     Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Oblique
     axes count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from voxel numbers to mm (RAS+).
+
+    Of each slice `slice_index` is its number in the file, and `position_mm` where its center lies on the axis of the
+    patient.
     """
     from nibabel import affines, orientations  # noqa: PLC0415
 
@@ -90,7 +98,13 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     sizes = np.empty(3)
     sizes[turn[:, 0].astype(int)] = affines.voxel_sizes(affine)
     spacing = (float(sizes[0]), float(sizes[1]), float(sizes[2]))
-    return Volume(orientations.apply_orientation(data, turn), spacing)
+    from_axis = int(np.flatnonzero(turn[:, 0] == 0)[0])
+    index = np.arange(data.shape[from_axis])[:: int(turn[from_axis, 1])]
+    centers = np.tile((np.array(data.shape[:3]) - 1) / 2, (len(index), 1))
+    centers[:, from_axis] = index
+    places = affines.apply_affine(affine, centers)[:, axis].round(_DECIMALS)
+    slices = {"slice_index": index.tolist(), "position_mm": places.tolist()}
+    return Volume(orientations.apply_orientation(data, turn), spacing, slices=slices)
 
 
 def seen(axis: int) -> dict[str, str]:
