@@ -11,7 +11,7 @@ MODULES = sorted(SRC.rglob("*.py"))
 STUDIES = sorted((ROOT / "studies").rglob("*.py"))
 
 # What the files of a part may import, besides themselves. A part that is not listed fails: give it its place.
-CORE = {"errors", "exports", "files", "ranks", "registry", "settings", "starting"}
+CORE = {"errors", "exports", "files", "ranks", "reading", "registry", "settings", "starting"}
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
 BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
@@ -22,8 +22,9 @@ ALLOWED = {
     "files": {"errors"},
     "ranks": {"errors", "starting"},
     "starting": {"errors"},
+    "reading": {"errors"},
     "registry": {"errors"},
-    "settings": {"errors", "registry"},
+    "settings": {"errors", "reading", "registry"},
     "functional": set(),
     "data": CORE | {"functional"},
     "nn": CORE | {"functional"},

@@ -1,0 +1,282 @@
+"""Read back the files that midam writes: bounded, compared with the form they must have, refused by name and place."""
+
+import csv
+import io
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from midam.errors import CheckpointError, MidamError
+
+DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # of what lies in each other; of values in all; of a whole number
+_MOST_BYTES = 1 << 30
+_LONGEST_FIELD = 1 << 20  # characters of a field of a table
+_ADVICE = "restore a copy of it, or make it again"
+
+Column = NDArray[Any]
+ColumnForm = Callable[[list[str]], Column]
+
+
+class Form(BaseModel):
+    """What a file holds, by name and type; entries beyond these are left alone."""
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+
+def _ascending(bounds: list[float]) -> list[float]:
+    if bounds[0] > bounds[1]:
+        raise ValueError("the lower bound is above the upper one")
+    return bounds
+
+
+Number = Annotated[FiniteFloat, Field(ge=-1e300, le=1e300)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Positive = Annotated[int, Field(ge=1, lt=2**53)]
+Interval = Annotated[list[Number], Field(min_length=2, max_length=2), AfterValidator(_ascending)]
+
+
+def read_bytes(path: Path, *, error: type[MidamError] = CheckpointError, most: int = _MOST_BYTES) -> bytes:
+    """Content of a regular file of at most `most` bytes; a folder, pipe or device is refused and never waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise error(f"Expected a file, got a folder, pipe or device (in {path}); {_ADVICE}.")
+            content = file.read(most + 1)
+    except FileNotFoundError:
+        raise error(f"Expected the file {path.name}, got nothing at {path}; {_ADVICE}.") from None
+    except OSError as reason:
+        what = reason.strerror or type(reason).__name__
+        raise error(f"Expected a file that can be read, got {what} (in {path}); {_ADVICE}.") from None
+    if len(content) > most:
+        raise error(f"Expected at most {most} bytes, got more (in {path}); {_ADVICE}.")
+    return content
+
+
+def read_text(path: Path, *, error: type[MidamError] = CheckpointError, most: int = _MOST_BYTES) -> str:
+    """Text of a file in UTF-8."""
+    try:
+        return read_bytes(path, error=error, most=most).decode("utf-8-sig")
+    except UnicodeDecodeError as reason:
+        raise error(f"Expected text in UTF-8, got other bytes at {reason.start} (in {path}); {_ADVICE}.") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Value of a JSON text; a `ValueError` for a number that is infinite or too long, a key twice, deep nesting."""
+    try:
+        found = json.loads(text, parse_constant=_not_finite, object_pairs_hook=_once)
+    except (RecursionError, MemoryError):
+        raise ValueError(f"parts inside each other, more than {DEEPEST} deep") from None
+    fault = plain_fault(found)
+    if fault is not None:
+        raise ValueError(fault)
+    return found
+
+
+def read_json(path: Path, form: type[Form] = Form, *, error: type[MidamError] = CheckpointError) -> dict[str, Any]:
+    """Content of a JSON file that must have a form."""
+    try:
+        found = parse_json(read_bytes(path, error=error))
+    except ValueError as reason:
+        if isinstance(reason, MidamError):
+            raise
+        found = None
+    if not isinstance(found, dict):
+        raise error(f"Expected a whole JSON file, got a damaged one (in {path}); copy it anew.")
+    check_form(found, form, path, error=error)
+    return found
+
+
+def check_form(
+    content: Any,
+    form: type[BaseModel],
+    path: Path,
+    *,
+    what: str = "",
+    error: type[MidamError] = CheckpointError,
+    advice: str = _ADVICE,
+) -> None:
+    """Refuse content of a file that has not the form; the message names `what` it should be, the key and the file."""
+    try:
+        form.model_validate(content)
+    except ValidationError as reason:
+        first = reason.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        message = first["msg"].removeprefix("Value error, ")
+        raise error(
+            f"Expected {what or f'{path.name} as midam writes it'}, got {where}: {message} (in {path}); {advice}."
+        ) from None
+
+
+def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES) -> str | None:
+    """What in a tree of values is not plain (text, number, list, dictionary) or too much; None where all is sound.
+
+    Parts that stand at several places count each time.
+    """
+    left, seen = [(values, 0)], 0
+    while left:
+        value, depth = left.pop()
+        seen += 1
+        if isinstance(value, dict):
+            seen += len(value)
+            strange = next((key for key in value if not isinstance(key, str | int | float | None)), None)
+            if strange is not None:
+                return f"the key {str(strange)[:40]!r}"
+            left += [(part, depth + 1) for part in value.values()]
+        elif isinstance(value, list):
+            left += [(part, depth + 1) for part in value]
+        elif isinstance(value, int):
+            if abs(value) >= LARGEST:
+                return "a whole number beyond 64 bits"
+        elif not isinstance(value, str | float | None):
+            return type(value).__name__
+        if depth > deepest or seen + len(left) > most:
+            return f"parts inside each other, more than {deepest} deep or {most} in all"
+    return None
+
+
+def read_columns(
+    path: Path,
+    form: Mapping[str, ColumnForm],
+    *,
+    others: ColumnForm | None = None,
+    optional: Iterable[str] = (),
+    error: type[MidamError] = CheckpointError,
+) -> dict[str, Column]:
+    """Columns of a CSV file, each by its form (`texts`, `numbers`, ...); further columns by `others`, or left out.
+
+    Columns that are `optional` may be missing.
+    """
+    header, rows = _table(path, error)
+    missing = [name for name in form if name not in header and name not in optional]
+    if missing:
+        raise error(f"Expected the column {missing[0]!r}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
+    found: dict[str, Column] = {}
+    for name, texts_of in zip(header, zip(*rows) if rows else [()] * len(header)):
+        kind = form.get(name, others)
+        if kind is None:
+            continue
+        try:
+            found[name] = kind(list(texts_of))
+        except _FieldError as reason:
+            raise error(
+                f"Expected {reason.wanted}, got {reason.text[:40]!r} (in {path}, line {reason.row + 2}, column "
+                f"{name!r}); {_ADVICE}."
+            ) from None
+    return found
+
+
+def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, all of one length."""
+    text, before = read_text(path, error=error), csv.field_size_limit()
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header, *rows = [line for line in lines if line] or [[]]
+    except (csv.Error, ValueError) as reason:
+        raise error(f"Expected a CSV table, got a damaged one: {reason} (in {path}); {_ADVICE}.") from None
+    finally:
+        csv.field_size_limit(before)
+    if not header or len(set(header)) < len(header):
+        raise error(f"Expected a header of different names, got {', '.join(header[:8])!r} (in {path}); {_ADVICE}.")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise error(f"Expected {len(header)} fields, got {len(row)} (in {path}, line {number}); {_ADVICE}.")
+    return header, rows
+
+
+class _FieldError(Exception):
+    """A field of a column that has not its form."""
+
+    def __init__(self, wanted: str, row: int, text: str) -> None:
+        super().__init__(wanted)
+        self.wanted, self.row, self.text = wanted, row, text
+
+
+def texts(column: list[str]) -> Column:
+    """Texts as they stand."""
+    return np.array(column, dtype=np.str_)
+
+
+def ids(column: list[str]) -> Column:
+    """Texts that all differ, none of them empty."""
+    seen = set[str]()
+    for row, text in enumerate(column):
+        if not text or text in seen:
+            raise _FieldError("an id of its own in each row", row, text)
+        seen.add(text)
+    return texts(column)
+
+
+def one_of(*names: str) -> ColumnForm:
+    """Texts among some."""
+
+    def form(column: list[str]) -> Column:
+        for row, text in enumerate(column):
+            if text not in names:
+                raise _FieldError(f"one of {', '.join(names[:8])}", row, text)
+        return texts(column)
+
+    return form
+
+
+def numbers(column: list[str]) -> Column:
+    """Finite numbers."""
+    return _numbers(column, empty=False)
+
+
+def known_numbers(column: list[str]) -> Column:
+    """Finite numbers, NaN where a field is empty."""
+    return _numbers(column, empty=True)
+
+
+def shares(column: list[str]) -> Column:
+    """Numbers in [0, 1], NaN where a field is empty."""
+    found = known_numbers(column)
+    for row in np.flatnonzero((found < 0) | (found > 1)):
+        raise _FieldError("a number in [0, 1]", int(row), column[row])
+    return found
+
+
+def counts(column: list[str]) -> Column:
+    """Whole numbers from 0 on."""
+    for row, text in enumerate(column):
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise _FieldError("a whole number from 0 on", row, text)
+    return np.array([int(text) for text in column], dtype=np.int64)
+
+
+def _numbers(column: list[str], *, empty: bool) -> Column:
+    found = np.full(len(column), np.nan)
+    for row, text in enumerate(column):
+        if empty and not text:
+            continue
+        try:
+            number = float(text) if "_" not in text else math.nan
+        except ValueError:
+            number = math.nan
+        if not abs(number) <= 1e300:
+            raise _FieldError("a finite number", row, text)
+        found[row] = number
+    return found
+
+
+def _not_finite(word: str) -> Any:
+    raise ValueError(f"the number {word}")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice")
+    return found

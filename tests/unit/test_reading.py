@@ -1,0 +1,152 @@
+"""Files that midam reads back: bounded, of the form that they must have, refused by name."""
+
+import os
+
+import pytest
+
+from midam.errors import CheckpointError, ConfigError
+from midam.reading import (
+    Form,
+    Interval,
+    counts,
+    ids,
+    known_numbers,
+    numbers,
+    one_of,
+    read_columns,
+    read_json,
+    read_text,
+    shares,
+    texts,
+)
+from midam.settings import read_yaml
+
+
+def merges(lines: int) -> str:
+    """Merges of merges: each line holds ten times the keys of the one before."""
+    rows = ["a0: &a0 {k0: 1, k1: 2}"]
+    rows += [f"a{n + 1}: &a{n + 1} {{<<: [{', '.join([f'*a{n}'] * 10)}]}}" for n in range(lines)]
+    return "\n".join(rows)
+
+
+def aliases(lines: int) -> str:
+    rows = ["a0: &a0 [x, x, x]"]
+    return "\n".join(rows + [f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(lines)])
+
+
+BOMBS = {
+    "merges": merges(12),
+    "aliases": aliases(12),
+    "merge of itself": "a: &a {<<: *a}",
+    "keys": "\n".join(f"k{n}: 1" for n in range(40_000)),
+    "lists": "a: " + "[" * 100_000,
+    "mappings": "a: " + "{a: " * 20_000,
+    "dashes": "- " * 100_000,
+    "sexagesimal number": "a: 1" + ":1" * 300_000,
+    "digits": "a: " + "9" * 4000,
+    "bytes": "a: b\n" + "#" * (1 << 20),
+    "bool tag": "a: !!bool x",
+    "time tag": "a: !!timestamp x",
+    "set tag": "a: !!set {b}",
+    "own tag": "%TAG ! tag:x,2000:\n---\na: !y 1",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_yaml_that_grows_is_refused_before_it_is_expanded(tmp_path, name):
+    path = tmp_path / "config.yaml"
+    path.write_text(BOMBS[name])
+    with pytest.raises(ConfigError, match=r"config\.yaml\)"):
+        read_yaml(path)
+
+
+def test_yaml_keeps_what_people_write(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: 2024-02-03\nd: !!str 007\ne: 1e-3\nf: 0.5\ng: 0x10\n")
+    found = read_yaml(path)
+    assert found["b"] == {"x": 1, "y": 3}
+    assert [found[name] for name in "cdefg"] == ["2024-02-03", "007", "1e-3", 0.5, 16]
+
+
+class Pair(Form):
+    bounds: Interval
+    name: str = ""
+
+
+JSON = {
+    "cut": '{"bounds": [1',
+    "a list": "[1, 2]",
+    "deep": '{"bounds": ' + "[" * 100_000,
+    "deep and whole": '{"bounds": ' + "[" * 200 + "]" * 200 + "}",
+    "NaN": '{"bounds": [NaN, 1]}',
+    "infinity": '{"bounds": [1, 1e999]}',
+    "digits": '{"bounds": [1, ' + "9" * 4000 + "]}",
+    "huge": '{"bounds": [1, ' + "9" * 40 + "]}",
+    "twice": '{"bounds": [1, 2], "bounds": [1, 3]}',
+    "missing": "{}",
+    "length": '{"bounds": [1, 2, 3]}',
+    "type": '{"bounds": [1, "2"]}',
+    "bool": '{"bounds": [true, 2]}',
+    "order": '{"bounds": [2, 1]}',
+    "name": '{"bounds": [1, 2], "name": 3}',
+    "bytes": b'{"bounds": [1, 2], "name": "\xff"}',
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_of_another_form_is_refused(tmp_path, name):
+    path = tmp_path / "x.json"
+    path.write_bytes(JSON[name] if isinstance(JSON[name], bytes) else JSON[name].encode())
+    with pytest.raises(CheckpointError, match=r"x\.json"):
+        read_json(path, Pair)
+
+
+def test_json_of_the_form_is_read_whatever_stands_beside(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"bounds": [1, 2.5], "later": {"a": [1]}}')
+    assert read_json(path, Pair) == {"bounds": [1, 2.5], "later": {"a": [1]}}
+
+
+FORM = {"bag": ids, "split": one_of("train", "test"), "score": numbers, "p": shares, "n": counts, "c": texts}
+SOUND = "bag,split,score,p,n,c,more\na,train,1.5,0.5,3,NA,x\nb,test,-1e3,,0,,\n"
+
+
+def test_columns_are_read_by_their_form(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(SOUND)
+    found = read_columns(path, FORM)
+    assert {name: column.tolist() for name, column in found.items() if name != "p"} == {
+        **{"bag": ["a", "b"], "split": ["train", "test"], "score": [1.5, -1000.0], "n": [3, 0], "c": ["NA", ""]},
+    }
+    assert found["p"][0] == 0.5
+    assert list(read_columns(path, {"bag": ids, "none": ids}, optional=["none"])) == ["bag"]
+    with pytest.raises(CheckpointError, match="Expected a finite number, got 'x'"):
+        read_columns(path, FORM, others=known_numbers)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        *(("a,train", ",train"), ("a,train", "b,train"), ("train", "trainn"), ("1.5", "nan"), ("1.5", "inf")),
+        *(("1.5", "1_5"), ("1.5", "1e400"), ("1.5", ""), ("0.5", "1.5"), (",3,", ",-3,"), (",3,", ",3.0,")),
+        *((",3,", ",99999999999999999999,"), ("bag,", "x,"), ("score", "bag"), ("NA,x", "NA"), ("NA", '"NA')),
+        ("NA", "y" * (1 << 21)),
+    ],
+)
+def test_a_field_of_another_form_is_named(tmp_path, old, new):
+    path = tmp_path / "x.csv"
+    path.write_text(SOUND.replace(old, new, 1))
+    with pytest.raises(CheckpointError, match=r"x\.csv"):
+        read_columns(path, FORM)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("pipe", "loop", "none", "."):
+        with pytest.raises(CheckpointError, match="Expected"):
+            read_text(tmp_path / name)
+    (tmp_path / "bytes").write_bytes(b"\xc3(")
+    with pytest.raises(CheckpointError, match="UTF-8"):
+        read_text(tmp_path / "bytes")
