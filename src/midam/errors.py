@@ -8,6 +8,10 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from midam.synonyms import plain_key, same_meaning
+
+FOR_THESE = "  for these"  # how a line begins that advises on the lines above it
+
 
 class MidamError(Exception):
     """Base class of all errors that `midam` raises on purpose."""
@@ -30,7 +34,11 @@ class DataNotFoundError(MidamError, FileNotFoundError):
 
 
 class ConfigError(MidamError, ValueError):
-    """A setting, or a combination of settings, that makes no sense."""
+    """A setting, or a combination of settings, that makes no sense; of several `faults` a message each."""
+
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = list(faults) or [message]
 
 
 class CheckpointError(MidamError, ValueError):
@@ -86,22 +94,95 @@ class Note(UserWarning):
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
-    """What a message says of a name that is not known: the nearest known ones, else all or the first eight.
+    """Suggestion for a name that is not known: ours for what others call so, else the nearest, else all or eight.
 
     Examples
     --------
     >>> nearest("atention", ["attention", "mean"])
     "did you mean 'attention'?"
+    >>> nearest("learning-rate", ["lr", "pair_rate"])
+    "did you mean 'lr'?"
     >>> nearest("x", ["attention", "mean"])
     'known are attention, mean.'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=count, cutoff=0.5)
+    near = _near(name, names, count=count)
     if near:
-        return f"did you mean {' or '.join(repr(found) for found in near)}?"
-    if len(names) > 8:
-        return f"known are {', '.join(names[:8])} and {len(names) - 8} more."
-    return f"known are {', '.join(names)}." if names else "there are none."
+        return f"did you mean {_either(near)}?"
+    return f"known are {listed(names, most=8)}." if names else "there are none."
+
+
+def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
+    """Suggestions for columns that a table lacks, and the columns that it has.
+
+    Examples
+    --------
+    >>> nearest_columns(["label"], ["bag", "channel", "diagnosis"])
+    "did you mean 'diagnosis'? The columns are bag, channel, diagnosis."
+    """
+    names = [str(column) for column in columns]
+    near = {name: _near(name, names, count=3, columns=True) for name in lost}
+    many = len(lost) > 1
+    told = [f"{_either(own)}{f' for {name!r}' if many else ''}" for name, own in near.items() if own]
+    return (f"did you mean {', '.join(told)}? " if told else "") + columns_are(names)
+
+
+def columns_are(columns: Iterable[object]) -> str:
+    """Sentence with the columns of a table, the first 20 by name.
+
+    Examples
+    --------
+    >>> columns_are(["bag", "label"])
+    'The columns are bag, label.'
+    """
+    names = [str(column) for column in columns]
+    return f"The columns are {listed(names, most=20)}." if names else "There are no columns."
+
+
+def listed(names: Sequence[str], *, most: int) -> str:
+    """Names with commas, and a count of those beyond `most`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
+    """Names with the meaning of `name`, else those that are spelled nearly like it."""
+    known = same_meaning(name, names, columns=columns)[:3]
+    if known:
+        return known
+    plain = {plain_key(own): own for own in names}
+    return [plain[key] for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=0.6)]
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
+    """Message of several faults: a line for each after `head`, and advice that several share once, behind them.
+
+    Examples
+    --------
+    >>> print(fault_list("Expected two ages, got none:", ["Expected a, got b; fix it.", "Expected c, got d; fix it."]))
+    Expected two ages, got none:
+    - Expected a, got b
+    - Expected c, got d
+      for these 2: fix it.
+    """
+    if len(faults) == 1:
+        return faults[0]
+    kinds: dict[str, list[str]] = {}
+    for fault in faults[:most]:
+        text, _, advice = fault.rpartition("; ")
+        kinds.setdefault(advice if text else fault, []).append(text or fault)
+    lines = []
+    for advice, texts in kinds.items():
+        if len(texts) == 1:
+            lines.append(f"- {texts[0]}" if texts[0] == advice else f"- {texts[0]}; {advice}")
+        else:
+            lines += [*(f"- {text}" for text in texts), f"{FOR_THESE} {len(texts)}: {advice}"]
+    rest = len(faults) - most
+    return "\n".join([head, *lines, *([f"- and {rest} more"] if rest > 0 else [])])
 
 
 def install(extra: str) -> str:

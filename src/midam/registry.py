@@ -139,7 +139,9 @@ def import_path(path: str, *, kind: str) -> Any:
             "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
-        missing = f"{module_name} has no {name!r}: {nearest(name, dir(module))}"
+        missing = (
+            f"{module_name} has no {name!r}: {nearest(name, [own for own in dir(module) if not own.startswith('_')])}"
+        )
         raise ConfigError(f"Expected a class path as {kind}, got {path!r}; {missing}")
     return getattr(module, name)
 

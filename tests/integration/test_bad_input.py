@@ -157,7 +157,8 @@ def test_faulty_files_are_a_list_of_a_line_each_fault(here, capsys):
     assert main(["fit", "scans", "--labels", "labels.csv", "--out", "run"]) == 2
     head, *lines = capsys.readouterr().err.splitlines()
     assert head == "midam: error: Expected files that can be used, got 12 of 12 that cannot:"
-    assert len(lines) == 7
+    assert len(lines) == 8
+    assert lines.pop(6).startswith("  for these 6: ")
     for name, line in zip(names, lines, strict=False):
         assert line.startswith("- Expected ")
         assert f"(in scans/{name}.png" in line
@@ -210,6 +211,27 @@ def test_bad_options(case, here, capsys):
     assert all(word in error for word in words), error
     assert not any(word in error for word in ("Parser", "Union", "NoneType", "subtypes", "validat")), error
     assert list(here.iterdir()) == []
+
+
+MANY = "bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n"
+
+
+def test_several_faults_print_as_a_list_with_the_same_advice_once(here, capsys):
+    (here / "t.csv").write_text(MANY)
+    assert main(["fit", "t.csv", "--out", "run"]) == 2
+    head, *lines = capsys.readouterr().err.splitlines()[-5:]
+    assert head == "midam: error: Expected a sound table, got 3 kinds of faults (in t.csv); correct them:"
+    assert [line[:12] for line in lines] == ["- Expected n", "- Expected n", "  for these ", "- Expected f"]
+    assert lines[2].endswith("--ignore x,y.")
+
+
+def test_several_faults_of_settings_print_as_a_list(here, capsys):
+    (here / "c.yaml").write_text("epochs: many\nlr: -1\npooling: attenton\nmargin: 0\n")
+    assert main(["fit", "digits", "--config", "c.yaml", "--out", "run"]) == 2
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head.startswith("midam: error: Expected settings that can be, got 4 that cannot")
+    assert [line[:2] for line in lines] == ["- ", "- ", "- ", "- ", "  "]
+    assert "".join(lines).count("choose another value") == 1
 
 
 SETTINGS = {

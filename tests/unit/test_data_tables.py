@@ -327,6 +327,17 @@ def test_all_faults_of_a_table_are_listed(tmp_path):
     assert "13 such lines: 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 and 3 more" in lines[4]
 
 
+def test_advice_that_several_faults_share_stands_once(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n")
+    with pytest.raises(BagDataError) as refused:
+        read_bags(tmp_path / "t.csv")
+    head, *lines = str(refused.value).splitlines()
+    assert head.endswith("got 3 kinds of faults (in " + str(tmp_path / "t.csv") + "); correct them:")
+    assert [line[:2] for line in lines] == ["- ", "- ", "  ", "- "]
+    assert lines[2] == ("  for these 2: correct it, or leave out what is no feature with `ignore_columns=['x', 'y']`.")
+    assert str(refused.value).count("ignore_columns") == 1
+
+
 def test_all_columns_that_are_not_there_are_named(tmp_path):
     with pytest.raises(BagDataError, match=r"columns 'case' of `bag_column` and 'grade' of `label_column`, got none"):
         read_bags(written(frame((1, 0, 1)), tmp_path / "t.csv"), bag_column="case", label_column="grade")
@@ -344,7 +355,7 @@ def test_at_most_ten_kinds_are_shown():
     faults = Faults("t.csv")
     for number in range(14):
         faults.add(f"sense in column {number}", "none", "in t.csv, line 2", [2], advice="add it")
-    with pytest.raises(BagDataError, match=r"got 14 kinds(.|\n)*column 9(.|\n)*and 4 more kinds$"):
+    with pytest.raises(BagDataError, match=r"got 14 kinds(.|\n)*column 9(.|\n)*- and 4 more$"):
         faults.refuse()
 
 

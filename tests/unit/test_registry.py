@@ -97,5 +97,5 @@ def test_build_refuses_what_nobody_takes_and_what_is_missing():
 
 
 def test_nearest_names_several_and_lists_a_few():
-    assert nearest("mean", ["mean", "meat", "x"], count=2) == "did you mean 'mean' or 'meat'?"
+    assert nearest("meam", ["mean", "meat", "x"], count=2) == "did you mean 'meat' or 'mean'?"
     assert nearest("q", [f"name{i}" for i in range(20)]).endswith(", name15 and 12 more.")

@@ -183,8 +183,14 @@ def test_a_wrong_value_is_refused_by_name(name, value, words):
 
 
 def test_all_faults_are_listed_together():
-    with pytest.raises(ConfigError, match=r"`epochs` >= 1, got 0; .*`lr` > 0, got -1; .*`seed` >= 0, got -1; "):
-        Settings(epochs=0, seed=-1, lr=-1)
+    with pytest.raises(ConfigError) as caught:
+        Settings(epochs=0, seed=-1, lr=-1, pooling="attenton")
+    assert str(caught.value).splitlines() == [
+        "Expected settings that can be, got 4 that cannot; correct them:",
+        "- Expected a known pooling, got 'attenton'; did you mean 'attention'?",
+        *("- Expected `epochs` >= 1, got 0", "- Expected `lr` > 0, got -1", "- Expected `seed` >= 0, got -1"),
+        "  for these 3: choose another value.",
+    ]
     with pytest.raises(ConfigError, match=r"Expected `epochs` >= 1, got 0; choose another value\.$"):
         TrainingSettings(epochs=0)
 

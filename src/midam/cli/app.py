@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from midam import __version__
 from midam.errors import (
+    FOR_THESE,
     ConfigError,
     MidamError,
     RankLostError,
@@ -147,8 +148,8 @@ def _module(command: str) -> ModuleType:
 
 
 def said(message: object) -> str:
-    """A message in one line, or one for each entry of a list, its parameters as flags."""
-    text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
+    """A message in one line, or one for each fault of a list and its advice, with its parameters as flags."""
+    text = re.sub(rf"\s*\n(?!- |{FOR_THESE})\s*", " ", str(message).strip())
     if "`" not in text:
         return text
     from midam.cli.parser import SETTINGS, as_flags

@@ -126,9 +126,9 @@ class Parser(ArgumentParser):
 
     def option_names(self) -> list[str]:
         """Names of the options, without hyphens."""
-        return [
-            action.dest for action in self._actions if action.option_strings and action.dest not in ("help", "help_all")
-        ]
+        own = [action.dest for action in self._actions if action.option_strings]
+        # The parser's library adds options of its own when it parses: --print_config, --print_shtab.
+        return [name for name in own if name not in ("help", "help_all") and not name.startswith("print_")]
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """Help with hyphens in the names of the options, and without all of them in its first line."""
@@ -147,8 +147,8 @@ class Parser(ArgumentParser):
         """Raise a `ConfigError` of one line."""
         unknown = re.search(r"(?:unrecognized arguments: --|does not accept option ')([\w.-]+)", message)
         if unknown:
-            known = list(self.known) or self.option_names()
-            raise ConfigError(unknown_setting(unknown[1], known, source="the command line"))
+            known = [_hyphens(name) for name in self.known or self.option_names()]
+            raise ConfigError(unknown_setting(_hyphens(unknown[1]), known, source="the command line"))
         text = " ".join(message.split()).rstrip(".")
         if fault := _FAULT.search(text):
             self._refuse(fault["name"], fault["value"])

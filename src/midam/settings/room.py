@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationErro
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError, fault_list, nearest
 from midam.registry import Registry
 
 # Words for one, and for several.
@@ -42,7 +42,9 @@ class Room(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(" ".join(_fault(type(self), found) for found in error.errors())) from None
+            faults = [fault for found in error.errors() for fault in _faults(type(self), found)]
+            head = f"Expected settings that can be, got {len(faults)} that cannot; correct them:"
+            raise ConfigError(fault_list(head, faults), faults) from None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -114,10 +116,12 @@ def _plain(value: Any) -> Any:
     return sys.intern(value) if type(value) is str else value
 
 
-def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
+def _faults(room: type[BaseModel], found: ErrorDetails) -> list[str]:
     cause = found.get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):
-        return str(cause)
+    return cause.faults if isinstance(cause, ConfigError) else [_fault(room, found)]
+
+
+def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
     name, *place = found["loc"]
     if found["type"] == "extra_forbidden":
         return f"Expected a known setting, got {name!r}; {nearest(name, room.model_fields)}"

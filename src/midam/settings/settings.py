@@ -17,6 +17,7 @@ from midam.settings.model import ModelSettings, ResolvedModel
 from midam.settings.room import Room
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
+from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"
 
@@ -139,8 +140,11 @@ class ResolvedSettings(Settings):
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS) -> str:
-    """Message for an unknown setting that names the nearest known one."""
-    return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, known, count=2)}"
+    """Message for an unknown setting: the known one that is meant, or what to do instead."""
+    names = list(known)
+    advice = "" if same_meaning(name, names) else advice_for(name)
+    advice = f"{advice}." if advice else nearest(name, names, count=2)
+    return f"Expected a known setting, got {name!r} (in {source}); {advice}"
 
 
 @cache

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from midam.data.sources.file_names import first_names
-from midam.errors import BagDataError
+from midam.errors import BagDataError, fault_list
 
 _SHOWN = 10
 
@@ -29,9 +29,5 @@ class Faults:
         """Raise a `BagDataError` that lists all faults, if there are some."""
         if not self._told:
             return
-        if len(self._told) == 1:
-            raise BagDataError(self._told[0])
         head = f"Expected a sound table, got {len(self._told)} kinds of faults (in {self._where}); correct them:"
-        rest = len(self._told) - _SHOWN
-        more = [f"... and {rest} more kinds"] if rest > 0 else []
-        raise BagDataError("\n".join([head, *self._told[:_SHOWN], *more]))
+        raise BagDataError(fault_list(head, self._told, most=_SHOWN))

@@ -19,7 +19,7 @@ from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_o
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import str_array, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, DataNotFoundError, Note, given
+from midam.errors import BagDataError, DataNotFoundError, Note, columns_are, given
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,8 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
     elif bag not in names:
         raise BagDataError(
             f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
-            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index."
+            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
+            f"{columns_are(names)}"
         )
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     listed = ("coord_columns", "ignore_columns", "covariates")

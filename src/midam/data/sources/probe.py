@@ -15,7 +15,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, refuse_empty
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.reader import OnFile, file_reader
-from midam.errors import BagDataError, DataNotFoundError, given
+from midam.errors import BagDataError, DataNotFoundError, fault_list, given
 
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
@@ -108,10 +108,8 @@ def probe_files(
     if len(wrong) == 1:
         raise wrong[0][1]
     if wrong:
-        told, count = _told(wrong), f"{len(wrong)} of {len(paths)}"
-        more = [] if len(told) <= _LINES else [f"and {len(told) - _LINES} more"]
-        lines = [f"Expected files that can be used, got {count} that cannot:", *told[:_LINES], *more]
-        raise BagDataError("\n- ".join(lines))
+        head = f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:"
+        raise BagDataError(fault_list(head, _told(wrong), most=_LINES))
     _refuse_mixed(paths, facts)
     check_like(paths, facts)
     _warn_of_scales(facts)

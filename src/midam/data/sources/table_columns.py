@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.reader import Request
-from midam.errors import BagDataError, ConfigError, nearest
+from midam.errors import BagDataError, ConfigError, nearest_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +32,10 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
     lost = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if lost:
         named = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in lost)
-        near = "; ".join(nearest(name, present, count=3).removesuffix(".") for _, name in lost)
-        end = "" if near.endswith("?") else "."
+        near = nearest_columns([name for _, name in lost], present)
         raise BagDataError(
             f"Expected the column{'s' * (len(lost) > 1)} {named}, got none (in {where}); name the right "
-            f"{'ones' if len(lost) > 1 else 'one'}: {near}{end}"
+            f"{'ones' if len(lost) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
         )
 
 

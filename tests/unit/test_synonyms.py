@@ -1,0 +1,186 @@
+"""Words of other libraries lead to the name that midam has for them, on every way in; the columns are listed."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAMSurvival, Settings
+from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
+from midam.cli.app import main
+from midam.data import Bags, read_bags
+from midam.errors import nearest, nearest_columns
+from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, TARGETS
+from midam.sklearn.parameters import setting_defaults
+from midam.synonyms import _ADVICE, _COLUMNS, _NAMES, _VALUES, same_meaning
+
+WORDS = {
+    **{
+        "learning-rate": "lr",
+        "learning_rate": "lr",
+        "LearningRate": "lr",
+        "random-state": "seed",
+        "n-epochs": "epochs",
+    },
+    **{"num_epochs": "epochs", "max-epochs": "epochs", "hidden-size": "hidden", "wd": "weight_decay"},
+    **{"early-stopping": "patience", "pool": "pooling", "aggregation": "pooling", "backbone": "encoder"},
+    **{"arch": "encoder", "model": "encoder", "loss": "objective", "batch-size": "num_positive", "gpu": "accelerator"},
+    **{
+        "device": "accelerator",
+        "cuda": "accelerator",
+        "num-workers": "workers",
+        "n_jobs": "workers",
+        "tau": "temperature",
+    },
+    **{"val_size": "val_fraction", "amp": "precision", "ensemble": "members", "weightDecay": "weight_decay"},
+}
+OF_TABLES = {"label": "label_column", "slide-id": "bag_column", "id": "bag_column", "patient-id": "groups"}
+COMMANDS = (compare, evaluate, explain, export, fit, predict, report)
+
+
+def options():
+    """Return the options of each command."""
+    actions = ("describe", "import", "fetch", "verify")
+    parsers = [module.parser() for module in COMMANDS] + [data.parser(action) for action in actions]
+    return [list(parser.known) if getattr(parser, "known", ()) else parser.option_names() for parser in parsers]
+
+
+def said(capsys, *argv):
+    """Return the message of a refused command."""
+    assert main(list(argv)) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("word", "ours"), {**WORDS, **OF_TABLES, "output": "out", "save-dir": "out"}.items())
+def test_a_flag_of_other_libraries_leads_to_ours(word, ours, capsys):
+    text = said(capsys, "fit", "table.csv", f"--{word}", "3")
+    assert re.search(rf"did you mean ('[\w-]+' or )*'{ours.replace('_', '-')}'", text), text
+
+
+@pytest.mark.parametrize(("word", "ours"), {**WORDS, **OF_TABLES}.items())
+def test_a_setting_of_python_and_yaml_leads_to_ours(word, ours, tmp_path, capsys):
+    with pytest.raises(ConfigError, match=rf"did you mean .*'{ours}'"):
+        Settings.from_flat({word: 3})
+    (tmp_path / "c.yaml").write_text(f"{word}: 3\n")
+    assert f"'{ours}'" in said(capsys, "fit", "table.csv", "--config", str(tmp_path / "c.yaml")).partition("mean")[2]
+
+
+@pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker, MIDAMSurvival])
+@pytest.mark.parametrize(("word", "ours"), {**WORDS, "verbose": "show_progress", "max_iter": "epochs"}.items())
+def test_a_parameter_of_an_estimator_leads_to_ours(estimator, word, ours):
+    with pytest.raises(TypeError, match=rf"did you mean .*'{ours}'"):
+        estimator(**{word: 3})
+
+
+@pytest.mark.parametrize("word", ["cv", "threshold", "verbose", "quiet", "scheduler", "shuffle", "overwrite"])
+def test_where_no_setting_stands_for_a_word_the_message_says_what_does(word, capsys):
+    text = said(capsys, "fit", "table.csv", f"--{word}")
+    assert "did you mean" not in text
+    assert "known are" not in text
+
+
+@pytest.mark.parametrize(
+    ("registry", "word", "ours"),
+    [
+        *((POOLINGS, "abmil", "attention"), (POOLINGS, "gated", "gated-attention"), (POOLINGS, "average", "mean")),
+        *((POOLINGS, "log-sum-exp", "smoothed-max"), (OBJECTIVES, "binary_cross_entropy", "bce")),
+        *((OBJECTIVES, "auc", "minmax-auc"), (TARGETS, "regression", "continuous")),
+        *((TARGETS, "multi-class", "multiclass"), (ENCODERS, "ResNet-20", "resnet20")),
+        (ESTIMATORS, "mini_batch", "minibatch"),
+    ],
+)
+def test_a_value_of_other_libraries_leads_to_ours(registry, word, ours):
+    with pytest.raises(ConfigError, match=f"did you mean '{ours}'"):
+        registry.check(word)
+
+
+def test_every_word_of_the_table_leads_to_a_name_that_some_way_in_has():
+    names = {name for known in options() for name in known} | {*Settings.names(), *setting_defaults(), "show_progress"}
+    assert set(_NAMES) - names == {"ignore_columns"}  # of read_bags
+    for ours, words in _NAMES.items():
+        for word in words.split():
+            assert ours in same_meaning(word, [ours, "another"]), (word, ours)
+    registries = [POOLINGS, OBJECTIVES, TARGETS, ENCODERS, ESTIMATORS]
+    values = {name for registry in registries for name in registry.names()}
+    values |= {"adam", "cuda", "bf16-mixed", "error", "skip", "slide", "patient"}
+    assert set(_VALUES) - values == {"bag-statistics-extratrees", "bag-statistics-logistic"}
+    assert len({word for words in _ADVICE for word in words.split()}) == sum(len(words.split()) for words in _ADVICE)
+
+
+def test_no_suggestion_names_what_no_option_is():
+    for known in options():
+        assert not [name for name in known if name.startswith(("print_", "help")) or name == "words"], known
+        for word in {*WORDS, *OF_TABLES, "random-state", "print", "device", "x", "seed"}:
+            told = re.findall(r"'([\w-]+)'", nearest(word, known))
+            assert set(told) <= set(known)
+
+
+def frame(**names):
+    """Return a table of six bags, with other names of its columns."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(12, 2)), columns=["channel", "intensity"])
+    table.insert(0, "bag", np.repeat([f"b{i}" for i in range(6)], 2))
+    table.insert(1, "label", np.repeat([0, 1] * 3, 2))
+    return table.rename(columns=names)
+
+
+WRITE = {
+    "csv": lambda table, path: table.to_csv(path, index=False),
+    "tsv": lambda table, path: table.to_csv(path, index=False, sep="\t"),
+    "xlsx": lambda table, path: table.to_excel(path, index=False),
+    "parquet": lambda table, path: table.to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITE)
+@pytest.mark.parametrize("name", ["diagnosis", "Target", "y", "outcome", "class"])
+def test_a_missing_label_leads_to_the_column_that_means_it(suffix, name, tmp_path):
+    path = tmp_path / f"table.{suffix}"
+    WRITE[suffix](frame(label=name), path)
+    listed = f"The columns are bag, {name}, channel, intensity."
+    with pytest.raises(BagDataError, match=f"'label' of `label_column`.*did you mean '{name}'\\? {listed}"):
+        read_bags(path)
+
+
+@pytest.mark.parametrize("suffix", WRITE)
+@pytest.mark.parametrize("parameter", ["bag_column", "label_column", "group_column", "split_column"])
+def test_a_missing_column_lists_those_that_exist_and_suggests_nothing_far(suffix, parameter, tmp_path):
+    path = tmp_path / f"table.{suffix}"
+    WRITE[suffix](frame(bag="q1", label="q2") if parameter in ("bag_column", "label_column") else frame(), path)
+    with pytest.raises(BagDataError, match=r"The columns are \w+, \w+, channel, intensity\.") as caught:
+        read_bags(path, **{parameter: "zzz"})
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_label_table_and_a_manifest_list_their_columns(tmp_path):
+    (tmp_path / "f").mkdir()
+    for bag in "abcd":
+        np.save(tmp_path / "f" / f"{bag}.npy", np.zeros((2, 3), np.float32))
+    table = pd.DataFrame({"slide": list("abcd"), "diagnosis": [0, 1, 0, 1]})
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    with pytest.raises(BagDataError, match=r"did you mean 'diagnosis'\? The columns are slide, diagnosis\."):
+        read_bags(tmp_path / "f", labels=tmp_path / "labels.csv")
+    table.assign(path=[f"f/{bag}.npy" for bag in "abcd"]).to_csv(tmp_path / "manifest.csv", index=False)
+    with pytest.raises(
+        BagDataError, match=r"did you mean .*'slide'.* for 'bag', 'diagnosis' for 'label'\? The columns"
+    ):
+        read_bags(tmp_path / "manifest.csv")
+
+
+def test_a_data_frame_lists_its_columns():
+    with pytest.raises(BagDataError, match=r"The columns are q1, label, channel, intensity\."):
+        Bags.from_dataframe(frame(bag="q1"))
+    with pytest.raises(BagDataError, match=r"did you mean 'y'\?"):
+        Bags.from_dataframe(frame(label="y"), label_column="target")
+
+
+def test_of_many_columns_twenty_are_listed():
+    assert nearest_columns(["q"], [f"feature{i}" for i in range(100)]).endswith("feature19 and 80 more.")
+
+
+def test_each_column_word_finds_every_other_of_its_group():
+    for group in _COLUMNS:
+        for word in group.split():
+            for other in group.split():
+                assert other in same_meaning(word, [other, "unrelated"], columns=True)
