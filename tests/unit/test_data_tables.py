@@ -50,7 +50,7 @@ def test_words_are_labels_in_each_format(tmp_path, name):
 @pytest.mark.parametrize(
     ("words", "classes"),
     [
-        (("yes", "no", "Yes"), ("no", "yes")),
+        (("yes", "no", "yes"), ("no", "yes")),
         (("malignant", "benign", "benign"), ("benign", "malignant")),
         (("tumor", "normal", "tumor"), ("normal", "tumor")),
         (("positive", "negative", "positive"), ("negative", "positive")),

@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.sources import read_bags
 from midam.data.store import write_store
-from midam.errors import ConfigError
+from midam.errors import BagDataError, ConfigError
 
 
 @pytest.fixture
@@ -48,17 +48,14 @@ def test_a_copy_of_what_is_in_memory_is_warned_of(little):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
-def test_files_that_do_not_fit_are_warned_of(suffix, tmp_path, little):
+def test_files_that_do_not_fit_are_refused(suffix, tmp_path, little):
     path = tmp_path / f"bags{suffix}"
     if suffix == ".npz":
         np.savez_compressed(path, X=np.zeros((100, 2)), bag=np.repeat(np.arange(4), 25), y=[0, 1, 0, 1])
-        size = 1600
     else:
         path.write_text("bag,label,a\n" + "".join(f"b{n % 4},{n % 2},1.5\n" for n in range(40)))
-        size = 300
-    with pytest.warns(UserWarning, match="the system may end this process") as shown:
-        assert len(read_bags(path)) == 4
-    assert int(str(shown[0].message).split(" takes ")[1].split()[0]) >= size
+    with pytest.raises(BagDataError, match=r"fits into the 100 bytes of free memory.*give each bag a file of its own"):
+        read_bags(path)
 
 
 def test_the_command_says_what_to_leave_out(tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from midam.data.splits import (
     check_disjoint,
     class_counts,
     most_parts,
-    split_bags,
+    split_labels,
     split_strata,
     strata_folds,
     stratified_folds,
@@ -144,7 +144,7 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
     None where the parts cannot both hold both classes; of other targets, where one teaches and the other ranks nothing.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    split = split_bags if target.name == "binary" else split_strata
+    split = split_labels if target.name == "binary" else split_strata
     strata = target.strata(target.values(bags)[train])
     try:
         parts = split(strata, groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed)

@@ -14,6 +14,7 @@ from midam.data.on_disk import Rows, row_positions
 from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError
+from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +129,7 @@ class Bags:
     ) -> None:
         sizes = validate.int_array(sizes, "sizes", source)
         starts = np.cumsum(sizes) - sizes if starts is None else starts
-        ids = validate.str_array(np.arange(len(sizes)) if ids is None else ids, source)
+        ids = validate.name_array(np.arange(len(sizes)) if ids is None else ids, source)
         names = None if classes is None else validate.class_names(classes, source)
         vars(self).update(
             instances=instances,
@@ -141,11 +142,11 @@ class Bags:
             covariates=Covariates.known(covariates, source=source),
             groups=None if groups is None else validate.group_array(groups, ids, source),
             sites=None if sites is None else validate.site_array(sites, source),
-            splits=None if splits is None else validate.str_array(splits, source),
+            splits=None if splits is None else validate.name_array(splits, source),
             coords=coords,
             witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),
             digests=None if digests is None else validate.digest_array(digests, source),
-            feature_names=None if feature_names is None else tuple(feature_names),
+            feature_names=None if feature_names is None else tuple(map(name_of, feature_names)),
             sources=None if sources is None else validate.text_array(sources),
             attributes=None if attributes is None else validate.text_array(attributes),
             cut=None if cut is None else dict(cut),
@@ -190,7 +191,7 @@ class Bags:
                 f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
                 f"(in {source}); give both the same length."
             )
-        names = None if ids is None else validate.str_array(ids, source)
+        names = None if ids is None else validate.name_array(ids, source)
         given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
         expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
@@ -203,7 +204,10 @@ class Bags:
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
         others |= {"feature_names": feature_names, "outcome": outcome, "covariates": covariates}
-        return cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
+        found = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
+        if source == "memory":  # of files, their reader says it
+            validate.warn_of_alike_names(found)
+        return found
 
     @classmethod
     def from_list(
@@ -228,7 +232,7 @@ class Bags:
         array([1, 2])
         """
         parts = [np.asarray(a) for a in arrays]
-        names = validate.str_array(np.arange(len(parts)) if ids is None else ids, source)
+        names = validate.name_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
         places = None
@@ -242,7 +246,9 @@ class Bags:
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others |= {"outcome": outcome, "covariates": covariates}
-        return cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
+        found = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
+        validate.warn_of_alike_names(found)
+        return found
 
     @classmethod
     def from_dataframe(
@@ -278,7 +284,9 @@ class Bags:
         how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
         how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
         how["covariates"] = tuple(covariates)
-        return bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
+        found = bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
+        validate.warn_of_alike_names(found)
+        return found
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates, category_of, missing_of, number_of, shown
 from midam.errors import BagDataError
+from midam.names import name_of
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -219,8 +220,17 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
 
 
 def _code_of(entry: dict[str, Any]) -> Code:
-    found = Code(**{**entry, "rare": _words(entry.get("rare", [])), "categories": _categories(entry)})
-    sound = isinstance(found.name, str) and isinstance(found.missing, bool)
+    if not isinstance(entry.get("name"), str):
+        raise ValueError("a covariate without a name")
+    found = Code(
+        **{
+            **entry,
+            "name": name_of(entry["name"]),
+            "rare": _words(entry.get("rare", [])),
+            "categories": _categories(entry),
+        }
+    )
+    sound = isinstance(found.missing, bool)
     sound = sound and all(isinstance(value, float) and np.isfinite(value) for value in (found.center, found.scale))
     if not sound or not found.scale > 0:
         raise ValueError(f"no code of a covariate in {entry}")
@@ -234,7 +244,7 @@ def _categories(entry: dict[str, Any]) -> tuple[str, ...] | None:
 def _words(found: Any) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise ValueError("categories that are no texts")
-    return tuple(found)
+    return tuple(map(name_of, found))
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, nearest
+from midam.names import name_of, note_of_merged
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"", "?", "<na>", "n/a", "na", "nan", "nat", "null"})
@@ -48,7 +49,7 @@ class Covariates:
 
         1, 1.0 and "1" are one category, and so are words that differ by case or by blanks around them.
         """
-        names = tuple(str(name) for name in columns)
+        names = tuple(map(name_of, columns))
         return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
 
     @classmethod
@@ -109,9 +110,11 @@ def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 def category_of(value: object) -> str:
     """A value as a category: text without blanks around it, a number as it is shortest; empty where it is missing."""
-    text = "" if value is None else str(value).strip()
+    text = "" if value is None else name_of(value if isinstance(value, bytes) else str(value))
     if text.casefold() in _MISSING:
         return ""
+    if text.isdecimal():
+        return str(int(text))  # exact, however long
     number = number_of(text)
     return text if number is None else str(int(number)) if number == int(number) else repr(number)
 
@@ -142,6 +145,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
         return found.reshape(array.shape)
     _refuse_nearly_numbers(name, parsed, texts, source)
     # Of words that differ by case alone, all are written as the first one.
+    note_of_merged(given, f"categories of the covariate {name!r}", source=source)
     first: dict[str, str] = {}
     return np.array([first.setdefault(word.casefold(), word) for word in words], dtype=np.str_).reshape(array.shape)
 

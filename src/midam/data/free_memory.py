@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from midam.data.on_disk import physical_memory
-from midam.errors import ConfigError
+from midam.errors import BagDataError, ConfigError
 from midam.files import size_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,22 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
             f"Expected free memory for the {size_text(needed)} of all instances, which `resident=True` keeps on the "
             f"device {device}, got {size_text(free)} (in {source}); leave out `resident`: what is on the disk is then "
             "read as it is drawn."
+        )
+
+
+def fits(needed: int) -> bool:
+    """Whether so many bytes of memory are free."""
+    return needed <= free_memory()
+
+
+def require_free(needed: int, what: str, *, source: str) -> None:
+    """Refuse to hold in memory what does not fit, before it is read."""
+    free = free_memory()
+    if needed > free:
+        raise BagDataError(
+            f"Expected data that fits into the {size_text(free)} of free memory, got {what} that takes about "
+            f"{size_text(needed)} (in {source}); use a machine with more memory, or give each bag a file of its own, "
+            "such as .npy, in a folder, which `midam data import` turns into a store that stays on the disk."
         )
 
 

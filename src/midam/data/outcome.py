@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
+from midam.names import name_of
 
 CODED = ("multiclass", "ordinal")  # targets whose values are positions in the names
 _MOST_SHOWN = 8
@@ -50,7 +51,7 @@ class Outcome:
     def of(cls, target: str, values: ArrayLike, *, names: Sequence[str]) -> Self:
         """Make an outcome of values [N] or [N, L]; they are checked where bags are made of them."""
         array = np.asarray(values, dtype=np.float64)
-        return cls(target, array[:, None] if array.ndim == 1 else array, tuple(str(name) for name in names))
+        return cls(target, array[:, None] if array.ndim == 1 else array, tuple(map(name_of, names)))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,8 +84,8 @@ class Outcome:
         [[1.0, 0.0], [nan, 1.0]]
         """
         if target in CODED:
-            codes = {name: code for code, name in enumerate(names)}
-            return cls.of(target, [codes[word] for word in table["label"]], names=names)
+            codes = {name_of(name): code for code, name in enumerate(names)}
+            return cls.of(target, [codes[name_of(word)] for word in table["label"]], names=names)
         of = {"survival": ["time", "event"], "multilabel": [f"label_{name}" for name in names]}.get(target, ["label"])
         numbers = [[float(word) if word else math.nan for word in table[column]] for column in of]
         return cls.of(target, np.array(numbers).T, names=names)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import SPLITS, str_array
+from midam.data.validate import SPLITS, name_array
 from midam.errors import BagDataError, ConfigError, LeakageError, given
+from midam.names import warn_of_alike
 
 
 def split_bags(
@@ -37,6 +38,21 @@ def split_bags(
     >>> splits = split_bags([0, 1] * 10, seed=1)
     >>> [int((splits == name).sum()) for name in ("train", "val", "test")]
     [12, 4, 4]
+    """
+    if groups is not None:
+        warn_of_alike({"groups": name_array(groups).ravel().tolist()}, source="memory")
+    return split_labels(labels, groups=groups, fractions=fractions, seed=seed)
+
+
+def split_labels(
+    labels: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
+) -> NDArray[np.str_]:
+    """As `split_bags`, of groups whose names were looked at when they were read.
+
+    Examples
+    --------
+    >>> int((split_labels([0, 1] * 10, seed=1) == "train").sum())
+    12
     """
     shares = _shares(fractions)
     used = np.flatnonzero(shares)
@@ -115,7 +131,7 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     """
     if allow_leakage:
         return
-    splits, groups = str_array(splits), str_array(groups)
+    splits, groups = name_array(splits), name_array(groups)
     pairs = np.unique(np.stack([groups, splits]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
     shared = names[counts > 1]
@@ -178,7 +194,7 @@ def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.in
             f"Expected one group for each of the {len(labels)} bags, got shape {np.shape(groups)}; "
             "give as many groups as bags."
         )
-    return np.unique(str_array(groups), return_inverse=True)[1]
+    return np.unique(name_array(groups), return_inverse=True)[1]
 
 
 def _assign(

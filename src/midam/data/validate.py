@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
 from midam.errors import BagDataError, OneClassError, given
+from midam.names import name_of, warn_of_alike
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -35,34 +36,50 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     """Return group names as str [n]; a missing one would tie unrelated bags into one group."""
     # No loop over names that are an array already: a store of a hundred thousand opens in milliseconds.
     if isinstance(values, np.ndarray) and values.dtype.kind == "U":
-        names = values.ravel()
-        if not (np.char.isspace(names) | (names == "")).any():
+        names = name_array(values.ravel(), source)
+        if not (names == "").any():
             return names
     for place, value in enumerate(np.asarray(values, dtype=object).ravel()):
         missing = value is None or (isinstance(value, float) and math.isnan(value))
-        if missing or not str(value).strip():
+        if missing or not name_of(value):
             bag = ids[place] if place < len(ids) else place
             raise BagDataError(
                 f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
                 "shares no group gets a name of its own."
             )
-    return str_array(values, source)
+    return name_array(values, source)
 
 
 def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
-    """Return names of sites as str [n] without blanks around them, empty where one is None, NaN or blank."""
+    """Return names of sites as str [n], empty where one is None, NaN or blank."""
     given = np.asarray(values, dtype=object).ravel()
     gaps = [value is None or (isinstance(value, float) and math.isnan(value)) for value in given]
-    return np.char.strip(str_array(["" if gap else value for gap, value in zip(gaps, given)], source))
+    return name_array(np.array(["" if gap else value for gap, value in zip(gaps, given)], dtype=object), source)
 
 
-def str_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
-    """Return names as an array of str [n]."""
+def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
+    """Return names as an array of str [n], each in the form of `midam.names.name_of`."""
     array = np.asarray(values)
+    if array.dtype.kind == "U" and all(_plain(part) for part in _parts(array)):
+        return array
+    if array.dtype.kind in "biu":  # no number of these has another form
+        return array.astype(np.str_)
     try:
-        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(np.str_, copy=False)
+        flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
+        found = [name_of(name) for name in flat]
     except UnicodeDecodeError as error:
         raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
+    except BagDataError as error:
+        raise BagDataError(str(error).replace("; ", f" (in {source}); ", 1)) from None
+    return np.array(found, dtype=np.str_).reshape(array.shape)
+
+
+def _plain(names: NDArray[np.str_]) -> bool:
+    """Whether names have their form already: letters of ASCII, and no blanks around them."""
+    letters = np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
+    if (letters > 126).any():
+        return False
+    return not ((letters <= 32) & (letters != 0)).any() or bool((np.char.strip(names) == names).all())
 
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
@@ -101,7 +118,8 @@ def label_array(
     codes: dict[Any, int] = {0: 0, 1: 1}
     if classes is not None:
         codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
-    found = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in array.tolist()]
+    given = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
+    found = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in given]
     if -1 in found:
         first = found.index(-1)
         value, advice = array.tolist()[first], "recode the labels"
@@ -133,11 +151,20 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
 def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, ClassName]:
     """Return the names of label 0 and of label 1, as Python's own texts, numbers or truth values."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    names = tuple(name_of(name) if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
         raise BagDataError(
             f"Expected two names of classes, that of label 0 first, got {names} (in {source}); name both."
         )
     return names[0], names[1]
+
+
+def warn_of_alike_names(bags: "Bags") -> None:
+    """Warn once of ids, groups, sites and classes that are nearly the same."""
+    classes = [name for name in bags.classes or () if isinstance(name, str)]
+    kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
+    kinds |= {name: found.tolist() for name in ("groups", "sites") if (found := getattr(bags, name)) is not None}
+    warn_of_alike(kinds, source=bags.source)
 
 
 def check_length(array: NDArray[Any], ids: NDArray[np.str_], name: str, source: str) -> None:
@@ -259,27 +286,16 @@ def check_layout(
 
 
 def check_names(ids: NDArray[np.str_], source: str) -> None:
-    """Refuse ids that are empty, there twice, or differ by blanks alone; of a million, next to nothing is copied."""
+    """Refuse ids that are empty or there twice; of a million, next to nothing is copied."""
     if not _ascending(ids):
         names, counts = np.unique(ids, return_counts=True)
         if counts.max() > 1:
             raise BagDataError(
                 f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag "
-                f"{names[counts.argmax()]}); rename or merge them."
+                f"{names[counts.argmax()]}), blanks around it aside; rename or merge them."
             )
-    if not any((np.char.strip(part) != part).any() or (part == "").any() for part in _parts(ids)):
-        return
-    names = np.sort(ids)
-    plain = np.char.strip(names)
-    if (plain == "").any():
+    if any((part == "").any() for part in _parts(ids)):
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
-    found, counts = np.unique(plain, return_counts=True)
-    if counts.max() > 1:
-        same = names[plain == found[counts.argmax()]]
-        raise BagDataError(
-            f"Expected bag ids that differ by more than blanks, got {str(same[0])!r} and {str(same[1])!r} (in "
-            f"{source}); remove the blanks, or rename one."
-        )
 
 
 def _ascending(ids: NDArray[np.str_]) -> bool:

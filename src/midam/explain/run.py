@@ -24,6 +24,7 @@ from midam.explain.page import facts_text, page_text
 from midam.explain.patches import patches_of, warn_of_estimate
 from midam.explain.picture import draw_explanation, map_of
 from midam.files import sweep, write_bytes, write_json, write_text
+from midam.names import name_of
 from midam.nn.ensemble import weights_of
 from midam.runs.apply import LoadedRun
 from midam.runs.data import noting
@@ -73,6 +74,7 @@ class ExplainOptions:
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
+    names = [name_of(name) for name in names]
     for name in names:
         if name not in known:
             advice = nearest(name, known, count=3)

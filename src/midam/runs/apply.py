@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.outcomes import Decision
+from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import METRICS
 from midam.runs.data import noting, read_data
@@ -134,6 +135,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     named += [{**(part["config"] or {}), "method": part["method"]} for part in content.get("parts") or []]
     for values in named:
         check_code(values, file, trust=trust)
+    content |= _in_form(content)
     shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
@@ -151,12 +153,24 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         threshold=content["threshold"],
         splits=content["splits"],
         contents=content["contents"],
-        groups=set(content["groups"]),
+        groups=content["groups"],
         data=content["data"],
         source=str(folder.root),
         method=method,
         decision=content.get("decision"),
     )
+
+
+def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model file says of its bags, with all names in their form, whichever midam wrote it."""
+    data = dict(content["data"])
+    for key in ("classes", "feature_names"):
+        if data.get(key) is not None:
+            data[key] = [name_of(name) if isinstance(name, str) else name for name in data[key]]
+    if data.get("outcome") is not None:
+        data["outcome"] = {**data["outcome"], "names": list(map(name_of, data["outcome"]["names"]))}
+    splits = {name_of(bag): split for bag, split in content["splits"].items()}
+    return {"data": data, "splits": splits, "groups": set(map(name_of, content["groups"]))}
 
 
 def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any) -> Bags:

@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
-from midam.data.splits import check_disjoint, split_bags, split_strata
+from midam.data.splits import check_disjoint, split_labels, split_strata
 from midam.data.validate import both_classes
 from midam.errors import BagDataError
 from midam.settings import Settings
@@ -67,7 +67,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     if target.name == "binary":
         both_classes(bags)
     run, values = settings.run, target.values(bags)
-    split, strata = split_bags if target.name == "binary" else split_strata, target.strata(values)
+    split, strata = split_labels if target.name == "binary" else split_strata, target.strata(values)
     if bags.splits is None:
         shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
         splits = split(strata, groups=bags.groups, fractions=shares, seed=run.seed)

@@ -13,6 +13,7 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError
 from midam.evaluate.subgroups import make_levels
+from midam.names import name_of
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class SubgroupTable:
             If a column is missing, no row names a bag or group, or two rows of one differ.
         """
         frame = read_names(self.path)
-        wanted = [*(("", name) for name in self.columns), ("bag_column", self.key)]
+        columns, named = [name_of(name) for name in self.columns], None if self.key is None else name_of(self.key)
+        wanted = [*(("", name) for name in columns), ("bag_column", named)]
         require_columns(frame.columns, wanted, str(self.path))
-        key, names = self._named(frame, ids, groups)
+        key, names = self._named(frame, named, ids, groups)
         known = frame[frame[key].isin(set(names.tolist()))]
         found = {}
-        for name in self.columns:
+        for name in columns:
             values = known.groupby(key, sort=False)[name].agg(lambda own: sorted(set(own.dropna())))
             for bag in values.index[values.map(len) > 1][:1]:
                 raise BagDataError(
@@ -66,11 +68,12 @@ class SubgroupTable:
         return found
 
     def _named(
-        self, frame: pd.DataFrame, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
+        self, frame: pd.DataFrame, key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
     ) -> tuple[str, NDArray[np.str_]]:
         """Column of the names, and what it names of each bag: the bag, or its group."""
         kinds = [ids] if groups is None else [ids, groups]
-        columns = [self.key] if self.key is not None else [name for name in frame.columns if name not in self.columns]
+        others = [name for name in frame.columns if name not in set(map(name_of, self.columns))]
+        columns = others if key is None else [key]
         counts = [
             (int(np.isin(names, frame[column].dropna().to_numpy(dtype=np.str_)).sum()), column, names)
             for names in kinds

@@ -2,11 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from midam.names import name_of
 from midam.registry import READERS, TARGETS
 from midam.settings.model import AUTO
 from midam.settings.room import Named, Room
+
+_NAMES = (
+    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "covariates", "positive", "sheet"),
+)
 
 
 class DataSettings(Room):
@@ -79,3 +84,8 @@ class DataSettings(Room):
     fold: Annotated[int, Field(ge=0)] | None = None
     missing: Literal["error", "skip"] = "error"
     reader: Annotated[str, Named(READERS)] | None = None
+
+    @field_validator(*_NAMES)
+    @classmethod
+    def _in_form(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        return tuple(map(name_of, value)) if isinstance(value, tuple) else value and name_of(value)

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
+from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +125,7 @@ def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
 
 def _matched(bags: Bags, names: Sequence[str]) -> Bags:
     """The same bags with the features of these names, in this order; those without names as they are."""
-    own = bags.feature_names
+    own, names = bags.feature_names, [name_of(name) for name in names]
     if own is None or own == tuple(names):
         return bags
     _require(names, own, bags.source)
@@ -186,7 +187,7 @@ def _require(names: Sequence[str], own: Sequence[str], where: str) -> None:
 
 
 def _names(frame: Any) -> tuple[str, ...]:
-    names = tuple(str(name) for name in frame.columns)
+    names = tuple(name_of(name) for name in frame.columns)
     if len(set(names)) < len(names):
         doubled = next(name for name in names if names.count(name) > 1)
         raise BagDataError(f"Expected unique column names, got {doubled!r} several times; rename them.")

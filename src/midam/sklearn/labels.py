@@ -13,6 +13,7 @@ from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.sources.label_values import word_of
 from midam.errors import BagDataError, OneClassError
+from midam.names import name_of
 from midam.sklearn.inputs import is_frame
 
 _SHOWN = 5
@@ -70,6 +71,7 @@ def with_classes(
         raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
     assert_all_finite(given, input_name="y")
     check_classification_targets(given)
+    given = _in_form(given)
     classes = np.unique(given)
     if len(classes) > 2:
         return _of_classes(bags, given, classes, positive, before)
@@ -77,6 +79,7 @@ def with_classes(
     if len(classes) < 2:
         raise OneClassError(f"Expected positive and negative bags, got one class: {shown}; add bags of the other.")
     of_bags = None if bags.classes is None or set(bags.classes) != set(classes.tolist()) else bags.classes[1]
+    positive = name_of(positive) if isinstance(positive, str) else positive
     chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
     if chosen not in classes.tolist():
         raise BagDataError(f"Expected `positive` to be one of {shown}, got {positive!r}; name one of these.")
@@ -150,6 +153,14 @@ def times_of(y: Any) -> Any:
     if told is None:
         raise _no_times(f"the fields {', '.join(names)}")
     return np.stack([y[name].astype(np.float64) for name in told], axis=1)
+
+
+def _in_form(given: NDArray[Any]) -> NDArray[Any]:
+    """Values of y, of which texts have the form of names."""
+    if given.dtype.kind not in "UO":
+        return given
+    named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
+    return np.array(named, dtype=np.str_ if given.dtype.kind == "U" else object)
 
 
 def _several(bags: Bags, y: Any, positive: object) -> Labeled:

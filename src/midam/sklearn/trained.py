@@ -13,7 +13,8 @@ from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
-from midam.data.splits import split_bags, split_strata
+from midam.data.splits import split_labels, split_strata
+from midam.data.validate import warn_of_alike_names
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
@@ -189,7 +190,9 @@ class TrainedEstimator(BagEstimator):
     def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
         """Train on labeled bags, from the start or going on, and fit the decision."""
         bags, groups = labeled.bags, per_bag(groups, X, "group")
-        bags = bags.replace(groups=bags.groups if groups is None else groups)
+        if groups is not None:
+            bags = bags.replace(groups=groups)
+            warn_of_alike_names(bags)
         target = target_of(bags)
         if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
             before, now = ", ".join(map(str, self._classes)), ", ".join(map(str, labeled.classes))
@@ -266,7 +269,7 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
     share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
     if share == 0:
         return SplitBags(bags, np.full(len(bags), "train"))
-    split = split_bags if target.name == "binary" else split_strata
+    split = split_labels if target.name == "binary" else split_strata
     strata = target.strata(target.values(bags))
     return SplitBags(bags, split(strata, groups=bags.groups, fractions=shares, seed=settings.run.seed))
 

@@ -14,7 +14,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
 from midam.data.sources.split_table import read_splits
-from midam.data.validate import ClassName
+from midam.data.validate import ClassName, warn_of_alike_names
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest
 
 __all__ = ["read_bags"]
@@ -148,6 +148,7 @@ def read_bags(
         raise _unknown(request)
     _check_applies(found, request)
     bags = sites_apart(found.read(request.completed()), request)
+    warn_of_alike_names(bags)
     return bags if split_file is None else _split(bags, split_file, request)
 
 

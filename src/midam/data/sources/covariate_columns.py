@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates, category_of, shown
+from midam.data.covariates import Covariates, shown
 from midam.data.sources.reader import Request
 from midam.data.sources.table_columns import require_columns
+from midam.data.validate import site_array
 from midam.errors import Note
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def sites_apart(bags: Bags, request: Request) -> Bags:
     if request.site_column is None or bags.covariates is None:
         return bags
     (column,) = bags.covariates.select([request.site_column], source=bags.source).columns
-    sites = np.array([category_of(value) for value in column.tolist()], dtype=np.str_)
+    sites = site_array(column, bags.source)
     covariates = bags.covariates.select(request.covariates, source=bags.source) if request.covariates else None
     if request.require_labels:
         names = np.unique(sites[sites != ""]).tolist()

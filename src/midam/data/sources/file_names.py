@@ -1,12 +1,15 @@
 """Match the names that tables use for slides with the names of files."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from midam.data.sources.reader import file_suffix, known_suffixes
 from midam.errors import BagDataError
+from midam.names import name_of
 
 _OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # beside those of the readers
+_NUMBER = re.compile(r"^(\d+)\.0+$")
 FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
 
 
@@ -19,10 +22,10 @@ def file_name(path: Path) -> str:
 
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     """Names of the files in a folder: 0, or x/0 for all where names repeat; two files of one bag are refused."""
-    names = [file_name(path) for path in paths]
+    names = [name_of(file_name(path)) for path in paths]
     if len(set(names)) == len(names):
         return names
-    full = [(path.parent.relative_to(folder) / name).as_posix() for path, name in zip(paths, names)]
+    full = [name_of((path.parent.relative_to(folder) / name).as_posix()) for path, name in zip(paths, names)]
     known = any(path.parent != folder and path.parent.match(form) for path in paths for form in FEATURE_FOLDERS)
     seen: dict[str, Path] = {}
     for path, name in zip(paths, names if known else full):
@@ -55,7 +58,7 @@ class NameIndex:
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
         self.names = list(names)
         self._suffixes = _suffixes(suffixes)
-        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}]  # by each form of `_keys`
+        self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}, {}]  # by each form of `_keys`
         for position, name in enumerate(self.names):
             for level, key in zip(self._levels, self._keys(name)):
                 level.setdefault(key, []).append(position)
@@ -85,10 +88,12 @@ class NameIndex:
 
     def _keys(self, name: str) -> tuple[str, ...]:
         """Forms of a name, the exact one first."""
-        path = PurePosixPath(name.strip().replace("\\", "/"))
+        name = name_of(name)
+        path = PurePosixPath(name.replace("\\", "/"))
         plain = strip_suffix(path.name, self._suffixes)
         near = f"{path.parent.name}/{plain}"
-        return name.strip(), near, near.casefold(), plain, plain.casefold()
+        # Tables with gaps write the number 7 as 7.0.
+        return name, near, near.casefold(), plain, plain.casefold(), _NUMBER.sub(r"\1", plain.casefold())
 
 
 def first_names(names: Sequence[str], *, limit: int = 5) -> str:

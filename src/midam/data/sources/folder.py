@@ -30,6 +30,7 @@ from midam.data.sources.reader import (
 from midam.data.sources.scan_folders import scan_folders
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.errors import BagDataError, ConfigError, given
+from midam.names import name_of
 
 
 class FolderReader(BagReader):
@@ -148,12 +149,12 @@ def _single(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Texts and numbers that a file says of itself, or of its features."""
     found = {**said.get("features", {}), **said.get("file", {})}
     single = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in found.items()}
-    return {name: value for name, value in single.items() if isinstance(value, str | int | float)}
+    return {name_of(name): value for name, value in single.items() if isinstance(value, str | int | float)}
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
     """Labels by the folders, directly in that of the request, that the files stand in; None if they are no classes."""
-    folders = [path.parent.name for path in paths]
+    folders = [name_of(path.parent.name) for path in paths]
     known = {name.casefold() for name in folders}
     if any(path.parent.parent != request.path for path in paths) or known & SPLIT_NAMES.keys():
         return None

@@ -15,11 +15,12 @@ from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, require_columns
-from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
+from midam.data.sources.table_files import EXCEL, TEXTS, names_in, read_instances, sheet_of
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
-from midam.data.validate import str_array, usable
+from midam.data.validate import name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, DataNotFoundError, Note, columns_are, given
+from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,9 +69,9 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
     They have labels where a column of them is named, or there is one called label. The bags stand in the column
     `bag_column`, or in the first of two levels of the index where there is no such column.
     """
-    where, names = source, [str(name) for name in frame.columns]
-    label = columns["label_column"]
-    request = Request(source, **columns, require_labels=label != "label" or label in frame.columns).completed()
+    where, names = source, [name_of(name) for name in frame.columns]
+    label = name_of(columns["label_column"])
+    request = Request(source, **columns, require_labels=label != "label" or label in names).completed()
     for name in names:
         if names.count(name) > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
@@ -105,6 +106,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
     named += request.beside_named
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    table.name_values([bag, group, split], [*label, *request.beside])
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
@@ -154,6 +156,15 @@ class _Table:
         if len(frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
 
+    def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
+        """Bring the values of columns of names into their form, and those of the `others` that are texts."""
+        import pandas as pd  # noqa: PLC0415
+
+        texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
+        texts += [name for name in others if self.frame[name].dtype == object]
+        found = dict.fromkeys(filter(None, (*names, *texts)))
+        self.frame = self.frame.assign(**{name: names_in(self.frame[name]) for name in found})
+
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
         import pandas as pd  # noqa: PLC0415
@@ -177,7 +188,7 @@ class _Table:
 
     def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
         """Label of each bag, of one column or several; None where some are missing or in doubt, as `faults` says."""
-        words = self.frame[columns[0]].dropna().astype(str).str.strip().unique().tolist()
+        words = self.frame[columns[0]].dropna().astype(str).unique().tolist()
         if len(columns) == 1 and is_binary(words, request):
             return self._labels(columns[0], request, faults)
         said = {column: self.constant(column, faults).tolist() for column in columns}
@@ -195,7 +206,7 @@ class _Table:
         if values.isna().any():
             self._add(faults, values.isna(), column, f"a {column} in each row", "fill it in", got="none")
             return None
-        of_row, words = pd.factorize(values.astype(str).str.strip())
+        of_row, words = pd.factorize(values.astype(str))
         where, counts = self.where, np.bincount(of_row)
         if len(counts) > 2:  # the rarest value may be a slip
             where = self._place(int(np.argmax(of_row == len(counts) - 1 - counts[::-1].argmin())), column)[3:]
@@ -221,10 +232,10 @@ class _Table:
 
     def splits(self, column: str) -> NDArray[np.str_]:
         """Split of each bag under its canonical name."""
-        names = self.frame[column].astype(str).str.strip().str.lower().map(SPLIT_NAMES)
+        names = self.frame[column].astype(str).str.lower().map(SPLIT_NAMES)
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
-        return str_array(self.constant(column, self.faults))
+        return name_array(self.constant(column, self.faults))
 
     def features(self, found: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Columns of the features: those that are wanted, in their order, or all."""

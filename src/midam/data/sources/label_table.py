@@ -22,6 +22,7 @@ from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
 from midam.errors import BagDataError, Note, given
+from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
     """
     import pandas as pd  # noqa: PLC0415
 
-    texts = [{key: str(value).strip() or None for key, value in own.items()} for own in said]
+    texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in said]
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
     label, where = label_columns(frame.columns, request), str(request.source)
     silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0

@@ -23,6 +23,7 @@ from midam.data.outcome import Outcome
 from midam.data.sources.reader import Request
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given
+from midam.names import name_of, note_of_merged
 
 T = TypeVar("T")
 NEGATIVE = (
@@ -58,13 +59,16 @@ def code_labels(values: Iterable[object], request: Request, *, of: str, where: s
     names: dict[str, str] = {}
     for key, word in zip(keys, words):
         names.setdefault(key, word)
+    note_of_merged(words, f"labels in {of}", source=where)
     codes, classes = _rule(names, request, of, where)
     return Coded(np.array([codes[key] for key in keys], dtype=np.int64), classes)
 
 
 def word_of(value: object) -> str:
-    """A value as text: a whole number without a point."""
-    text = str(value).strip()
+    """A value as text in the form of names: a whole number without a point."""
+    text = name_of(value)
+    if text.isdecimal():
+        return str(int(text))
     try:
         number = float(text)
     except ValueError:

@@ -17,6 +17,7 @@ from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
 from midam.errors import BagDataError, DataNotFoundError, given
+from midam.names import on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +39,10 @@ class ManifestReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the manifest, and look into each file."""
+        import pandas as pd  # noqa: PLC0415
+
         path, where, bag = request.path, str(request.path), request.bag_column
-        frame = read_names(path, sheet=sheet_of(request, path))
+        frame = read_names(path, sheet=sheet_of(request, path), raw="path")
         label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
         split = request.split_column or ("split" if "split" in frame.columns else None)
         ignoring = request.bad_labels == "ignore"
@@ -58,7 +61,8 @@ class ManifestReader(BagReader):
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
         _refuse_gaps(frame, (bag, "path", *full, group, split), where)
-        found = np.array([(path.parent / name).exists() for name in frame["path"]])
+        places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
+        found = np.array([place.exists() for place in places])
         if not found.all():
             names = frame["path"][~found].tolist()
             text = f"{len(names)} of {len(frame)} rows: {first_names(names)} (in {where})"
@@ -69,7 +73,7 @@ class ManifestReader(BagReader):
                 )
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             frame = frame[found]
-        paths = [path.parent / name for name in frame["path"]]
+        paths = places[frame.index].tolist()
         coded = labels_or_none(request, lambda: _labels(frame, label, request, where)) if label else None
         check_options(request, paths)
         return assemble(

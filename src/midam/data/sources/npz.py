@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
-from midam.data.free_memory import warn_of_memory
 from midam.data.outcome import Outcome
 from midam.data.sources.covariate_columns import read_covariates, require_covariates
-from midam.data.sources.formats.npy import read_archive, refuse_near, unpacked_bytes
+from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
 from midam.data.sources.reader import COVARIATES, SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
-from midam.data.validate import str_array
+from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
@@ -72,7 +71,6 @@ def _read(request: Request) -> Bags:
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    warn_of_memory(unpacked_bytes(path), "the file", source=str(path))
     arrays, others = read_archive(path, (*_KEYS, *request.beside))
     require_covariates([*arrays, *others], request, where=str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)
@@ -111,7 +109,7 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
     """Labels of the keys y, or time and event."""
     y, where = arrays[keys[0]], str(request.path)
     if len(keys) == 1 and y.ndim == 2:
-        names = [str(name) for name in arrays.get("names", np.arange(y.shape[1])).tolist()]
+        names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
         if len(names) != y.shape[1]:
             raise BagDataError(
                 f"Expected a name for each of the {y.shape[1]} labels, got {len(names)} (in {where}, key names); name "
@@ -128,7 +126,7 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     """Labels as they were written: text of bytes, and of short numbers the decimals that they stand for."""
     if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
         return values.astype(np.str_).astype(np.float64)
-    return str_array(values) if values.dtype.kind == "S" else values
+    return name_array(values) if values.dtype.kind in "SU" else values
 
 
 def write_npz(bags: Bags, path: str | Path) -> None:
@@ -136,10 +134,11 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     path = Path(path)
     offsets = np.cumsum(bags.sizes) - bags.sizes
     rows = np.arange(bags.num_instances) + np.repeat(bags.starts - offsets, bags.sizes)
+    names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)
     arrays: dict[str, NDArray[Any] | None] = {
         "X": bags.gather(rows),
         "bag": np.repeat(np.arange(len(bags)), bags.sizes),
-        "y": bags.labels if bags.labels is None or bags.classes is None else str_array(bags.classes)[bags.labels],
+        "y": bags.labels if bags.labels is None or names is None else names[bags.labels],
         **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
         **({} if bags.covariates is None else _covariate_arrays(bags.covariates, path)),
         "ids": bags.ids,
@@ -160,7 +159,7 @@ def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:
     if outcome.target == "survival":
         return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
     if outcome.target == "multilabel":
-        return {"y": outcome.values, "names": str_array(outcome.names)}
+        return {"y": outcome.values, "names": np.array(outcome.names, np.str_)}
     return {"y": np.asarray(outcome.columns()["label"])}
 
 

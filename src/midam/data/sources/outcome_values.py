@@ -23,6 +23,7 @@ from midam.data.outcome import CODED, Outcome
 from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, labels_or_none, word_of
 from midam.data.sources.reader import Request
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
+from midam.names import note_of_merged
 
 TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survival")
 SURVIVAL = ("time", "event")
@@ -177,6 +178,7 @@ def _single(
 def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
     """Names of the classes of a column; one that names the bags is refused."""
     kinds = _kinds(request)
+    note_of_merged(words, f"{kinds} in column {column}", source=where)
     first: dict[str, str] = {}
     for word in words:
         first.setdefault(word.casefold(), word)

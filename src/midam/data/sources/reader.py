@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName
@@ -15,6 +15,7 @@ from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError
+from midam.names import name_of, on_disk
 from midam.registry import READERS
 
 BagBy = Literal["slide", "patient"]
@@ -22,6 +23,17 @@ MissingName = Literal["error", "skip"]
 BadLabels = Literal["error", "ignore"]
 _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
+
+
+def _word(name: Any) -> Any:
+    return name_of(name) if isinstance(name, str) else name
+
+
+# Parameters of `Request` that are names, or lists of names.
+_NAMES = (
+    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "covariates"),
+    *("site_column", "positive", "grades", "sheet", "classes", "features"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,16 @@ class Request:
     require_labels: bool = True
     reader: str | None = None
     on_file: OnFile | None = None
+
+    def __post_init__(self) -> None:
+        for name in _NAMES:
+            value = getattr(self, name)
+            found = tuple(map(_word, value)) if isinstance(value, tuple | list) else _word(value)
+            object.__setattr__(self, name, found)
+        for name in ("source", "labels", "slides", "split_file"):
+            value = getattr(self, name)
+            if value is not None and (path := on_disk(value)) != Path(value):
+                object.__setattr__(self, name, type(value)(path))
 
     @property
     def path(self) -> Path:

@@ -7,6 +7,7 @@ from midam.data.sources.file_names import NameIndex, bag_names
 from midam.data.sources.formats.dicom_series import dicom_folders, holds_dicom, is_dicom_folder, is_one_series
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
+from midam.names import name_of
 
 
 def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:
@@ -42,7 +43,7 @@ def _values(request: Request) -> set[str]:
     """All that the tables say, which may name a bag."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
     frames = [read_names(path, sheet=sheet_of(request, path)) for path in tables]
-    return {str(value).strip() for frame in frames for name in frame.columns for value in frame[name].dropna()}
+    return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}
 
 
 def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]]:
@@ -55,7 +56,7 @@ def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]
 
 def _names(level: Sequence[Path], folder: Path) -> Iterator[list[str]]:
     """Names that bags may have, the best first: patient/series (or the patient), the path, the last folder alone."""
-    parts = [path.relative_to(folder).parts for path in level]
+    parts = [tuple(map(name_of, path.relative_to(folder).parts)) for path in level]
     ways = (
         [f"{part[0]}/{part[-1]}" if len(part) > 1 else part[0] for part in parts],
         ["/".join(part) for part in parts],

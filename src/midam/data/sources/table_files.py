@@ -2,18 +2,22 @@
 
 import csv
 import gzip
+import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from midam.data.free_memory import warn_of_memory
+import numpy as np
+
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.reader import Request, file_suffix
+from midam.data.sources.table_size import EXCEL_ROWS, require_fits
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
+from midam.names import name_of, on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,16 +38,17 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     import pandas as pd  # noqa: PLC0415
 
     refuse_empty(path)
-    warn_of_memory(path.stat().st_size, "the table", source=str(path))
-    suffix, as_text = file_suffix(path), dict.fromkeys(texts, str)
+    require_fits(path)
+    suffix, named = file_suffix(path), set(texts)
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file anew"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
+        frame = _renamed(frame, path)
         _refuse_nested(frame, path)
         return frame
     if suffix == EXCEL:
-        return _read_excel(path, as_text, sheet).dropna(how="all")
+        return _read_excel(path, named, sheet).dropna(how="all")
     separator = separator_of(path)
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
@@ -52,29 +57,32 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
     ):
         with open_text(path) as file:
-            _check_header(next(csv.reader(file, delimiter=separator), []), path)
+            header = next(csv.reader(file, delimiter=separator), [])
+        _check_header(header, path)
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
-        frame = pd.read_csv(path, sep=separator, dtype=as_text, **how)
+        frame = pd.read_csv(path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **how)
+    frame = _renamed(frame, path)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
-    return frame if separator == "," else _with_points(frame, as_text, path)
+    return frame if separator == "," else _with_points(frame, named, path)
 
 
-def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
-    """Read a table of names as text, each value without blanks around it; an empty field is NaN.
+def read_names(path: str | Path, *, sheet: str | None = None, raw: str | None = None) -> "pd.DataFrame":
+    """Read a table of names as text, each value in the form of `midam.names.name_of`; an empty field is NaN.
 
-    The index counts the rows of the file from 0.
+    The index counts the rows of the file from 0. The column `raw` keeps its form, but for blanks around it.
     """
     import pandas as pd  # noqa: PLC0415
 
-    path = Path(path)
+    path = on_disk(path)
     if not path.is_file():
         raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
     refuse_empty(path)
     suffix = file_suffix(path)
     if suffix not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
+    require_fits(path)
     if suffix == EXCEL:
         frame = _read_excel(path, None, sheet)
     else:
@@ -83,14 +91,30 @@ def read_names(path: str | Path, *, sheet: str | None = None) -> "pd.DataFrame":
             _check_given(first_line(path, separator), path)
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
             frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
-    frame.columns = frame.columns.str.strip()
+    frame = _renamed(frame, path)
     for name in frame.columns:
-        words = frame[name].astype(object).str.strip()
+        words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
         frame[name] = words.where(words != "")
     frame = frame.dropna(how="all")
     if not len(frame):
         raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
     return frame
+
+
+def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Values of a column as names; those that are missing stay so."""
+    import pandas as pd  # noqa: PLC0415
+
+    codes, found = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
+    names = np.array([*map(name_of, found), np.nan], dtype=object)
+    return pd.Series(names[codes], index=values.index, dtype=object)
+
+
+def _renamed(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+    """The same table with the names of its columns in their form; two that then are one are refused."""
+    names = [name_of(name) for name in frame.columns]
+    _refuse_repeated(names, path)
+    return frame.set_axis(names, axis=1)
 
 
 def _refuse_nested(frame: "pd.DataFrame", path: Path) -> None:
@@ -131,9 +155,12 @@ def separator_of(path: Path) -> str:
 
 def open_text(path: Path) -> IO[str]:
     """Open a text table, packed or not; a byte order mark is left out."""
-    if file_suffix(path).endswith(".gz"):
-        return cast(IO[str], gzip.open(path, "rt", newline="", encoding="utf-8-sig"))
-    return path.open(newline="", encoding="utf-8-sig")
+    return io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open the bytes of a text table, packed or not."""
+    return cast(IO[bytes], gzip.open(path)) if file_suffix(path).endswith(".gz") else path.open("rb")
 
 
 def first_line(path: Path, separator: str = ",") -> list[str]:
@@ -161,39 +188,47 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
                 found = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
     except Exception:  # whoever reads it says what is wrong
         return []
-    return [str(name).strip() for name in found]
+    return [name_of(name) for name in found]
 
 
 def _read_excel(
-    path: Path, texts: dict[str, type[str]] | None, sheet: str | None, *, rows: int | None = None
+    path: Path, texts: Collection[str] | None, sheet: str | None, *, rows: int | None = None
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
     import pandas as pd  # noqa: PLC0415
 
     need("openpyxl", "Excel", path, extra="excel")
+    require_fits(path)
     empty: dict[str, Any] = {"keep_default_na": False, "na_values": _EMPTY} if texts is None else {}
     with (
         sound("an Excel workbook (.xlsx)", path, advice="save it anew, or as CSV"),
         warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
         pd.ExcelFile(path, engine="openpyxl") as book,
     ):
-        names = [str(name) for name in book.sheet_names]
+        names = {name_of(name): str(name) for name in book.sheet_names}
         if sheet is not None and sheet not in names:
             raise BagDataError(
                 f"Expected the sheet {sheet!r} of `sheet`, got none (in {path}); {nearest(sheet, names, count=3)}"
             )
-        chosen = names[0] if sheet is None else sheet
-        header = book.parse(chosen, header=None, nrows=1, dtype=str)
-        _check_header(["" if pd.isna(name) else str(name) for name in (header.iloc[0] if len(header) else [])], path)
-        frame = book.parse(chosen, nrows=rows, dtype=str if texts is None else texts, **empty)
+        chosen = next(iter(names.values())) if sheet is None else names[sheet]
+        first = book.parse(chosen, header=None, nrows=1, dtype=str)
+        header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
+        _check_header(header, path)
+        kinds = str if texts is None else {name: str for name in header if name_of(name) in texts}
+        frame = book.parse(chosen, nrows=EXCEL_ROWS if rows is None else rows, dtype=kinds, **empty)
+        if len(frame) >= EXCEL_ROWS:
+            raise BagDataError(
+                f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds, got more (in {path}); save "
+                "the table as CSV or Parquet."
+            )
     if sheet is None and len(names) > 1 and rows is None:
-        others = given(sheet=names[1])
+        others = given(sheet=list(names)[1])
         warnings.warn(
-            f"{names[0]!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another",
+            f"{chosen!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another",
             Note,
             stacklevel=4,
         )
-    return frame.rename(columns=str)
+    return _renamed(frame, path)
 
 
 @contextmanager
@@ -218,17 +253,20 @@ def _check_given(header: list[str], path: Path) -> None:
 def _check_header(header: list[str], path: Path) -> None:
     """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
     _check_given(header, path)
-    counts = Counter(header)
-    for number, name in enumerate(header, start=1):
-        if not name.strip():
+    names = [name_of(name) for name in header]
+    for number, name in enumerate(names, start=1):
+        if not name:
             raise BagDataError(
                 f"Expected a name for each column, got none for column {number} (in {path}); name the column, or "
                 "write the table without its row numbers."
             )
-        if counts[name] > 1:
-            raise BagDataError(
-                f"Expected unique column names, got {name!r} {counts[name]} times (in {path}); rename them."
-            )
+    _refuse_repeated(names, path)
+
+
+def _refuse_repeated(names: Sequence[str], path: Path) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BagDataError(f"Expected unique column names, got {name!r} {count} times (in {path}); rename them.")
 
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":

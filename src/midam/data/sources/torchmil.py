@@ -12,8 +12,9 @@ from midam.data.bags import Bags
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
-from midam.data.validate import usable
+from midam.data.validate import usable, warn_of_alike_names
 from midam.errors import BagDataError
+from midam.names import name_of
 
 
 class TorchmilDataset(Protocol):
@@ -46,9 +47,9 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
     Bags(2 bags, 1 positive, 6 instances (3,))
     """
     names = getattr(dataset, "bag_names", None)
-    ids = [str(name) for name in (names if names is not None else range(len(dataset)))]
+    ids = [name_of(name) for name in (names if names is not None else range(len(dataset)))]
     items = ItemSet(dataset, ids, source)
-    return Bags(
+    bags = Bags(
         FileRows(items),
         sizes=np.diff(items.offsets),
         ids=ids,
@@ -56,6 +57,8 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
         coords=None if items.facts[0].coords_width is None else FileRows(items, "coords"),
         source=source,
     )
+    warn_of_alike_names(bags)
+    return bags
 
 
 class ItemSet(Parts):

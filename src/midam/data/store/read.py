@@ -36,7 +36,9 @@ from midam.data.store.format import (
     read_table,
     unpack_witnesses,
 )
+from midam.data.validate import name_array
 from midam.errors import BagDataError, DataNotFoundError
+from midam.names import name_of
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None)
         raise ValueError("covariates that are neither numbers nor texts")
     if any(np.isinf(column).any() for column in found if column.dtype.kind == "f"):
         raise ValueError("covariates that are infinite")
-    return None if names is None else Covariates(names, tuple(found))
+    texts = [name_array(column) if column.dtype.kind == "U" else column for column in found]
+    return None if names is None else Covariates(tuple(map(name_of, names)), tuple(texts))
 
 
 def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:

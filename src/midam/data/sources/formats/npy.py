@@ -1,5 +1,6 @@
 """One NumPy file a bag, ``.npy`` or ``.npz``; an array of three axes is a volume."""
 
+import math
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.free_memory import require_free
 from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, pick_features, sound, squeezed
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
@@ -59,19 +61,13 @@ class NpzReader(FileReader):
         return OpenFile(features, coords, held=features.nbytes + (0 if coords is None else coords.nbytes))
 
 
-def unpacked_bytes(path: Path) -> int:
-    """Bytes of what an npz file holds, packed or not."""
-    with sound("a sound npz archive", path, advice=f"{_ANEW}z"), zipfile.ZipFile(path) as archive:
-        return sum(member.file_size for member in archive.infolist())
-
-
 def read_archive(
     path: Path, wanted: Collection[str], *, content: IO[bytes] | None = None
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Arrays of an npz file, those `wanted` or the only one, and the names of the others, which are not loaded.
 
-    Each member is read to its end, so that its checksum is compared; Python objects are refused. `content` stands for
-    a file that is read already.
+    Each member is read to its end, so that its checksum is compared; Python objects are refused, and arrays that do not
+    fit into memory. `content` stands for a file that is read already.
     """
     arrays: dict[str, NDArray[Any]] = {}
     others: list[str] = []
@@ -80,6 +76,8 @@ def read_archive(
         zipfile.ZipFile(path if content is None else content) as archive,
     ):
         members = archive.infolist()
+        taken = [one for one in members if len(members) == 1 or one.filename.removesuffix(".npy") in wanted]
+        require_free(sum(member.file_size for member in taken), "arrays", source=str(path))
         for member in members:
             name = member.filename.removesuffix(".npy")
             if name in arrays or name in others:
@@ -88,10 +86,24 @@ def read_archive(
                 if name == member.filename or (name not in wanted and len(members) > 1):
                     others.append(name)
                 else:
+                    _check_header(archive, member, name, path)
                     arrays[name] = _array(stream, name, path)
                 while stream.read(_CHUNK):
                     pass
     return arrays, others
+
+
+def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path) -> None:
+    """Refuse a header that says more than its member holds, before memory is taken for it."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+        raise BagDataError(
+            f"Expected as many bytes as the header says, for shape {list(shape)}, got {member.file_size} (in {path}, "
+            f"key {name}); {_ANEW}z."
+        )
 
 
 def _array(stream: IO[bytes], name: str, path: Path) -> NDArray[Any]:

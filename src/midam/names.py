@@ -1,0 +1,136 @@
+"""One form of every name that is read (bags, groups, sites, labels, categories, columns, files), and look-alikes."""
+
+import os
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+
+from midam.errors import BagDataError, Note
+
+# Zero-width characters (the byte order mark is one) and marks of the direction of text; joiners shape some scripts.
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_JOINERS = "\u200c\u200d"
+_WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
+_EXACT = 2**53  # float64 holds each whole number below it
+_SHOWN = 3
+
+
+def name_of(value: object) -> str:
+    r"""A name as text in one form, so that names that look the same are the same.
+
+    Unicode in NFC; no blanks around it, no-break and zero-width ones among them; every space inside a plain one; a
+    whole number without a point. Letters keep their case.
+
+    Examples
+    --------
+    >>> name_of("e\u0301volu\u00e9\u00a0") == "\u00e9volu\u00e9", name_of(7.0), name_of("007")
+    (True, '7', '007')
+    """
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, Real) and not isinstance(value, Integral):  # also of numpy
+        number = float(value)
+        if number.is_integer() and abs(number) >= _EXACT:
+            raise BagDataError(
+                f"Expected names as text or as whole numbers below 2**53, got the decimal number {number:.0f}, which "
+                "may have been another before it was rounded; store such names as text."
+            )
+        value = int(number) if number.is_integer() else value
+    text = str(value)
+    if not text.isascii():
+        text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip(_JOINERS)
+    return text.strip()
+
+
+def on_disk(path: str | Path) -> Path:
+    """The path as the disk spells it: its names in another form of Unicode, or written with backslashes, are found.
+
+    A path that exists is returned as it is, and so is one that is not found; two files that fit are refused.
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        return path
+    plain = path if os.sep == "\\" else Path(str(path).replace("\\", "/"))
+    found = Path(plain.anchor)
+    for part in plain.parts[len(found.parts) :]:
+        if os.path.lexists(found / part):
+            found = found / part
+            continue
+        wanted = _file_key(part)
+        fits = [name for name in _listed(found) if _file_key(name) == wanted]
+        if len(fits) > 1:
+            raise BagDataError(
+                f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {found}): "
+                f"{', '.join(map(ascii, fits))}; rename all but one."
+            )
+        if not fits:
+            return path
+        found = found / fits[0]
+    return found
+
+
+def _file_key(name: str) -> str:
+    """Name of a file; blanks before its suffix stand at the end of what people see as its name."""
+    stem, suffix = os.path.splitext(name)
+    return name_of(stem) + name_of(suffix)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # a folder that is missing, or no folder: then the path is not found
+        return []
+
+
+def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Names that differ only in case, in blanks inside them, or as 1, 01 and 1.0 do; each list in its order."""
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        found.setdefault(_near(name), []).append(name)
+    return [tuple(same) for same in found.values() if len(same) > 1]
+
+
+def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
+    """Warn once of names that are nearly the same, by what they name: they are kept apart.
+
+    Examples
+    --------
+    >>> warn_of_alike({"groups": ["P1", "P2"]}, source="memory")
+    """
+    said = []
+    for kind, names in kinds.items():
+        found = alike(names)
+        if found:
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            said.append(f"{kind} {'; '.join(' and '.join(same) for same in found[:_SHOWN])}{more}")
+    if said:
+        warnings.warn(
+            f"names that differ only in case, blanks or zeros are kept apart: {', '.join(said)} (in {source}); write "
+            "them alike if they mean the same",
+            stacklevel=3,
+        )
+
+
+def note_of_merged(words: Iterable[str], what: str, *, source: str) -> None:
+    """Say in a note which words differ only in case, and are read as one."""
+    found: dict[str, list[str]] = {}
+    for word in dict.fromkeys(words):
+        found.setdefault(word.casefold(), []).append(word)
+    said = [" and ".join(same) for same in found.values() if len(same) > 1]
+    if said:
+        text = f"{what} that differ only in case are read as one: {'; '.join(said[:_SHOWN])} (in {source})"
+        warnings.warn(text, Note, stacklevel=4)
+
+
+def _near(name: str) -> str:
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    name = name.casefold()
+    if " " in name:
+        name = " ".join(name.split())
+    whole = _WHOLE.fullmatch(name) if name[:1].isdigit() else None
+    return name if whole is None else whole[1]
