@@ -10,7 +10,8 @@ from midam.names import name_of
 
 _OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # beside those of the readers
 _NUMBER = re.compile(r"^(\d+)\.0+$")
-FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
+_FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
+_SCALE_FOLDER = "*x_*px_*overlap"  # of TRIDENT, above these
 
 
 def file_name(path: Path) -> str:
@@ -20,15 +21,28 @@ def file_name(path: Path) -> str:
     return path.name if whole else path.name[: -len(suffix)]
 
 
+def is_feature_folder(path: Path) -> bool:
+    """Whether a folder is called as CLAM and TRIDENT call those of features."""
+    return any(path.match(form) for form in _FEATURE_FOLDERS)
+
+
+def scale_folder(path: Path) -> str:
+    """Name of the folder above one of features that says the scale of its patches; empty where none does."""
+    return path.parent.name if path.parent.match(_SCALE_FOLDER) else ""
+
+
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
-    """Names of the files in a folder: 0, or x/0 for all where names repeat; two files of one bag are refused."""
+    """Names of the files in a folder: 0, or x/0 for all where names repeat; two files of one bag are refused.
+
+    Folders that a program makes for features are no part of a name.
+    """
     names = [name_of(file_name(path)) for path in paths]
     if len(set(names)) == len(names):
         return names
-    full = [name_of((path.parent.relative_to(folder) / name).as_posix()) for path, name in zip(paths, names)]
-    known = any(path.parent != folder and path.parent.match(form) for path in paths for form in FEATURE_FOLDERS)
+    homes = [_home(path.parent, folder) for path in paths]
+    full = [name_of((home.relative_to(folder) / name).as_posix()) for home, name in zip(homes, names)]
     seen: dict[str, Path] = {}
-    for path, name in zip(paths, names if known else full):
+    for path, name in zip(paths, full):
         if name in seen:
             raise BagDataError(
                 f"Expected one file of a name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
@@ -37,6 +51,12 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
             )
         seen[name] = path
     return full
+
+
+def _home(path: Path, folder: Path) -> Path:
+    while path != folder and (is_feature_folder(path) or path.match(_SCALE_FOLDER)):
+        path = path.parent
+    return path
 
 
 def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:

@@ -5,7 +5,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
+from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, open_file, probe_files
 from midam.data.sources.reader import OnFile
 from midam.data.validate import usable, wanted
-from midam.errors import BagDataError
+from midam.errors import BagDataError, Note
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
 _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
@@ -66,11 +67,7 @@ class FileSet(Parts):
     ) -> "FileSet":
         """Probe files and put them together; say once of how many scans something may be wrong."""
         facts = probe_files(paths, options, reader=reader, on_file=on_file)
-        said = [fact.attributes.get("file", {}) for fact in facts]
-        doubts = [(path, str(own["doubt"])) for path, own in zip(paths, said) if "doubt" in own]
-        if doubts:
-            first, doubt = doubts[0]
-            warnings.warn(f"{len(doubts)} of {len(paths)} files are doubtful, the first {first}: {doubt}", stacklevel=4)
+        _tell(paths, [fact.attributes.get("file", {}) for fact in facts])
         return cls(paths, facts, options, reader)
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -120,6 +117,32 @@ class FileSet(Parts):
             self._forget()
             for opened in inherited:
                 opened.close()
+
+
+def _tell(paths: Sequence[Path], said: Sequence[Mapping[str, Any]]) -> None:
+    """Say once of how many scans something may be wrong, or is done that nobody asked for."""
+
+    def of(key: str) -> list[tuple[Path, Any]]:
+        return [(path, own[key]) for path, own in zip(paths, said) if key in own]
+
+    doubts, aside, flat, resized = (of(key) for key in ("doubt", "aside", "flat", "resized"))
+    all_of = f"of {len(paths)}"
+    if doubts:
+        first, doubt = doubts[0]
+        warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=5)
+    if aside:
+        text = (
+            f"{sum(count for _, count in aside)} scouts, localizers and other images that are no slices are set aside"
+        )
+        warnings.warn(f"{text} in {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=5)
+    if flat:
+        kinds = first_names(sorted({str(kind) for _, kind in flat}))
+        text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
+        warnings.warn(f"{text}: each image is an instance, and their order says nothing", Note, stacklevel=5)
+    if resized:
+        first, size = resized[0]
+        text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
+        warnings.warn(f"{text} {size}: they are resized, and padded in their proportions", Note, stacklevel=5)
 
 
 class FileRows(Rows):

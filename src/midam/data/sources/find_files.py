@@ -2,44 +2,41 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from midam.data.sources.file_names import FEATURE_FOLDERS, first_names
-from midam.data.sources.formats.dicom_series import is_dicom_folder
+from midam.data.sources.file_names import first_names, is_feature_folder, scale_folder
+from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
 from midam.data.sources.reader import FileReader, file_readers, known_suffixes
 from midam.errors import BagDataError
 
 # Tables, notes and settings, which nobody takes for data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED = 3
-_SEARCHED = 1000  # folders that are looked into for files that lie too deep
+_SEARCHED = 1000  # folders that are looked into for files that lie deep
+_DEPTH = 4
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
     """Files of one format in a folder, by name, without the tables in `leave`; of DICOM its folders, such as patients.
 
-    They are looked for in the folder itself, then in `FEATURE_FOLDERS`, then in all its folders (one a class, as DSMIL
-    has them); a folder that holds the slices of a series is itself one. Of several formats the first of
-    `midam.registry.READERS` is read, with a warning, or `reader` alone.
+    They are looked for in the folder itself, then in the folders of features of CLAM and TRIDENT, then in all its
+    folders (one a class or a site), features in those below as well; a folder that holds the slices of a series is
+    itself one. Of several formats the first of `midam.registry.READERS` is read, with a warning, or `reader` alone.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     here = _by_family([folder], tables, readers)
     if all(found.maybe_table for found, _ in here) and is_dicom_folder(folder):
-        return [Path(os.path.abspath(folder))]  # which has a name, as "." has not
+        return files_alone(folder) or [Path(os.path.abspath(folder))]  # which has a name, as "." has not
     if not here:
-        usual = [path for pattern in FEATURE_FOLDERS for path in sorted(folder.glob(pattern))]
-        known = [path for path in usual if _by_family([path], tables, readers)]
-        features = [path for path in known if path.name.startswith("features_")]
-        if len(features) > 1:
-            raise BagDataError(
-                f"Expected one folder of features, got {first_names([path.name for path in features])} (in {folder}); "
-                "name one of them."
-            )
-        below = known or sorted(path for path in folder.iterdir() if path.is_dir())
-        here = _by_family(below, tables, readers)
+        below = list(_folders_below(folder))
+        usual = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
+        near = _one_kind(usual, folder) or [path for path in below if path.parent == folder]
+        here = _by_family(near, tables, readers)
+        if not usual and (not here or _of_features(here[0][0])):
+            here = _by_family(below, tables, [found for found in readers if _of_features(found)])
     if not here:
         raise _nothing(folder)
     first = here[0][0]
@@ -51,13 +48,54 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     return here[0][1]
 
 
+def _folders_below(folder: Path) -> Iterator[Path]:
+    """Folders in a folder, those nearest to it first, by name; the first 1000, down to a depth of 4."""
+    level, seen, count = [folder], {os.path.realpath(folder)}, 0
+    for _ in range(_DEPTH):
+        inside = [path for home in level for path in sorted(home.iterdir()) if _is_folder(path)]
+        level = []
+        for path in inside:
+            real = os.path.realpath(path)
+            if real in seen:  # a link that leads back
+                continue
+            seen.add(real)
+            level.append(path)
+            yield path
+            count += 1
+            if count == _SEARCHED:
+                return
+
+
+def _is_folder(path: Path) -> bool:
+    return path.name[0] != "." and path.suffix != ".zarr" and path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+
+
+def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
+    """Folders of features that are nearest to a folder, or below; those of several extractors or scales are refused."""
+    near = [path for path in usual if path.parent == folder] or list(usual)
+    near.sort(key=lambda path: path.name.startswith("features_"))
+    named = [path for path in near if path.name.startswith("features_")] or near
+    kinds = {(path.name.partition("features_")[2], scale_folder(path)): path for path in named}
+    if len(kinds) > 1:
+        names = [path.relative_to(folder).as_posix() for path in kinds.values()]
+        raise BagDataError(
+            f"Expected one folder of features, got {first_names(names)} (in {folder}); name one of them."
+        )
+    return near
+
+
+def _of_features(reader: FileReader) -> bool:
+    return reader.what in ("features", "arrays") and not reader.maybe_table
+
+
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
     """Warn of files and folders of no known format; one of the name of a file that is read belongs to it (MRXS)."""
     known = file_readers()
     own, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
-    if not any(home.match(form) for home in homes for form in FEATURE_FOLDERS):
+    if not any(map(is_feature_folder, homes)):
         homes.add(folder)
-    beside = sorted(path for home in homes for path in home.iterdir() if path not in own | homes)
+    above = {above for path in taken for above in path.parents}
+    beside = sorted(path for home in homes for path in home.iterdir() if path not in own | above)
     beside = [path for path in beside if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
     alone = [path for path in beside if path.with_suffix("") not in named and not _is_known(path, known)]
     if alone:
@@ -74,8 +112,8 @@ def _nothing(folder: Path) -> BagDataError:
     inside, deep = first_names([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
-        advice = f"those that lie deeper, such as {deep.relative_to(folder)}, are read from a manifest: a CSV with the "
-        advice += "columns bag, path, label, where path is a file or the folder of a series"
+        advice = f"name the folder of those that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "
+        advice += "with the columns bag, path, label, where path is a file or the folder of a series"
     return BagDataError(
         f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
         f"{inside or 'an empty folder'} (in {folder}); {advice}."
@@ -105,7 +143,7 @@ def _by_family(
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
     for path in inside:
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
-        if taking is not None:
+        if taking is not None and (path.is_dir() or not taking.one_a_folder):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
 

@@ -8,12 +8,25 @@ from numpy.typing import NDArray
 from midam.errors import ConfigError
 from midam.settings.cut import PATCHES, VOLUMES, CutSettings
 
-__all__ = ["DEFAULTS", "PATCHES", "VOLUMES", "ImageOptions", "Places", "refuse_unused"]
+__all__ = ["DEFAULTS", "PATCHES", "VOLUMES", "ImageOptions", "Places", "RunOptions", "refuse_unused"]
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
 
 ImageOptions = CutSettings
 DEFAULTS = ImageOptions()
+
+
+class RunOptions(CutSettings):
+    """The settings with which a run was trained, and the size of its slices.
+
+    Attributes
+    ----------
+    matrix
+        Rows and columns of slices, or slices, rows and columns of volumes: those of another size are resized, slices in
+        their proportions, and padded; with `spacing`, cropped or padded alone.
+    """
+
+    matrix: tuple[int, ...]
 
 
 def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str, where: str) -> None:

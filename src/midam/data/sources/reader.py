@@ -138,12 +138,14 @@ class BagReader(Reader):
 class FileReader(Reader):
     """A format of one bag's file: it says what it takes, which parameters of `ImageOptions` apply, and opens files.
 
-    Readers of one `family` may share a folder; by default each is its own. `maybe_table` says that such a file beside
+    Readers of one `family` may share a folder; by default each is its own. `one_a_folder` says that files next to each
+    other are parts of one bag, as slices are. `maybe_table` says that such a file beside
     others is a table of labels or splits rather than a bag; `tells_labels` that the attributes of a file may say its
     label, group and split.
     """
 
     family: ClassVar[str] = ""
+    one_a_folder: ClassVar[bool] = False
     maybe_table: ClassVar[bool] = False
     tells_labels: ClassVar[bool] = False
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from midam.data.sources.file_names import NameIndex, bag_names
-from midam.data.sources.formats.dicom_series import dicom_folders, holds_dicom, is_dicom_folder, is_one_series
+from midam.data.sources.formats.dicom_series import dicom_folders, holds_dicom, is_dicom_folder, is_one_scan
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
 from midam.names import name_of
@@ -30,7 +30,7 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     level = [
         home
         for path, homes in leaves.items()
-        for home in ([path] if request.images.series is not None or is_one_series(homes) else homes)
+        for home in ([path] if request.images.series is not None or is_one_scan(homes) else homes)
     ]
     return level, next(iter(_names(level, folder)))
 

@@ -1,12 +1,13 @@
-"""Which DICOM files are one series: those of a folder and of all folders in it, grouped by SeriesInstanceUID."""
+"""Which DICOM files are one scan: those of a folder and of all folders in it, grouped by SeriesInstanceUID."""
 
 import heapq
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from midam.data.sources.formats.dicom_frames import count_of, is_flat
 from midam.data.sources.formats.open_file import need, sound
 from midam.errors import BagDataError, given
 
@@ -16,6 +17,10 @@ _SEARCHED = 500  # folders that are looked into before one is taken to hold no D
 _LISTED = 12  # series that a message lists
 _DIRECTORY = "DICOMDIR"  # the table of contents of a disc, which is DICOM and no slice
 _SAID = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "SeriesNumber")
+_KIND = ("Rows", "StudyInstanceUID", "ImageType", "ImagePositionPatient", "NumberOfFrames")
+_GROUPS = "PerFrameFunctionalGroupsSequence"
+_NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of what others have drawn or computed on a scan
+PLACED = ("CT", "MR", "PT")  # modalities whose images have a place in the patient, or have lost it
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,9 @@ class Series:
     modality: str
     number: str
     paths: tuple[Path, ...]
+    flat: bool = False  # its images have no place in the patient
+    scout: bool = False  # all of them are localizers
+    images: int = 1
 
     def __str__(self) -> str:
         parts = [self.modality, f"number {self.number}" if self.number else "", f"{len(self.paths)} files"]
@@ -42,14 +50,22 @@ class Series:
         return not exactly and any(wanted in text for text in texts)
 
 
+class Scan(NamedTuple):
+    """Files of one scan, and the number of images next to them that are set aside, such as scouts."""
+
+    paths: list[Path]
+    aside: int = 0
+
+
 def is_dicom_folder(folder: Path) -> bool:
     """Whether a folder itself holds DICOM files: one of its first 20 files by name."""
-    if not folder.is_dir():
-        return False
+    return folder.is_dir() and any(is_dicom(path) for path in _first_files(folder))
+
+
+def _first_files(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         files = (entry.path for entry in entries if entry.is_file() and entry.name[0] != ".")
-        first = heapq.nsmallest(_LOOKED_AT, files)
-    return any(is_dicom(Path(path)) for path in first)
+        return [Path(path) for path in heapq.nsmallest(_LOOKED_AT, files)]
 
 
 def is_dicom(path: Path) -> bool:
@@ -77,39 +93,77 @@ def holds_dicom(folder: Path) -> bool:
     return folder.is_dir() and next(dicom_folders(folder, searched=_SEARCHED), None) is not None
 
 
-def is_one_series(homes: Sequence[Path]) -> bool:
-    """Whether the first files of folders are of one series, which some programs write to several."""
-    return len(homes) == 1 or len(_series(_files(home)[0] for home in homes)) == 1
+def is_one_scan(homes: Sequence[Path]) -> bool:
+    """Whether the first files of folders are one scan: a series, one next to scouts, or images of one study."""
+    if len(homes) == 1:
+        return True
+    inside = [_files(home) for home in homes]
+    headers = _headers(files[0] for files in inside)
+    scans = _scans(_grouped(headers, inside))
+    studies = {_text(header, "StudyInstanceUID") for header in headers}
+    return len(scans) == 1 or (len(studies) == 1 and all(series.flat for series in scans))
 
 
-def series_files(folder: Path, wanted: str | None) -> list[Path]:
-    """Files of the one series of images in a folder and below it, or of the one that is `wanted` among several."""
+def files_alone(folder: Path) -> list[Path]:
+    """DICOM files in a folder that are scans or images of their own, of several studies; none where they are slices."""
+    paths = [path for path in _first_files(folder) if is_dicom(path)]
+    headers = _headers(paths)
+    alone = all("Rows" in header and (is_flat(header) or count_of(header) > 1) for header in headers)
+    return _files(folder) if alone and len({_text(header, "StudyInstanceUID") for header in headers}) > 1 else []
+
+
+def series_files(folder: Path, wanted: str | None) -> Scan:
+    """Files of the one scan in a folder and below it, or of the series that is `wanted` among several."""
     homes = list(dicom_folders(folder))
     files = [path for home in homes for path in _files(home)]
     if homes == [folder] and wanted is None:
-        return files  # the usual case: all of them are read anyway, and then compared
-    return list(_only(_series(files), wanted, folder).paths)
+        return Scan(files)  # the usual case: all of them are read anyway, and then compared
+    return one_scan(_headers(files), files, wanted, folder)
 
 
-def one_series(headers: Sequence[Any], paths: Sequence[Path], folder: Path) -> None:
-    """Refuse files, of which the headers are given, that are several series."""
-    _only(_grouped(headers, paths), None, folder)
+def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, folder: Path) -> Scan:
+    """The one scan among files, of which the headers are given: a series, or all images that have no place.
 
-
-def _only(found: Sequence[Series], wanted: str | None, folder: Path) -> Series:
-    """The series that is wanted, or the only one; none and several are refused with a list of all."""
-    chosen = list(found)
+    What is `wanted` has that description, modality or number. Reports and the like are left alone; localizers, single
+    slices next to a series of several, screenshots and segmentations are set aside. Several series are refused.
+    """
+    found = _grouped(headers, [[path] for path in paths])
     if wanted is not None:
         exact = [one for one in found if one.is_called(wanted, exactly=True)]
         chosen = exact or [one for one in found if one.is_called(wanted, exactly=False)]
-    if len(chosen) == 1:
-        return chosen[0]
+    else:
+        chosen = _scans(found)
+        if chosen and all(one.scout for one in chosen):
+            raise BagDataError(
+                f"Expected a scan, got {len(chosen)} localizer{'s' if len(chosen) > 1 else ''} alone (in {folder}); "
+                "copy the scan too, or leave it out."
+            )
+    if chosen and all(one.flat and one.modality not in PLACED for one in chosen):
+        kept = {path for one in chosen for path in one.paths}
+        chosen_paths = [path for path in paths if path in kept]
+    elif len(chosen) == 1:
+        chosen_paths = list(chosen[0].paths)
+    else:
+        raise _several(found, chosen, wanted, folder)
+    aside = 0 if wanted is not None else sum(one.images for one in found) - sum(one.images for one in chosen)
+    return Scan(chosen_paths, aside)
+
+
+def _scans(found: Sequence[Series]) -> list[Series]:
+    """Series that may be the scan: of these kinds the first that there are."""
+    drawn = [one for one in found if one.modality not in _NO_SCANS]
+    views = [one for one in drawn if not one.scout] or drawn
+    placed = [one for one in views if not one.flat]
+    return [one for one in placed if one.images > 1] or placed or views
+
+
+def _several(found: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
     what = "one series" if wanted is None else f"one series {wanted!r}"
     got = f"{len(chosen) or 'none'}" + (f" of {len(found)}" if wanted is not None else "")
     listed = "; ".join(map(str, chosen[:_LISTED] or found[:_LISTED])) or "no images"
     more = max(0, len(chosen or found) - _LISTED)
     example = next((one.description or one.protocol for one in chosen or found), "T1") or "T1"
-    raise BagDataError(
+    return BagDataError(
         f"Expected {what}, got {got}: {listed}{f' and {more} more' if more else ''} (in {folder}); choose one by its "
         f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
         "name the bags patient/series."
@@ -120,30 +174,48 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "." and is_dicom(path))
 
 
-def _series(paths: Iterable[Path]) -> list[Series]:
-    """Series of images among files, of which the headers are read; reports, plans and other notes are left alone."""
-    paths = list(paths)
-    pydicom = need("pydicom", "DICOM", paths[0], extra="medical")
+def _headers(paths: Iterable[Path]) -> list[Any]:
+    """Headers of files, with what tells series apart."""
     headers = []
     for path in paths:
+        pydicom = need("pydicom", "DICOM", path, extra="medical")
         with sound("a whole DICOM file", path, advice="copy the series anew"):
-            headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[*_SAID, "Rows"]))
-    images = [(header, path) for header, path in zip(headers, paths) if "Rows" in header]
-    return _grouped([header for header, _ in images], [path for _, path in images])
+            tags = [*_SAID, *_KIND, _GROUPS]
+            headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags))
+    return headers
 
 
-def _grouped(headers: Sequence[Any], paths: Sequence[Path]) -> list[Series]:
-    """Series by their UID, in the order of their first files."""
+def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Series]:
+    """Series of images by their UID, in the order of their first files; reports, plans and notes are none.
+
+    A header is that of a file, or of the first of several.
+    """
     groups: dict[str, list[int]] = {}
     for number, header in enumerate(headers):
         groups.setdefault(_text(header, "SeriesInstanceUID"), []).append(number)
     found = []
     for numbers in groups.values():
-        uid, description, protocol, modality, own = (_text(headers[numbers[0]], name) for name in _SAID)
-        found.append(Series(uid, description, protocol, modality, own, tuple(paths[number] for number in numbers)))
+        own = [headers[number] for number in numbers]
+        if not any("Rows" in header for header in own):
+            continue
+        uid, description, protocol, modality, known_as = (_text(own[0], name) for name in _SAID)
+        found.append(
+            Series(
+                *(uid, description, protocol, modality, known_as),
+                paths=tuple(path for number in numbers for path in paths[number]),
+                flat=all(is_flat(header) for header in own),
+                scout=all(is_scout(header) for header in own),
+                images=sum(count_of(headers[number]) * len(paths[number]) for number in numbers),
+            )
+        )
     return found
 
 
+def is_scout(header: Any) -> bool:
+    """Whether an image is a localizer, as it says itself."""
+    return "LOCALIZER" in _text(header, "ImageType").upper()
+
+
 def _text(header: Any, name: str) -> str:
-    value = getattr(header, name, None)
+    value = header.get(name)
     return "" if value is None else str(value).strip()

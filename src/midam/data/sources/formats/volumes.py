@@ -4,17 +4,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
-from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.imageoptions import ImageOptions, Places, RunOptions
 from midam.errors import BagDataError
 
 _DECIMALS = 3  # of a position in mm
+_LARGEST, _SMALLEST = 1e37, 1e-30  # intensities, and their span, with which float32 still computes
+_STEPS = 256  # that a scan must have between its least and its largest intensity
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
 # Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
@@ -31,12 +33,46 @@ class Volume:
     small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
     doubt: str = ""  # what may be wrong with it
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # what the file says of each slice, by name, [D]
+    aside: int = 0  # images, such as scouts, that are no part of it
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is to be said of it."""
+        slices = {name: list(values) for name, values in self.slices.items()}
+        found = {"doubt": self.doubt, "aside": self.aside, "slices": slices}
+        return {name: value for name, value in found.items() if value}
+
+    def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
+        """Cut it into instances."""
+        return _cut(self, options, where=where, places=places)
+
+
+class Pictures(Protocol):
+    """What can be read as a scan: a volume, or images without a place."""
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is to be said of it."""
+        ...
+
+    def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
+        """Cut it into instances."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Instances, the numbers of their slices, and the size [H, W] of slices that a run's size has replaced, if so."""
+
+    features: Column
+    places: Places
+    resized: tuple[int, ...] | None = None
 
 
 def open_volume(
     path: Path,
     options: ImageOptions,
-    read: Callable[[], Volume],
+    read: Callable[[], Pictures],
     *,
     held: int,
     said: dict[str, Any],
@@ -49,19 +85,21 @@ def open_volume(
     """
     said = dict(said)
 
-    def made() -> tuple[Column, Column]:
+    def made() -> Cut:
         volume = read()
-        if volume.doubt:
-            said["doubt"] = volume.doubt
-        if volume.slices and not options.volume:
-            said["slices"] = {name: list(values) for name, values in volume.slices.items()}
-        return _cut(volume, options, where=str(path), places=places)
+        said.update(volume.said)
+        if options.volume:
+            said.pop("slices", None)  # it is one instance
+        found = volume.cut(options, where=str(path), places=places)
+        if found.resized is not None:
+            said["resized"] = " x ".join(map(str, found.resized))
+        return found
 
     cut = Lazy(made)
     kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
     return OpenFile(
-        LazyColumn(lambda: cut()[0]),
-        None if options.volume else LazyColumn(lambda: cut()[1]),
+        LazyColumn(lambda: cut().features),
+        None if options.volume else LazyColumn(lambda: cut().places),
         cut=kind,
         attributes={"features": {"kind": kind}, "file": said},
         held=held,
@@ -112,8 +150,8 @@ def seen(axis: int) -> dict[str, str]:
     return {"plane": PLANES[axis], "edges": _EDGES[axis]}
 
 
-def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> tuple[Column, Column]:
-    """Instances of a volume, and the numbers of its slices; one that is not finite or shows nothing is refused."""
+def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> Cut:
+    """Instances of a volume; one that is not finite or shows nothing is refused."""
     data = volume.data
     if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
         raise BagDataError(
@@ -126,27 +164,31 @@ def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | 
             "to NIfTI."
         )
     least = 0.0
-    if places is None or options.spacing is not None or options.slice_size is not None:  # what is padded is the least
-        kept, least = _kept_slices(data, options, where=where)
+    plan = Resampling(options, volume.spacing, small=volume.small)
+    if places is None or plan.pads:  # what is padded is the least
+        kept, least = kept_slices(data, options, where=where)
         places = kept[:, None]
-    plan = _Resampling(options, volume.spacing, least=least, small=volume.small)
+    plan.least = least
     column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
-    return column, places
+    return Cut(column, places, plan.replaced(data.shape))
 
 
-def _kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tuple[NDArray[np.int64], float]:
+def kept_slices(
+    data: Sequence[NDArray[Any]] | NDArray[Any], options: ImageOptions, *, where: str
+) -> tuple[NDArray[np.int64], float]:
     """Numbers of the slices of a volume [D, H, W] that are instances, and the least intensity that it holds.
 
     With `drop_empty` these are the slices whose intensities, after the window, differ by more than a thousandth of the
     span of the volume: traces of an interpolation keep no slice, and one voxel below the ground keeps no others.
     """
-    low, high = data.min(axis=(1, 2)).astype(np.float64), data.max(axis=(1, 2)).astype(np.float64)
+    low, high = (np.array([getattr(part, end)() for part in data], dtype=np.float64) for end in ("min", "max"))
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
     if len(wrong):
         raise BagDataError(
             f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
             "convert the scan anew, or leave it out."
         )
+    _refuse_coarse(low, high, where=where)
     least, seen, advice = float(low.min()), "", "leave it out"
     if options.window is not None:
         dark, bright = options.window
@@ -162,15 +204,23 @@ def _kept_slices(data: NDArray[Any], options: ImageOptions, *, where: str) -> tu
     return kept, least
 
 
-class _Resampling:
+def _refuse_coarse(low: NDArray[np.float64], high: NDArray[np.float64], *, where: str) -> None:
+    """Refuse intensities that float32, in which instances are read, cannot hold or tell apart."""
+    largest, span = max(abs(low.min()), abs(high.max())), high.max() - low.min()
+    if largest > _LARGEST or 0 < span < _SMALLEST or 0 < span < _STEPS * np.spacing(np.float32(largest)):
+        raise BagDataError(
+            f"Expected intensities that numbers of 32 bits hold and tell apart, got {low.min():g} to {high.max():g} "
+            f"(in {where}); subtract an offset, or change the unit."
+        )
+
+
+class Resampling:
     """From stored intensities, with voxels of `spacing` [mm], to those of an instance; `least` is what pads.
 
     `small`: uint8 stays uint8 where there is no window.
     """
 
-    def __init__(
-        self, options: ImageOptions, spacing: tuple[float, float, float] | None, *, least: float, small: bool
-    ) -> None:
+    def __init__(self, options: ImageOptions, spacing: tuple[float, float, float] | None, *, small: bool) -> None:
         wanted, depth, height, width = options.spacing, 1.0, 1.0, 1.0
         if wanted is not None and spacing is not None:
             depth = spacing[0] / wanted if options.volume else 1.0
@@ -178,11 +228,15 @@ class _Resampling:
         self._zoom = (depth, height, width)  # new voxels for an old one
         # Sizes at the end; None leaves an axis as it is.
         self._size = options.volume_size or (None, options.slice_size, options.slice_size)
-        # Without a spacing to keep, a slice fills the square with its longer side.
-        self._fill = None if wanted is not None else options.slice_size
+        # Sizes of a run, which replace others where the settings ask for none.
+        matrix = options.matrix if isinstance(options, RunOptions) and not any(self._size) else None
+        self._matrix = None if matrix is None else (None, None, None, *matrix)[-3:]
+        # Without a spacing to keep, a slice fills its frame as far as its proportions allow.
+        self._fills = wanted is None and not options.volume
+        self._crop = wanted is not None or self._fills
         self._pixel = (1.0, 1.0) if spacing is None else spacing[1:]
-        self._crop = wanted is not None or self._fill is not None
-        self._window, self._least, self._small = options.window, least, small
+        self._window, self._small, self.least = options.window, small, 0.0
+        self.pads = options.spacing is not None or options.slice_size is not None or self._matrix is not None
 
     def dtype(self, stored: "np.dtype[Any]") -> "np.dtype[Any]":
         """Type of the instances."""
@@ -191,16 +245,22 @@ class _Resampling:
 
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Sizes at the end of an array [D, H, W]."""
-        return tuple(old if new is None else new for old, new in zip(self._zoomed(stored), self._size))
+        return self._shapes(stored)[1]
+
+    def replaced(self, stored: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Sizes that the settings alone would give, where those of a run replace them."""
+        spaced = self._spaced(stored)
+        sizes = tuple(old for old, new in zip(spaced, self._matrix or ()) if new is not None)
+        return sizes if self._matrix and self.shape(stored) != spaced else None
 
     def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Resample intensities [D, H, W]."""
-        kind, zoomed, shape = self.dtype(stored.dtype), self._zoomed(stored.shape), self.shape(stored.shape)
+        kind, (zoomed, shape) = self.dtype(stored.dtype), self._shapes(stored.shape)
         found = self._windowed(np.ascontiguousarray(stored, dtype=kind))
         if shape == zoomed == stored.shape:
             return found
         if self._crop:
-            ground = float(self._windowed(np.array(self._least, dtype=kind)))
+            ground = float(self._windowed(np.array(self.least, dtype=kind)))
             found = _fitted(resized(found, zoomed), shape, ground)
         else:
             found = resized(found, shape)
@@ -213,17 +273,26 @@ class _Resampling:
         inside: NDArray[Any] = np.clip((found - np.float32(low)) / np.float32(high - low), 0, 1)
         return inside
 
-    def _zoomed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if self._fill is not None:
-            sides = [old * pixel for old, pixel in zip(shape[1:], self._pixel)]  # as long as they are in the patient
-            return (shape[0], *(max(1, round(self._fill * side / max(sides))) for side in sides))
-        return tuple(max(1, round(old * zoom)) for old, zoom in zip(shape, self._zoom))
+    def _spaced(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(max(1, round(old * zoom)) for old, zoom in zip(stored, self._zoom))
+
+    def _shapes(self, stored: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes of an array [D, H, W] before it is cropped and padded, and at the end."""
+        spaced = self._spaced(stored)
+        wanted = self._size if self._matrix is None else self._matrix
+        shape = tuple(old if new is None else new for old, new in zip(spaced, wanted))
+        if not self._fills or not any(wanted) or (self._matrix and shape == spaced):
+            return spaced, shape
+        sides = [old * pixel for old, pixel in zip(stored[1:], self._pixel)]  # as long as they are in the patient
+        tight = int(np.argmax([side / new for side, new in zip(sides, shape[1:])]))
+        fitted = (max(1, round(shape[1 + tight] * side / sides[tight])) for side in sides)
+        return (stored[0], *fitted), shape
 
 
 class _Slices:
     """Slices of a volume [D, H, W], resampled when they are read; `kept` are their numbers."""
 
-    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: _Resampling) -> None:
+    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
         self._data, self._kept, self._plan = data, kept, plan
         self.shape = (len(kept), 1, *plan.shape((1, *data.shape[1:]))[1:])
         self.dtype = plan.dtype(data.dtype)
@@ -235,7 +304,7 @@ class _Slices:
 class _Whole:
     """A volume as its only row."""
 
-    def __init__(self, data: NDArray[Any], plan: _Resampling) -> None:
+    def __init__(self, data: NDArray[Any], plan: Resampling) -> None:
         self._data, self._plan = data, plan
         self.shape = (1, 1, *plan.shape(data.shape))
         self.dtype = plan.dtype(data.dtype)

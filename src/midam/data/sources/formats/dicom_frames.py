@@ -1,0 +1,220 @@
+"""The images of a DICOM file, one or many, and what each states of its place and of its intensities."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.sources.formats.open_file import need, sound
+from midam.errors import BagDataError
+
+# Functional groups of files of many frames, which state of each frame, or of all, what other files state themselves.
+_GROUPS = {
+    "ImagePositionPatient": "PlanePositionSequence",
+    "ImageOrientationPatient": "PlaneOrientationSequence",
+    **dict.fromkeys(("PixelSpacing", "SliceThickness", "SpacingBetweenSlices"), "PixelMeasuresSequence"),
+    **dict.fromkeys(("RescaleSlope", "RescaleIntercept", "RescaleType"), "PixelValueTransformationSequence"),
+    **dict.fromkeys(("TemporalPositionIndex", "FrameAcquisitionNumber"), "FrameContentSequence"),
+    **dict.fromkeys(("WindowCenter", "WindowWidth"), "FrameVOILUTSequence"),
+    "EffectiveEchoTime": "MREchoSequence",
+    "DiffusionBValue": "MRDiffusionSequence",
+}
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_GRAY = ("MONOCHROME1", "MONOCHROME2")
+_SHOWN = 3  # names of files in a message
+DECODERS = 'install the decoders of compressed DICOM: python -m pip install "midam[medical]"'
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One image of a file: its number there, from 0, and what is stated of it, of all frames and of the file."""
+
+    file: Any
+    path: Path
+    index: int
+    groups: tuple[Any, ...] = ()
+
+    def value(self, name: str) -> Any:
+        """What is stated under a name, of the frame before all frames before the file; None where nothing is."""
+        for group in self.groups if name in _GROUPS else ():
+            parts = group.get(_GROUPS[name]) or []
+            if len(parts) and parts[0].get(name) is not None:
+                return parts[0].get(name)
+        # The place that a file of many frames states of itself is that of none of them.
+        many = name in ("ImagePositionPatient", "ImageOrientationPatient") and count_of(self.file) > 1
+        return None if many else self.file.get(name)
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Finite numbers that are stated under a name; none where they cannot be read."""
+        return _numbers(lambda: self.value(name))
+
+    def number(self, name: str) -> float:
+        """Size of a number that may be absent; 0 where it is."""
+        return float(np.abs(self.numbers(name)[:1]).sum())
+
+    def text(self, name: str) -> str:
+        """What is stated under a name as a text; empty where nothing is."""
+        value = self.value(name)
+        return "" if value is None else str(value).strip()
+
+    def __str__(self) -> str:
+        return f"{self.path.name}, frame {self.index + 1}" if count_of(self.file) > 1 else self.path.name
+
+
+def read_file(path: Path) -> Any:
+    """Read a DICOM file with its pixels, not yet decoded."""
+    pydicom = need("pydicom", "DICOM", path, extra="medical")
+    with sound("a whole DICOM file", path, advice="copy the series anew"):
+        return pydicom.dcmread(path)
+
+
+def count_of(file: Any) -> int:
+    """Number of frames of a file; 1 where it states none."""
+    stated = _numbers(lambda: file.get("NumberOfFrames"))
+    return max(1, int(stated[0])) if len(stated) else 1
+
+
+def frames_of(file: Any, path: Path) -> list[Frame]:
+    """The images of a file, in its order."""
+    count, stated = count_of(file), file.get("PerFrameFunctionalGroupsSequence")
+    shared = file.get("SharedFunctionalGroupsSequence") or ()
+    pixels = next((file[name].value for name in _PIXELS if name in file), None) or b""
+    if count > max(1, len(pixels)) or (stated is not None and len(stated) != count):
+        got = "fewer pixels" if stated is None else f"functional groups of {len(stated)}"
+        raise BagDataError(f"Expected {count} frames, as NumberOfFrames says, got {got} (in {path}); export it anew.")
+    own = [(group,) for group in stated] if stated is not None else [()] * count
+    return [Frame(file, path, number, (*own[number], *shared)) for number in range(count)]
+
+
+def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
+    """Names of images: their number and UID, and where a file holds several their place in it, from 1."""
+    numbers = [frame.numbers("InstanceNumber") for frame in frames]
+    found: dict[str, list[Any]] = {
+        "instance_number": [int(number[0]) if len(number) else None for number in numbers],
+        "sop_instance_uid": [frame.text("SOPInstanceUID") for frame in frames],
+    }
+    several = any(count_of(frame.file) > 1 for frame in frames)
+    return found | ({"frame_number": [frame.index + 1 for frame in frames]} if several else {})
+
+
+def is_flat(file: Any) -> bool:
+    """Whether an image, of which this is the header, is one without a position in the patient, as X-rays are."""
+    groups = (file.get("PerFrameFunctionalGroupsSequence") or ())[:1]
+    return not (file.get("ImagePositionPatient") or any(group.get("PlanePositionSequence") for group in groups))
+
+
+def is_color(frame: Frame) -> bool:
+    """Whether an image has colors."""
+    return frame.number("SamplesPerPixel") == 3 or frame.text("PhotometricInterpretation") == "PALETTE COLOR"
+
+
+def check_scales(frames: Sequence[Frame], where: str) -> None:
+    """Refuse slices of which some state how their numbers become intensities, and others do not, or in another unit.
+
+    Slopes and intercepts may differ from slice to slice, as in PET. Those of 1 and 0 change nothing.
+    """
+    scales = [scale_of(frame) for frame in frames]
+    silent = [frame for frame, scale in zip(frames, scales) if scale is None]
+    if silent and any(scale not in (None, (1.0, 0.0)) for scale in scales):
+        raise BagDataError(
+            f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got none in {len(silent)} of "
+            f"{len(frames)}: {_named(silent)} (in {where}); export the series anew, its intensities cannot be compared."
+        )
+    for name in ("RescaleType", "Units"):
+        units = sorted({frame.text(name) for frame in frames} - {""})
+        if len(units) > 1:
+            raise BagDataError(
+                f"Expected intensities of one unit, got the {name} {' and '.join(units)} (in {where}); move the slices "
+                "of one of them to a folder of their own."
+            )
+    depths = sorted({int(frame.number("BitsStored")) for frame in frames if "1" in _color(frame)})
+    if len(depths) > 1:
+        raise BagDataError(
+            f"Expected one BitsStored where MONOCHROME1 is inverted, got {' and '.join(map(str, depths))} (in "
+            f"{where}); convert the series to MONOCHROME2."
+        )
+
+
+def scale_of(frame: Frame) -> tuple[float, float] | None:
+    """Slope and intercept that an image states; None where it states neither."""
+    slope, intercept = frame.numbers("RescaleSlope"), frame.numbers("RescaleIntercept")
+    said = [name for name in ("RescaleSlope", "RescaleIntercept") if frame.text(name)]
+    if not said:
+        return None
+    if len(slope) != 1 or len(intercept) != 1 or slope[0] == 0:
+        got = " and ".join(f"a {name} of {frame.text(name) or 'nothing'}" for name in ("RescaleSlope", said[-1]))
+        raise BagDataError(
+            f"Expected a RescaleSlope that is not 0 and a RescaleIntercept, got {got} (in {frame.path}); export the "
+            "series anew."
+        )
+    return float(slope[0]), float(intercept[0])
+
+
+def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
+    """Images in the order of the frames: gray ones as intensities [H, W] of float32, colored ones as RGB [3, H, W].
+
+    Frames of one file that follow each other are decoded at once.
+    """
+    for _, same in groupby(frames, key=lambda frame: frame.path):
+        own = list(same)
+        stored = _decoded(own[0])
+        for frame in own:
+            yield _intensities(frame, stored[frame.index])
+
+
+def _decoded(frame: Frame) -> NDArray[Any]:
+    """Pixels of all frames of a file [F, H, W], or [F, H, W, 3] in RGB."""
+    from pydicom.pixels.processing import apply_color_lut  # noqa: PLC0415
+    from pydicom.pixels.utils import pixel_array  # noqa: PLC0415
+
+    file, path, advice = frame.file, frame.path, f"copy the series anew, or {DECODERS}"
+    with sound("pixels that pydicom can decode", path, advice=advice):
+        stored = pixel_array(file)
+        if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
+            stored = apply_color_lut(stored, file)
+            stored = (stored >> 8).astype(np.uint8) if stored.dtype == np.uint16 else stored
+    return stored if count_of(file) > 1 else stored[None]
+
+
+def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
+    from pydicom.pixels.processing import apply_modality_lut  # noqa: PLC0415
+
+    if is_color(frame):
+        return stored.transpose(2, 0, 1)
+    if "1" in _color(frame):  # bright means little
+        top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
+        stored = top - stored.astype(np.int64)
+    scale = scale_of(frame)
+    if scale is not None:
+        return (stored.astype(np.float64) * scale[0] + scale[1]).astype(np.float32)
+    with sound("a table of intensities that can be applied", frame.path, advice="export the series anew"):
+        return np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
+
+
+def _color(frame: Frame) -> str:
+    """MONOCHROME1 or MONOCHROME2."""
+    color = frame.text("PhotometricInterpretation")
+    if color not in _GRAY:
+        raise BagDataError(
+            f"Expected {' or '.join(_GRAY)}, or a color, got the PhotometricInterpretation {color!r} (in "
+            f"{frame.path}); convert the image."
+        )
+    return color
+
+
+def _named(frames: Sequence[Frame]) -> str:
+    more = f" and {len(frames) - _SHOWN} more" if len(frames) > _SHOWN else ""
+    return "; ".join(map(str, frames[:_SHOWN])) + more
+
+
+def _numbers(read: Any) -> NDArray[np.float64]:
+    try:
+        value = read()
+        found = np.array(() if value is None else value, dtype=np.float64).ravel()
+    except Exception:  # pydicom raises what it likes of a value that it cannot convert
+        return np.empty(0)
+    return found[np.isfinite(found)]
