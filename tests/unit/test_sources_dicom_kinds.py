@@ -1,5 +1,7 @@
 """DICOM beyond one gray slice a file: many frames, images without a place, compressed pixels, slices that differ."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -350,3 +352,15 @@ def test_gray_images_and_colored_ones_are_not_mixed(tmp_path):
     change(tmp_path / "z.dcm", Modality="US")
     with pytest.raises(BagDataError, match="got 1 gray and 1 colored"):
         probe(tmp_path)
+
+
+def test_a_decoder_that_is_missing_is_named_with_what_to_install(tmp_path):
+    (tmp_path / "a.dcm").write_bytes(sample("SC_rgb_jpeg_gdcm.dcm").read_bytes())
+    code = (
+        "import sys; sys.modules['gdcm'] = sys.modules['_gdcm'] = None\n"
+        "from pathlib import Path; from midam.data.sources.probe import probe\n"
+        f"probe(Path({str(tmp_path)!r}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "Expected a decoder of JPEG Lossless" in ended.stderr
+    assert 'pip install "midam[medical]"' in ended.stderr

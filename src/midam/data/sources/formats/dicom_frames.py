@@ -26,7 +26,6 @@ _GROUPS = {
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _GRAY = ("MONOCHROME1", "MONOCHROME2")
 _SHOWN = 3  # names of files in a message
-DECODERS = 'install the decoders of compressed DICOM: python -m pip install "midam[medical]"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +167,18 @@ def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
 
 def _decoded(frame: Frame) -> NDArray[Any]:
     """Pixels of all frames of a file [F, H, W], or [F, H, W, 3] in RGB."""
+    from pydicom.pixels.decoders.base import get_decoder  # noqa: PLC0415
     from pydicom.pixels.processing import apply_color_lut  # noqa: PLC0415
     from pydicom.pixels.utils import pixel_array  # noqa: PLC0415
 
-    file, path, advice = frame.file, frame.path, f"copy the series anew, or {DECODERS}"
-    with sound("pixels that pydicom can decode", path, advice=advice):
+    file, path = frame.file, frame.path
+    with sound("pixels that pydicom can decode", path, advice="copy the series anew, or decompress it"):
+        syntax = file.file_meta.TransferSyntaxUID
+        if not get_decoder(syntax).is_available:
+            raise BagDataError(
+                f"Expected a decoder of {syntax.name}, got none (in {path}); install those of medical images: "
+                'python -m pip install "midam[medical]".'
+            )
         stored = pixel_array(file)
         if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
             stored = apply_color_lut(stored, file)
