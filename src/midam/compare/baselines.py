@@ -21,7 +21,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor
 
-from midam.compare.fitted import empty_forest_scorer, fill_linear, forest_scorer, summary_rows, summary_scorer, unscaled
+from midam.compare.fitted import (
+    empty_forest_scorer,
+    fill_linear,
+    forest_scorer,
+    summary_rows,
+    summary_scorer,
+    tree_offset,
+    unscaled,
+)
 from midam.compare.folds import Positions, inner_folds
 from midam.compare.outcome_methods import outcome_cox, outcome_logistic, outcome_ridge, outcome_trees
 from midam.compare.setkernel import median_gamma, set_kernels
@@ -125,21 +133,24 @@ class BagStatisticsTrees(ModelBaseline):
         """Scores of the trees."""
         if bags.outcome is not None:
             return outcome_trees(self.statistics, bags, trial)
-        forest = self._forest(bags, trial.train, seed=trial.seed)
-        return np.asarray(forest.predict_proba(self.statistics(bags, trial.score))[:, 1])
+        forest, offset = self._forest(bags, trial.train, seed=trial.seed)
+        rows = self.statistics(bags, trial.score)
+        return np.asarray(forest.predict_proba(rows if offset is None else rows - offset)[:, 1])
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
         """The trees as a model."""
-        forest = self._forest(bags, np.arange(len(bags)), seed=seed)
-        return forest_scorer(self.summary, bags.instance_shape, forest)
+        forest, offset = self._forest(bags, np.arange(len(bags)), seed=seed)
+        return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """A model to be filled, with as many trees and nodes as the weights have."""
         return empty_forest_scorer(self.summary, instance_shape, weights)
 
-    def _forest(self, bags: Bags, train: Positions, *, seed: int) -> ExtraTreesClassifier:
-        forest = ExtraTreesClassifier(_TREES, random_state=seed)
-        return forest.fit(self.statistics(bags, train), bags.require_labels()[train])
+    def _forest(self, bags: Bags, train: Positions, *, seed: int) -> tuple[ExtraTreesClassifier, Scores | None]:
+        """The trees, and what is subtracted from rows before them."""
+        rows, forest = self.statistics(bags, train), ExtraTreesClassifier(_TREES, random_state=seed)
+        offset = tree_offset(rows)
+        return forest.fit(rows if offset is None else rows - offset, bags.require_labels()[train]), offset
 
 
 class BagStatisticsLogistic(ModelBaseline):

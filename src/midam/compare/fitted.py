@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from midam.compare.folds import Positions
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
+from midam.data.statistics import coarse
 from midam.evaluate.predict import predict
 from midam.nn.fitted import Forest
 from midam.nn.pooling.summary import SummaryPooling
@@ -39,16 +40,25 @@ def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) ->
 
 
 def forest_scorer(
-    summary: type[SummaryPooling], instance_shape: tuple[int, ...], forest: ExtraTreesClassifier
+    summary: type[SummaryPooling],
+    instance_shape: tuple[int, ...],
+    forest: ExtraTreesClassifier,
+    offset: Numbers | None = None,
 ) -> BagScorer:
-    """A scorer of bags by a fitted forest of the classes 0 and 1, whose probability of class 1 is the score."""
+    """A scorer of bags by a fitted forest of the classes 0 and 1, whose probability of class 1 is the score.
+
+    The rows that it was fitted to were less by the `offset` [W], if any.
+    """
     trees = [estimator.tree_ for estimator in forest.estimators_]
     counts = [tree.node_count for tree in trees]
-    model = summary_scorer(summary, instance_shape, partial(Forest, trees=len(trees), nodes=sum(counts)))
+    model = summary_scorer(
+        summary, instance_shape, partial(Forest, trees=len(trees), nodes=sum(counts), shifted=offset is not None)
+    )
     first = np.cumsum([0, *counts[:-1]])
     columns = [_nodes(tree, low) for tree, low in zip(trees, first)]
     children, feature, threshold, value = (np.concatenate(column) for column in zip(*columns))
     state = {"roots": first, "branches": children, "feature": feature, "threshold": threshold, "value": value}
+    state |= {} if offset is None else {"offset": offset}
     _head(model).load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
     return model
 
@@ -62,10 +72,19 @@ def empty_forest_scorer(
     """
     parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
     trees, nodes = parts["roots"].numel(), parts["feature"].numel()
-    model = summary_scorer(summary, instance_shape, partial(Forest, trees=trees, nodes=nodes))
+    model = summary_scorer(
+        summary, instance_shape, partial(Forest, trees=trees, nodes=nodes, shifted="offset" in parts)
+    )
     model.load_state_dict(dict(weights))
     _head(model).check()
     return model
+
+
+def tree_offset(rows: Numbers) -> Numbers | None:
+    """What is subtracted from rows [N, W] before trees, which see float32: the middle of columns that need it."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    fine = coarse(low, high)
+    return np.where(fine, low + (high - low) / 2, 0.0) if fine.any() else None
 
 
 def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Numbers, Numbers]:

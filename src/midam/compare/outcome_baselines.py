@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.preprocessing import StandardScaler
 
+from midam.compare.fitted import tree_offset
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.outcomes.pairs import Pairs, check_times
 from midam.evaluate.ranking import Scores, group_numbers
@@ -82,7 +83,8 @@ def score_outcome(
             f"Expected finite statistics [N, D] and labels [N, L], got {x.shape} and {y.shape}; pass both."
         )
     units = group_numbers(groups, len(x))
-    own = None if units is None else units[train]
+    own, offset = None if units is None else units[train], tree_offset(x[train])
+    x = x if offset is None else x - offset
     found = _BASELINES[target](x[train], y[train], x[test], columns=columns, units=own, seed=seed)
     return found[:, 0] if columns == 1 else found
 

@@ -17,6 +17,7 @@ from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk
 from midam.data.prefetch import read_ahead
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
+from midam.data.tensors import instance_tensor
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.functional.objectives import ClassWeights, class_weights
@@ -137,7 +138,7 @@ class InstanceReader:
         index = positions.numpy()
         # Both let other threads of Python run meanwhile, which an index in brackets does not.
         found = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
-        x = torch.from_numpy(np.asarray(found))
+        x = instance_tensor(np.asarray(found))
         return x.pin_memory() if self.device.type == "cuda" else x
 
     def _placed(self, x: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ class InstanceReader:
 
     @torch.no_grad()
     def _transformed(self, array: NDArray[Any]) -> Tensor:
-        x = torch.from_numpy(array).to(self.device)
+        x = instance_tensor(array).to(self.device)
         parts = [self._transform(part) for part in torch.split(x, _ROWS_AT_A_TIME)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -154,7 +155,7 @@ class InstanceReader:
         whole: Tensor | None = None
         filled = 0
         for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
-            part = self._transform(torch.from_numpy(np.array(bags.instances[first:last])).to(self.device))
+            part = self._transform(instance_tensor(np.array(bags.instances[first:last])).to(self.device))
             whole = part.new_empty((bags.num_instances, *part.shape[1:])) if whole is None else whole
             whole[filled : filled + len(part)] = part
             filled += len(part)

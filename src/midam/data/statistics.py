@@ -16,16 +16,30 @@ Statistics = NDArray[np.float64]
 
 # Each takes the instances of a bag, [n, D].
 STATISTICS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "mean": lambda x: x.mean(0),
+    "mean": lambda x: np.clip(x.mean(0), x.min(0), x.max(0)),
     "min": lambda x: x.min(0),
     "max": lambda x: x.max(0),
-    "std": lambda x: x.std(0),
+    "std": lambda x: np.where(alike(x.min(0), x.max(0)), 0.0, x.std(0)),
     "median": lambda x: np.median(x, axis=0),
     "size": lambda x: np.array([len(x)]),
 }
 USUAL = ("mean", "min", "max", "std")
 _STACKED = 2  # axes of an instance, channel and place, from which it is an image
 _MOST_NUMBERS = 2**18  # that are read at a time: 2 MiB as float64
+_ROUNDING = 2.0**-46  # of a value: by as much equal numbers of float64 may differ once they were computed
+_CANCELED = 1e-8  # of a square: the difference of two squares has lost half of its digits
+_COARSE = 2.0**14  # values that vary by less of their size have no 10 bits of float32
+
+
+def alike(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether numbers from `low` to `high` [D] differ by rounding alone; whole numbers do not come of it."""
+    whole = (low == np.round(low)) & (high == np.round(high))
+    return np.asarray((low == high) | (~whole & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))))
+
+
+def coarse(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether float32 holds numbers from `low` to `high` [D] too coarsely: they vary by little of their size."""
+    return np.asarray(~alike(low, high) & (np.maximum(np.abs(low), np.abs(high)) > _COARSE * (high - low)))
 
 
 def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -> Statistics:
@@ -65,8 +79,21 @@ def color_statistics(bags: Bags, index: Positions) -> Statistics:
             total += pixels.sum(axis=(0, 2))
             squares += (pixels**2).sum(axis=(0, 2))
         mean = total / count
-        found.append(np.concatenate([mean, np.sqrt(np.maximum(squares / count - mean**2, 0))]))
+        variance = np.maximum(squares / count - mean**2, 0)
+        if (variance < _CANCELED * mean**2).any():
+            variance = _variance(bags, number, mean, count)
+        found.append(np.concatenate([mean, np.sqrt(variance)]))
     return np.stack(found)
+
+
+def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
+    squares, low, high = np.zeros(len(mean)), np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
+    for chunk in _chunks(bags, number):
+        pixels = chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
+        squares += ((pixels - mean[:, None]) ** 2).sum(axis=(0, 2))
+        low, high = np.minimum(low, pixels.min(axis=(0, 2))), np.maximum(high, pixels.max(axis=(0, 2)))
+    return np.where(alike(low, high), 0.0, squares / count)
 
 
 def voxel_counts(bags: Bags, index: Positions) -> Statistics:
@@ -103,11 +130,11 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
     for rows in parts():
         found["min"], found["max"] = np.minimum(found["min"], rows.min(0)), np.maximum(found["max"], rows.max(0))
         total = _added(total, rows)
-    found["mean"] = total / size
+    found["mean"] = np.clip(total / size, found["min"], found["max"])
     if "std" in names:
         for rows in parts():
             squares = _added(squares, (rows - found["mean"]) ** 2)
-        found["std"] = np.sqrt(squares / size)
+        found["std"] = np.where(alike(found["min"], found["max"]), 0.0, np.sqrt(squares / size))
     return [found[name] for name in names]
 
 

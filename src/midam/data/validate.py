@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
+LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
@@ -233,7 +234,7 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
         bags.outcome.check(ids, source)
     if bags.covariates is not None:
         bags.covariates.check(ids, source)
-    if finite and bags.instances.dtype.kind == "f":
+    if finite and (bags.instances.dtype.kind == "f" or bags.instances.dtype == np.uint64):
         check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
 
 
@@ -343,29 +344,34 @@ def check_finite(
 
 def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:
     """Refuse numbers that are not `usable` in instances of a bag, from its instance `first` on."""
-    if chunk.dtype.kind != "f":
+    if chunk.dtype.kind != "f" and chunk.dtype != np.uint64:
         return
     flat = chunk.reshape(len(chunk), -1)
     good = usable(flat)
     if not good.all():
         row, column = np.argwhere(~good)[0]
         got = flat[row, column]
+        advice = f"drop it, or train with {given(impute='median')}, of a table or npz file"
+        if chunk.dtype.kind != "f":
+            advice = "convert the features to float64"
         raise BagDataError(
             f"Expected {wanted(got)}, got {got} at instance {first + row}, column {column} (in {source}, bag {bag}); "
-            f"drop it, or train with {given(impute='median')}, of a table or npz file."
+            f"{advice}."
         )
 
 
 def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each number is finite also in float32, in which networks compute."""
     if numbers.dtype.kind != "f":
-        return np.ones(numbers.shape, dtype=np.bool_)
+        return np.asarray(numbers <= LARGEST) if numbers.dtype == np.uint64 else np.ones(numbers.shape, dtype=np.bool_)
     good: NDArray[np.bool_] = np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
     return good
 
 
-def wanted(value: float) -> str:
+def wanted(value: float | np.number[Any]) -> str:
     """What a message expects in place of a number that is not usable."""
+    if isinstance(value, np.integer):
+        return "whole numbers below 2^63"
     return "numbers of at most 3.4e38, the largest of float32" if np.isfinite(value) else "finite numbers"
 
 

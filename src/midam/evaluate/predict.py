@@ -111,7 +111,7 @@ def predict_each(
         for model, own, known in zip(models, scorers, covariates):
             beside = None if known is None else known[index.to(known.device)]
             of_members = [scorer.with_covariates(next(outputs), beside) for scorer in own]
-            stacked = torch.stack([output.score.double() for output in of_members])
+            stacked = torch.stack([output.tied_score.double() for output in of_members])
             scores.append(member_mean(model, stacked, dim=0))
         return scores
 

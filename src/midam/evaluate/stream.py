@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from midam.data.batch import WholeBatch
 from midam.nn.branches import fold_chunk
@@ -22,7 +22,7 @@ def stream_instances(
     """
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
-            z, v = model.instances(x)
+            z, v = instances_of(model, x)
             yield positions, segment.to(z.device), z, v
     # Autocast keeps the weights that it has cast here, without a graph; torch below 2.11 would train with those.
     torch.clear_autocast_cache()
@@ -48,8 +48,21 @@ def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
         for positions, segment, x in chunks:
             of = segment.to(x.device)
             for model, total in zip(models, totals):
-                total.add(*fold_chunk(positions, of, *model.instances(x)))
+                total.add(*fold_chunk(positions, of, *instances_of(model, x)))
     return [output_of(model, total) for model, total in zip(models, totals)]
+
+
+def instances_of(model: BagScorer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """`BagScorer.instances` of a chunk x [m, ...]; instances that are all alike once standardized are encoded as one.
+
+    So bags whose features are all constant tie to the last bit, whatever their sizes.
+    """
+    standardize = nn.Identity() if model.standardizer is None else model.standardizer
+    pair = standardize(x[:2])
+    if len(x) < 2 or not torch.equal(pair[0], pair[1]) or not bool((standardize(x) == pair[:1]).all()):
+        return model.instances(x)
+    z, v = model.instances(x[:1])
+    return z.expand(len(x), *z.shape[1:]), v.expand(len(x), *v.shape[1:])
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:

@@ -11,11 +11,13 @@ from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
+from midam.nn.standardizer import Standardizer
 from midam.runs.apply import LoadedRun
 from midam.runs.method import taken_settings
 
 # Settings that may hold a path of the machine of the training: of a path the last part is kept.
 _PATHS = ("labels", "slides", "split_file", "encoder_weights")
+_FINE = 2.0**14
 _NUMBERS = ("squash", "temperature", "exponent")
 _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
 
@@ -36,8 +38,8 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
         "threshold": run.threshold,
         **_outcome(run),
-        # Tables are read in float64; what images hold is exact in float32.
-        "onnx": {"dtype": "float64" if len(shape) == 1 else "float32"},
+        # Tables are read in float64; what most images hold is exact in float32.
+        "onnx": {"dtype": "float64" if len(shape) == 1 or _is_fine(run.model) else "float32"},
         "data": {
             "name": Path(data["source"]).name,
             "fingerprint": data["fingerprint"],
@@ -104,6 +106,14 @@ def _of_one_kind(model: BagEnsemble) -> bool:
     """Whether what is said of the first scorer holds for all, and they weigh the same."""
     kinds = {type(scorer.pooling) for scorer in scorers_of(model)}
     return len(kinds) == 1 and RescaledPooling not in kinds and weights_of(model) is None
+
+
+def _is_fine(model: BagEnsemble) -> bool:
+    """Whether some channel varies by less than float32 tells at its size."""
+    standardizer = scorers_of(model)[0].standardizer
+    if not isinstance(standardizer, Standardizer):
+        return False
+    return bool((standardizer.center.abs() > _FINE * standardizer.scale).any())
 
 
 def _poolings(model: BagEnsemble) -> list[str]:

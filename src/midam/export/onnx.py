@@ -91,7 +91,8 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     Where the run fills missing values, an eighth of them is missing.
     """
     standard = scorers_of(run.model)[0].standardizer
-    center, scale = (standard.get_buffer(name) for name in ("center", "scale")) if standard else (0.0, 1.0)
+    center, scale = (standard.get_buffer(name) for name in ("center", "scale")) if standard else torch.eye(2)
+    scale = torch.where(scale.isinf(), 1.0, scale)  # of features that were constant in training
     noise = np.random.default_rng(0).normal(size=(8, *config["architecture"]["instance_shape"]))
     x = (torch.from_numpy(noise) * scale + center).to(getattr(torch, config["onnx"]["dtype"]))
     given, imputed, model = x.numpy(), config["data"]["imputed"], Model(folder, config=config)

@@ -214,8 +214,9 @@ class _Member:
         """Instances in deviations from the training mean, cut off at `clip`; where asked for, half by their rank."""
         center, scale = self.w["standardizer.center"], self.w["standardizer.scale"]
         clip = math.inf if self.clip is None else self.clip
-        if x.dtype == torch.float64:
-            x = x - center.double() - self.w["standardizer.center_low"].double()
+        # Whole numbers of 32 bits and more are not exact in float32.
+        if x.dtype == torch.float64 or (x.element_size() >= 4 and not x.is_floating_point()):
+            x = x.double() - center.double() - self.w["standardizer.center_low"].double()
             u = (x / scale).clamp(-clip, clip).float()
         else:
             u = ((x.float() - center) / scale).clamp(-clip, clip)

@@ -46,18 +46,23 @@ class Forest(nn.Module):
         Column that is looked at, in [0, W).
     threshold, value : Tensor [N], float64
         Of each node; the value, in [0, 1], counts in leaves alone.
+    offset : Tensor [W], float64, optional
+        Subtracted from a row before it is rounded.
     """
+
+    offset: Tensor | None
 
     roots: Tensor
     branches: Tensor
     feature: Tensor
 
-    def __init__(self, width: int, *, trees: int, nodes: int) -> None:
+    def __init__(self, width: int, *, trees: int, nodes: int, shifted: bool = False) -> None:
         super().__init__()
         self.width = width
         self.register_buffer("roots", torch.zeros(trees, dtype=torch.int64))
         self.register_buffer("branches", torch.zeros(nodes, 2, dtype=torch.int64))
         self.register_buffer("feature", torch.zeros(nodes, dtype=torch.int64))
+        self.register_buffer("offset", torch.zeros(width, dtype=torch.float64) if shifted else None)
         self.threshold = _frozen(nodes)
         self.value = _frozen(nodes)
 
@@ -78,6 +83,7 @@ class Forest(nn.Module):
 
     def _reached(self, x: Tensor) -> Tensor:
         """Mean leaf [K] of some rows; a path that has come to its leaf is not looked at again."""
+        x = x if self.offset is None else x - self.offset
         trees, numbers = len(self.roots), x.float().double().flatten()
         inner, following = self.branches[:, 0] != torch.arange(len(self.branches)), self.branches.flatten()
         leaf = self.roots.repeat(len(x))

@@ -47,6 +47,16 @@ class BagOutput:
         pooled = self.pooling.logit(*self._by_bag())
         return pooled if self.shift is None else pooled + self.shift
 
+    @property
+    def tied_score(self) -> Tensor:
+        """As `score`; where no bag differs in l and r, those of one size tie to the last bit, wherever they stand."""
+        l, r, n = self._by_bag()  # noqa: E741
+        alike = len(n) > 1 and self.shift is None and torch.equal(l[0], l[1]) and torch.equal(r[0], r[1])
+        if not alike or not bool((l == l[:1]).all() and (r == r[:1]).all()):
+            return self.score
+        counts, of = torch.unique(n.reshape(len(n), -1)[:, 0], return_inverse=True)
+        return torch.cat([self.pooling.score(l[:1], r[:1], torch.full_like(n[:1], float(x))) for x in counts])[of]
+
     def _by_bag(self) -> tuple[Tensor, Tensor, Tensor]:
         branches = self.pooling.branches
         return unfold(self.l, branches), unfold(self.r, branches), unfold(self.n, branches)

@@ -1,11 +1,15 @@
 """The standardizer: fitted on training instances alone, stored in the model."""
 
 import math
-from typing import Literal
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from midam.errors import BagDataError, Note
 
 Scaling = Literal["linear", "blend", "auto"]
 
@@ -15,6 +19,11 @@ _MAX_NORMAL_SCORE = 3.0
 _HEAP = 0.25
 _SAME = 1e-5
 _VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
+_WIDE = (torch.float64, torch.int32, torch.int64)  # hold numbers that float32 does not
+# What a column of equal numbers may differ by once it was computed, in units of its last place; float16 is stored.
+_ROUNDING = {torch.float16: 0.0, torch.bfloat16: 0.0, torch.float32: 2**-21, torch.float64: 2**-46}
+_NEAR = 1e-3
+_LEAST, _MOST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
 class Standardizer(nn.Module):
@@ -22,8 +31,9 @@ class Standardizer(nn.Module):
 
     Feature vectors [D] are standardized robustly, feature by feature: by mean and standard deviation of the values
     winsorized at the 1st and 99th percentile, at least one value a side from five instances on. Where these are all
-    equal, the plain standard deviation is taken; a constant feature gets scale 1. Images and volumes [C, ...] take the
-    mean and standard deviation of each channel.
+    equal, the plain standard deviation is taken. Images and volumes [C, ...] take the mean and standard deviation of
+    each channel. A feature that was constant in training, or varied by the rounding of its numbers alone, gets scale
+    inf: it becomes 0, whatever its value.
 
     With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score: the standard normal
     quantile, within +-3, of its rank among the training instances. The rank spreads heavy tails and the rare values of
@@ -67,19 +77,29 @@ class Standardizer(nn.Module):
             self.register_buffer("blended", torch.zeros(instance_shape[0], dtype=torch.bool))
 
     @torch.no_grad()
-    def fit(self, x: Tensor) -> "Standardizer":
-        """Set the statistics from instances x [M, ...], M >= 1."""
+    def fit(self, x: Tensor, *, names: Sequence[str] | None = None, source: str = "memory") -> "Standardizer":
+        """Set the statistics from instances x [M, ...], M >= 1; messages call the features by `names`.
+
+        Features that vary by the rounding of their numbers alone are noted.
+
+        Raises
+        ------
+        BagDataError
+            If a feature varies by less than its type can tell at its size, by less than 1.2e-38, or by more than
+            3.4e38.
+        """
+        called = ("feature" if x.ndim == 2 else "channel", names if x.ndim == 2 else None, source)
         if x.ndim > 2:
-            self._set(slice(None), *_moments(x.to("cpu", torch.float64).transpose(0, 1).flatten(1).T, robust=False))
-            return self
+            x = x.transpose(0, 1).flatten(1).T
         # In sixteens, so that torch sums a column in the same order whatever the others.
-        width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16
+        width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16 if called[0] == "feature" else x.shape[1]
+        noise = list[str]()
         for low in range(0, x.shape[1], width):
-            part = slice(low, low + width)
-            columns = x[:, part].to("cpu", torch.float64)
-            self._set(part, *_moments(columns, robust=True))
-            if self.scaling != "linear":
-                self._set_ranks(part, columns.to(self.center.device))
+            noise += self._fit(slice(low, low + width), x[:, low : low + width].to("cpu"), called)
+        if noise:
+            few = f"{', '.join(noise[:3])}{f' and {len(noise) - 3} more' if len(noise) > 3 else ''}"
+            message = f"{few}: values that differ by rounding alone, taken for constant (in {source})"
+            warnings.warn(message, Note, stacklevel=3)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,11 +109,31 @@ class Standardizer(nn.Module):
             return u
         return torch.where(self.blended, 0.5 * (u + _normal_scores(u, self.knots)), u)
 
-    def _set(self, part: slice, center: Tensor, scale: Tensor) -> None:
-        center, scale = (x.view(self.center[part].shape) for x in (center, scale))
-        self.center[part] = center
-        self.center_low[part] = center - center.to(self.center.dtype).double()
-        self.scale[part] = scale
+    def _fit(self, part: slice, x: Tensor, called: tuple[str, Sequence[str] | None, str]) -> list[str]:
+        """Set the statistics of some columns x [M, D]; returns the names of those that vary by rounding alone."""
+        columns, (kind, names, source) = x.to(torch.float64), called
+        found = _moments(columns, _spread(x), robust=kind == "feature")
+
+        def name(at: int) -> str:
+            return f"{kind} {part.start + at if names is None else names[part.start + at]}"
+
+        if found.fault is not None:
+            raise BagDataError(found.fault[1].format(f"in {source}, {name(found.fault[0])}"))
+        center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in (found.center, found.scale))
+        low = center - center.to(self.center.dtype).double()
+        # Two numbers of float32 hold 48 bits of the center: few columns vary by no more than the rest.
+        if ((low - low.to(self.center.dtype).double()).abs() > _NEAR * scale).any():
+            self.center_low = self.center_low.double()
+        self.center[part], self.center_low[part], self.scale[part] = center, low, scale
+        if self.scaling != "linear":
+            self._set_ranks(part, columns.to(self.center.device))
+        return [name(at) for at in found.noise.nonzero().flatten().tolist()]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *how: Any) -> None:
+        low = state_dict.get(f"{prefix}center_low")
+        if isinstance(low, Tensor) and low.dtype == torch.float64:
+            self.center_low = self.center_low.double()
+        super()._load_from_state_dict(state_dict, prefix, *how)
 
     def _set_ranks(self, part: slice, columns: Tensor) -> None:
         ordered = self._linear(columns, part).sort(dim=0).values
@@ -105,21 +145,69 @@ class Standardizer(nn.Module):
         center, low, scale = self.center, self.center_low, self.scale
         if part is not None:
             center, low, scale = center[part], low[part], scale[part]
-        if x.dtype == torch.float64 and center.dtype != torch.float64:
-            x = x - center.double() - low.double()
+        if x.dtype in _WIDE and center.dtype != torch.float64:
+            x = x.double() - center.double() - low.double()
             return (x / scale).clamp(-self.clip, self.clip).to(center.dtype)
         return ((x.to(center.dtype) - center) / scale).clamp(-self.clip, self.clip)
 
 
-def _moments(columns: Tensor, *, robust: bool) -> tuple[Tensor, Tensor]:
-    """Center and scale [D] of columns [M, D] in float64."""
-    constant = columns.amin(dim=0) == columns.amax(dim=0)
+class _Spread(NamedTuple):
+    """Of columns [D]: least and largest value, whether they are equal, and by how much rounding may explain it."""
+
+    low: Tensor
+    high: Tensor
+    constant: Tensor  # bool; of whole numbers exactly
+    rounding: Tensor
+    exact: float  # whole numbers up to here are held exactly
+    kind: str  # the type that the numbers are held in
+
+
+def _spread(x: Tensor) -> _Spread:
+    low, high = x.amin(dim=0), x.amax(dim=0)
+    constant, low, high = low == high, low.double(), high.double()
+    kind = x.dtype if x.is_floating_point() else torch.float64
+    rounding = torch.maximum(low.abs(), high.abs()) * _ROUNDING[kind]
+    return _Spread(low, high, constant, rounding, 2 / torch.finfo(kind).eps, str(kind).removeprefix("torch."))
+
+
+class _Moments(NamedTuple):
+    """Center and scale [D] of columns in float64, which columns vary by rounding alone, and what is wrong with one."""
+
+    center: Tensor
+    scale: Tensor
+    noise: Tensor
+    fault: tuple[int, str] | None
+
+
+def _moments(columns: Tensor, spread: _Spread, *, robust: bool) -> _Moments:
+    """Statistics of columns [M, D] in float64."""
     kept = _winsorize(columns) if robust else columns
     center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
-    if not (scale > 0).all():
-        scale = torch.where(scale > 0, scale, columns.std(dim=0, correction=0))
-    # In floating point the deviation of many equal numbers need not be exactly 0.
-    return center, torch.where(constant, torch.ones_like(scale), scale)
+    width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
+    alike = ~spread.constant & (width <= spread.rounding)
+    # Whole numbers do not come of rounding: up to a size they are exact, beyond it what tells them apart is lost.
+    whole = alike & (columns == columns.round()).all(dim=0) if alike.any() else alike
+    noise, lost = alike & ~whole, whole & (largest > spread.exact)
+    flat = ~(scale >= _LEAST) | (~whole & (kept.amax(dim=0) - kept.amin(dim=0) <= spread.rounding))
+    if flat.any():
+        scale = torch.where(flat, columns.std(dim=0, correction=0), scale)
+    none = spread.constant | noise
+    faulty = (~none & (lost | (width > _MOST) | (scale < _LEAST))).nonzero().flatten()
+    fault = None if not len(faulty) else (at := int(faulty[0]), _fault(spread, at, lost=bool(lost[at])))
+    center = torch.where(none, torch.zeros_like(center), center)
+    return _Moments(center, torch.where(none, torch.full_like(scale, math.inf), scale), noise, fault)
+
+
+def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
+    """A message on a column, in which the place is left out."""
+    low, high = float(spread.low[at]), float(spread.high[at])
+    if lost:
+        wanted = f"whole numbers that {spread.kind} tells apart"
+        return f"Expected {wanted}, got {low:.17g} to {high:.17g} ({{}}); subtract what all have in common first."
+    wanted = "at most 3.4e38" if high - low > _MOST else "1.2e-38 or more"
+    return (
+        f"Expected values that differ by {wanted}, got {low:.3g} to {high:.3g} ({{}}); scale them, or leave them out."
+    )
 
 
 def _piled_up(ordered: Tensor) -> Tensor:

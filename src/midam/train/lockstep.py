@@ -21,7 +21,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.on_disk import on_disk
-from midam.errors import DivergedError
+from midam.errors import ConfigError, DivergedError
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
@@ -210,6 +210,8 @@ class _Lockstep:
         ]
         table = torch.cat([reader.all for reader in readers if reader.all is not None])
         used = (table != 0).any(dim=0)
+        if not used.any():
+            raise ConfigError("Expected features that vary; trained alone, bags of constant ones tie in their scores.")
         # A feature that does not vary is 0 once it is standardized; of fingerprints of molecules, many do not.
         if self._config.model.standardize and table.ndim == 2 and used.any() and not used.all():
             columns = used.nonzero().squeeze(1)

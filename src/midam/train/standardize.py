@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
+from midam.data.tensors import instance_tensor
 from midam.nn.standardizer import Standardizer
 
 _MAX_INSTANCES = 200_000
@@ -30,7 +30,8 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
     chosen = distinct_sorted(total, min(total, limit), np.random.default_rng([seed, _STREAM]))
     ends = np.cumsum(train.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
-    first.fit(torch.from_numpy(np.asarray(train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag]))))
+    rows = train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag])
+    first.fit(instance_tensor(rows), names=train.feature_names, source=train.source)
     for standardizer in others:
         standardizer.load_state_dict(first.state_dict())
 

@@ -15,6 +15,8 @@ from midam.nn.fitted import Widened
 from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.statistic import MeanTotal, Statistic
 
+_ROUNDING = 2.0**-46
+
 
 class SummaryTotal(MeanTotal):
     """The summary of K bags in the dtype of their values; a chunk costs memory of the bags that it holds alone."""
@@ -80,8 +82,14 @@ class SummaryPooling(Pooling):
 
     def rows(self, r: Tensor) -> Tensor:
         """Rows [K, W] that the head reads, of summaries r [K, V]."""
-        *rest, variance = r.chunk(self.blocks, dim=1)
-        return torch.cat([*rest, variance.clamp(min=0).sqrt()], dim=1)
+        mean, *ends, variance = r.chunk(self.blocks, dim=1)
+        deviation = variance.clamp(min=0).sqrt()
+        if ends:  # as `midam.data.statistics.alike` says
+            low, high = ends
+            whole = (low == low.round()) & (high == high.round())
+            alike = (low == high) | (~whole & (high - low <= _ROUNDING * torch.maximum(low.abs(), high.abs())))
+            mean, deviation = mean.clamp(low, high), torch.where(alike, 0.0, deviation)
+        return torch.cat([mean, *ends, deviation], dim=1)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Bag scores [K]."""

@@ -1,4 +1,4 @@
-"""One ``.csv`` file a bag, as DSMIL writes them: a row an instance, a column a feature, as float32."""
+"""One ``.csv`` file a bag, as DSMIL writes them: a row an instance, a column a feature, in float32 or float64."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.data.sources.table_files import first_line, sound_text
+from midam.data.statistics import coarse
 from midam.errors import BagDataError
 
 
@@ -33,8 +34,10 @@ class CsvReader(FileReader):
                     f"Expected numbers alone, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); a CSV of "
                     "one bag holds nothing but features."
                 )
-        with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
-            array = frame.to_numpy(dtype=np.float32)
+        array = frame.to_numpy(dtype=np.float64)
+        if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
+            with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
+                array = array.astype(np.float32)
         return OpenFile(array, held=array.nbytes)
 
 
