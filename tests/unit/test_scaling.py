@@ -1,5 +1,7 @@
 """The standardizer: robust statistics of features, channel statistics of images, constants, clipping."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -27,11 +29,11 @@ def test_an_outlier_does_not_set_the_scale() -> None:
     assert 0.5 < make((1,)).fit(x).scale.item() < 1.5
 
 
-def test_mostly_equal_features_take_the_standard_deviation_and_constant_ones_stay() -> None:
+def test_mostly_equal_features_take_the_standard_deviation_and_constant_ones_are_zero() -> None:
     mostly = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 4.0])
     constant = torch.full((6,), 0.1)
     s = make((2,)).fit(torch.stack([mostly, constant], dim=1))
-    assert s.scale.tolist() == pytest.approx([mostly.std(correction=0).item(), 1.0])
+    assert s.scale.tolist() == pytest.approx([mostly.std(correction=0).item(), math.inf])
     assert s(torch.tensor([[0.0, 0.1]])).flatten().tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
 
 
@@ -39,9 +41,9 @@ def test_a_constant_feature_is_not_blown_up() -> None:
     # In floating point the deviation of many equal numbers need not be exactly 0.
     x = torch.full((997, 2), 0.1, dtype=torch.float64)
     s = make((2,)).fit(x)
-    assert s.scale.tolist() == [1.0, 1.0]
+    assert s.scale.tolist() == [math.inf, math.inf]
     images = torch.full((33, 3, 5, 5), 0.7)
-    assert make((3, 5, 5)).fit(images).scale.flatten().tolist() == [1.0, 1.0, 1.0]
+    assert make((3, 5, 5)).fit(images).scale.flatten().tolist() == [math.inf] * 3
 
 
 def test_images_take_the_mean_and_deviation_of_each_channel() -> None:

@@ -23,6 +23,7 @@ _WIDE = (torch.float64, torch.int32, torch.int64)  # hold numbers that float32 d
 # What a column of equal numbers may differ by once it was computed, in units of its last place; float16 is stored.
 _ROUNDING = {torch.float16: 0.0, torch.bfloat16: 0.0, torch.float32: 2**-21, torch.float64: 2**-46}
 _NEAR = 1e-3
+_FAR = 2.0**30
 _LEAST, _MOST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
@@ -181,12 +182,16 @@ class _Moments(NamedTuple):
 
 def _moments(columns: Tensor, spread: _Spread, *, robust: bool) -> _Moments:
     """Statistics of columns [M, D] in float64."""
-    kept = _winsorize(columns) if robust else columns
-    center, scale = kept.mean(dim=0), kept.std(dim=0, correction=0)
     width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
+    base, far = torch.zeros_like(width), ~spread.constant & (largest > _FAR * width)
+    if far.any():  # sums of such numbers would lose what tells them apart
+        base = torch.where(far, spread.low, base)
+        columns = columns - base
+    kept = _winsorize(columns) if robust else columns
+    center, scale = kept.mean(dim=0) + base, kept.std(dim=0, correction=0)
     alike = ~spread.constant & (width <= spread.rounding)
     # Whole numbers do not come of rounding: up to a size they are exact, beyond it what tells them apart is lost.
-    whole = alike & (columns == columns.round()).all(dim=0) if alike.any() else alike
+    whole = alike & (columns + base == (columns + base).round()).all(dim=0) if alike.any() else alike
     noise, lost = alike & ~whole, whole & (largest > spread.exact)
     flat = ~(scale >= _LEAST) | (~whole & (kept.amax(dim=0) - kept.amin(dim=0) <= spread.rounding))
     if flat.any():
