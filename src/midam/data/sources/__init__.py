@@ -68,7 +68,8 @@ def read_bags(
         Columns of the bag and of its label. A label table's column of files is found if none is given.
     group_column, split_column : str, optional
         Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: the column
-        ``group``, patient or case, and the column ``split``, of a label table or manifest.
+        ``group``, patient or case, and the column ``split``, of a label table or manifest. Several columns with commas
+        name the group together: ``"site,patient"``.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
     covariates : sequence of str

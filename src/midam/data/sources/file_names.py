@@ -9,7 +9,7 @@ from midam.errors import BagDataError
 from midam.names import name_of
 
 _OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # beside those of the readers
-_NUMBER = re.compile(r"^(\d+)\.0+$")
+_SHORT = re.compile(r"^(\d+)\.0+$|^(tcga-\w\w-\w{4}-[\w-]+)\.[0-9a-f-]+$")
 _FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
 _SCALE_FOLDER = "*x_*px_*overlap"  # of TRIDENT, above these
 
@@ -112,8 +112,8 @@ class NameIndex:
         path = PurePosixPath(name.replace("\\", "/"))
         plain = strip_suffix(path.name, self._suffixes)
         near = f"{path.parent.name}/{plain}"
-        # Tables with gaps write the number 7 as 7.0.
-        return name, near, near.casefold(), plain, plain.casefold(), _NUMBER.sub(r"\1", plain.casefold())
+        # Tables with gaps write the number 7 as 7.0, and leave out what follows the barcode of a slide.
+        return name, near, near.casefold(), plain, plain.casefold(), _SHORT.sub(r"\1\2", plain.casefold())
 
 
 def first_names(names: Sequence[str], *, limit: int = 5) -> str:

@@ -14,8 +14,16 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
-from midam.data.sources.table_columns import SPLIT_NAMES, has_labels, is_group_like, require_columns
-from midam.data.sources.table_files import EXCEL, TEXTS, names_in, read_instances, sheet_of
+from midam.data.sources.table_columns import (
+    SPLIT_NAMES,
+    group_parts,
+    has_labels,
+    is_group_like,
+    names_in,
+    require_columns,
+    with_groups,
+)
+from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import name_array, usable
 from midam.data.validate import wanted as expected_of
@@ -57,6 +65,7 @@ class TableReader(BagReader):
         if not path.is_file():
             raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
         texts = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
+        texts += group_parts(request.group_column)
         frame = read_instances(path, texts, sheet=sheet_of(request, path))
         suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
         unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
@@ -85,6 +94,7 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
             f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
             f"{columns_are(names)}"
         )
+    table = with_groups(table, request, where)
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     listed = ("coord_columns", "ignore_columns", "covariates")
     named += [(name, column) for name in listed for column in getattr(request, name)]
@@ -94,6 +104,7 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
 
 def _bags(table: "_Table", request: Request) -> Bags:
     """Bags of a table; without `require_labels` every column but the bag's may be absent."""
+    table.frame = with_groups(table.frame, request, table.where)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels:
@@ -113,7 +124,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.beside}
-    special = {bag, group, split, *of_labels, *coords, *ignored, *columns}
+    special = {bag, group, *group_parts(group), split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute)
     places = table.numbers(coords) if coords else None

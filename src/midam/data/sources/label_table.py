@@ -5,7 +5,7 @@ Files that say of themselves what a table would are one too.
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,18 +17,17 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.covariate_columns import frame_covariates, known_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
-from midam.data.sources.label_values import Coded, labels_or_none
+from midam.data.sources.label_values import Coded, labels_or_none, word_of
 from midam.data.sources.outcome_values import code_columns, label_columns
+from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
+from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given
 from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_FILE = "file name"  # column of the names, where there is no table
 
 
 @dataclass(frozen=True)
@@ -48,28 +47,50 @@ class Labeled:
         known = {name: value for name, value in known.items() if value is not None}
         known |= {"labels": None, "outcome": None, **known_covariates(self.covariates)}
         if self.labels is not None:
-            known |= {**self.labels.known(), "classes": self.labels.classes or bags.classes}
+            known |= self.labels.known()
         return bags.subset(self.index).replace(**known)
 
 
-def read_labels(request: Request, names: Sequence[str], suffixes: Iterable[str] = ()) -> Labeled:
+def read_labels(
+    request: Request,
+    names: Sequence[str],
+    suffixes: Iterable[str] = (),
+    *,
+    groups: Sequence[str] | None = None,
+    usual: tuple[ClassName, ClassName] | None = None,
+) -> Labeled:
     """Read what the label table of a request says of files, by their names without suffix.
 
-    Files without a row, and rows without a label, are left out with a warning; so are rows without a file, where
-    missing ones are skipped. Two names of one file, two values for one, and labels in doubt are refused. Groups are
-    those of a column named group, or of patients, where no other is named; splits those of a column named split.
+    A row may be a patient: of bags whose `groups` are known, or of files named by TCGA barcodes, see `by_patient`.
+    `usual` classes hold where the table says nothing but these. Files without a row, and rows without a label, are left
+    out with a warning; so are rows without a file, where missing ones are skipped. Two names of one file, two values
+    for one, and labels in doubt are refused. Groups are those of a column named group, or of patients, where no other
+    is named; splits those of a column named split.
     """
     where = str(request.labels)
     frame = read_names(where, sheet=sheet_of(request, where))
     if request.slides is not None:
         frame = _join(frame, request)
+    frame = tables.with_groups(frame, request, where)
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
     avoid = (*label_columns(frame.columns, request), *request.beside)
-    how: dict[str, Any] = {"avoid": avoid, "where": where}
-    named = tables.find_file_column(frame, files, column, **how, source=str(request.source))
-    return _labeled(frame, files, named, request, where)
+    fault, named = None, column
+    try:
+        named = tables.find_file_column(frame, files, column, avoid=avoid, where=where, source=str(request.source))
+    except BagDataError as error:
+        fault = error
+    columns = [name for name in frame.columns if name not in avoid] if column is None else [column]
+    several = request.bag_by == "patient"
+    known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
+    spread = by_patient(frame, names, groups, named=known_as, columns=columns, several=several, where=where)
+    if spread is not None:
+        found = _labeled(spread, files, FILE, request, where, usual=usual)
+        return found if groups is None or request.group_column is not None else replace(found, groups=None)
+    if fault is not None:
+        raise fault
+    return _labeled(frame, files, str(named), request, where, usual=usual)
 
 
 def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mapping[str, object]]) -> Labeled:
@@ -80,22 +101,31 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
     import pandas as pd  # noqa: PLC0415
 
     texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in said]
-    frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
-    label, where = label_columns(frame.columns, request), str(request.source)
+    where = str(request.source)
+    frame = tables.with_groups(pd.DataFrame(texts, index=range(len(names)), dtype=object), request, where)
+    label = label_columns(frame.columns, request)
     silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0
     if request.bad_labels == "ignore":
         if 0 < silent < len(frame):
             text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
             warnings.warn(text, Note, stacklevel=4)
         frame = frame[[name for name in frame if name in request.beside or frame[name].notna().all()]]
-    frame = frame.assign(**{_FILE: list(names)})
+    frame = frame.assign(**{FILE: list(names)})
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
         frame = frame.dropna(subset=list(label), how="all")
-    return _labeled(frame, NameIndex(names), _FILE, request, where)
+    return _labeled(frame, NameIndex(names), FILE, request, where)
 
 
-def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, where: str) -> Labeled:
+def _labeled(
+    frame: "pd.DataFrame",
+    files: NameIndex,
+    column: str,
+    request: Request,
+    where: str,
+    *,
+    usual: tuple[ClassName, ClassName] | None = None,
+) -> Labeled:
     """What a table says of files, which its `column` names."""
     label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
     if not request.require_labels:
@@ -116,6 +146,8 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
             frame = frame[~empty]
     frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.beside))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
+    if patient in tables.group_parts(group):  # the patients of a site are others than those of the next
+        patient = group
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
     if patient is None or (group is not None and frame[patient].isna().any()):
@@ -135,7 +167,9 @@ def _labeled(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
 
     def labels() -> Coded:
         said, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
-        return code_columns(said, request, where=where, ids=ids)
+        words = {word_of(value).casefold() for values in said.values() for value in values}
+        fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
+        return code_columns(said, replace(request, classes=usual) if fits else request, where=where, ids=ids)
 
     splits = values(split)
     return Labeled(

@@ -43,6 +43,7 @@ class ManifestReader(BagReader):
 
         path, where, bag = request.path, str(request.path), request.bag_column
         frame = read_names(path, sheet=sheet_of(request, path), raw="path")
+        frame = tables.with_groups(frame, request, where)
         label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
         split = request.split_column or ("split" if "split" in frame.columns else None)
         ignoring = request.bad_labels == "ignore"

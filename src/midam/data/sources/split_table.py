@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.patient_rows import barcodes
 from midam.data.sources.table_columns import find_file_column, split_names
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
@@ -38,6 +39,7 @@ def read_splits(
     frame, where = read_names(path), str(path)
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
+    groups = barcodes(ids) if groups is None else groups
     bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(

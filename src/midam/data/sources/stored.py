@@ -50,9 +50,9 @@ class RelabeledStoreReader(StoreReader):
         of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
         if bags.covariates is not None and not (request.beside and of_table):
             bags, request = stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
+        groups = None if bags.groups is None else bags.groups.tolist()
         # What its classes were called when it was made holds for a table that says the same.
-        known_as = request.classes or bags.classes
-        return read_labels(replace(request, classes=known_as), bags.ids.tolist()).of(bags)
+        return read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes).of(bags)
 
 
 class CatalogReader(BagReader):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.reader import Request
 from midam.errors import BagDataError, ConfigError, nearest_columns
+from midam.names import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +38,32 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
             f"Expected the column{'s' * (len(lost) > 1)} {named}, got none (in {where}); name the right "
             f"{'ones' if len(lost) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
         )
+
+
+def group_parts(column: str | None) -> tuple[str, ...]:
+    """Columns that together name the group: those of `site,patient`, or the one."""
+    return () if column is None else tuple(name_of(part) for part in column.split(","))
+
+
+def with_groups(frame: "pd.DataFrame", request: Request, where: str) -> "pd.DataFrame":
+    """The table, and where several columns name the group (`site,patient`) a column of that name: site/patient."""
+    column, parts = request.group_column, group_parts(request.group_column)
+    known = set(map(str, frame.columns))
+    if column is None or len(parts) < 2 or column in known or (not request.require_labels and not known >= {*parts}):
+        return frame
+    require_columns(frame.columns, [("group_column", name) for name in parts], where)
+    rows = zip(*(names_in(frame[name]).tolist() for name in parts), strict=True)
+    joined = ["/".join(row) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
+    return frame.assign(**{column: np.array(joined, dtype=object)})
+
+
+def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Values of a column as names; those that are missing stay so."""
+    import pandas as pd  # noqa: PLC0415
+
+    codes, found = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
+    names = np.array([*map(name_of, found), np.nan], dtype=object)
+    return pd.Series(names[codes], index=values.index, dtype=object)
 
 
 def has_labels(frame: "pd.DataFrame", request: Request) -> bool:

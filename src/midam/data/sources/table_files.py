@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.reader import Request, file_suffix
+from midam.data.sources.table_columns import names_in
 from midam.data.sources.table_size import EXCEL_ROWS, require_fits
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
 from midam.names import name_of, on_disk
@@ -99,15 +98,6 @@ def read_names(path: str | Path, *, sheet: str | None = None, raw: str | None = 
     if not len(frame):
         raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
     return frame
-
-
-def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Values of a column as names; those that are missing stay so."""
-    import pandas as pd  # noqa: PLC0415
-
-    codes, found = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
-    names = np.array([*map(name_of, found), np.nan], dtype=object)
-    return pd.Series(names[codes], index=values.index, dtype=object)
 
 
 def _renamed(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":

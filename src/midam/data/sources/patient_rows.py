@@ -1,0 +1,102 @@
+"""Label tables with a row a patient: of bags whose groups are the patients, or of files named by TCGA barcodes."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
+from midam.errors import BagDataError, Note, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "file name"  # column of the names, where the table has none
+_BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?", re.IGNORECASE)
+_PATIENT, _SLIDE = 3, 6  # parts of the barcode of a patient and of a slide: TCGA-XX-YYYY and TCGA-XX-YYYY-01Z-00-DX1
+_SHOWN = 5
+_SAMPLE = 3  # place of the sample in it: 01 is a tumor, 11 normal tissue
+
+
+def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None:
+    """The TCGA barcode of the patient that each name begins with, or a longer one; None unless all of them have one.
+
+    Examples
+    --------
+    >>> barcodes(["TCGA-A1-A0SB-01Z-00-DX1.0f6c", "TCGA-A1-A0SC-01Z-00-DX1"])
+    ['TCGA-A1-A0SB', 'TCGA-A1-A0SC']
+    """
+    found = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
+    if None in found:
+        return None
+    return ["-".join(match[0].split("-")[:parts]).upper() for match in found if match is not None]
+
+
+def by_patient(
+    frame: "pd.DataFrame",
+    names: Sequence[str],
+    groups: Sequence[str] | None,
+    *,
+    named: str | None,
+    columns: Sequence[str],
+    several: bool,
+    where: str,
+) -> "pd.DataFrame | None":
+    """Rows of the files `names` [N], in a column `FILE`, of a table whose rows are patients; None if they are not.
+
+    The patients are the `groups` [N], or the beginnings of TCGA barcodes. `named` is the column that names files, if
+    there is one; among `columns` that of the patients is looked for. Where patients may not have `several` files, by
+    barcodes, those that do are refused with a list.
+    """
+    if groups is None and named is not None:
+        return None
+    ways = [groups] if groups is not None else [barcodes(names, parts=count) for count in range(_PATIENT, _SLIDE + 1)]
+    ways = [way for way in ways if way is not None and len(set(way)) > 1]
+    found = [(way, column, NameIndex(sorted(set(way)))) for way in ways for column in columns]
+    if not found:
+        return None
+    counts = [index.count(frame[column].dropna()) for _, column, index in found]
+    most = max(counts)
+    way, column, index = found[counts.index(most)]
+    if not most or (named is not None and (named != column or not is_group_like(column))):
+        return None
+    if named is not None and NameIndex(names).count(frame[named].dropna()) > most:
+        return None
+    files: dict[str, list[str]] = {}
+    for name, patient in zip(names, way):
+        files.setdefault(patient, []).append(name)
+    if groups is None:
+        _refuse_several(files, several=several, where=where)
+    places = [index.find(value) if isinstance(value, str) else None for value in frame[column]]
+    rows = [(row, file) for row, at in enumerate(places) for file in (files[index.names[at]] if at is not None else [])]
+    lost = [row for row, place in enumerate(places) if place is None]
+    spread = frame.iloc[[*(row for row, _ in rows), *lost]]
+    spread = spread.assign(**{FILE: np.array([*(file for _, file in rows), *(None for _ in lost)], dtype=object)})
+    if find_column(spread, PATIENT_COLUMNS) is None:
+        spread = spread.assign(patient=spread[column])
+    how = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
+    text = f"a row of the table is a patient: {len(set(places) - {None})} of {how} stand in its column {column}"
+    warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {where})", Note, stacklevel=5)
+    return spread.reset_index(drop=True)
+
+
+def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -> None:
+    """Refuse patients of several files, unless these make a bag together and are of one kind of sample."""
+
+    def mixed(of: Sequence[str]) -> bool:
+        parts = [(barcodes([file], parts=_SLIDE) or [file])[0].split("-") for file in of]
+        return len({part[_SAMPLE][:2] for part in parts if len(part) > _SAMPLE}) > 1
+
+    wrong = [patient for patient, of in files.items() if len(of) > 1 and (not several or mixed(of))]
+    if wrong:
+        listed = "; ".join(f"{patient}: {first_names(files[patient])}" for patient in wrong[:_SHOWN])
+        more = f"; and {len(wrong) - _SHOWN} patients more" if len(wrong) > _SHOWN else ""
+        what = "one kind of sample" if several else "one file"
+        advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"
+        raise BagDataError(
+            f"Expected {what} for each patient, got several for {len(wrong)}: {listed}{more} (in {where}); name the "
+            f"files in the table, or in a table of slides with `slides`{advice}."
+        )

@@ -1,0 +1,153 @@
+"""Other endpoints for a store, tables with a row a patient, TCGA barcodes, and groups of several columns."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.data import Bags, write_store
+from midam.data.sources import read_bags
+from midam.errors import BagDataError, Note
+
+PATIENTS = [f"P{number}" for number in range(12)]
+UUID = "0f6c1b2e-8d1a-4b6b-9d4a-1f2e3d4c5b6a"
+
+
+def endpoints(repeat=1):
+    table = pd.DataFrame({"patient": PATIENTS, "mut": [0, 1] * 6, "grade": ["low", "mid", "high"] * 4})
+    table = table.assign(kind=list("ABC") * 4, time=np.arange(12) + 1.5, event=[0, 1] * 6, age=np.arange(12) * 1.25)
+    table = table.assign(label_a=[0, 1] * 6, label_b=[1, 1, 0] * 4, dx=["malignant", "benign"] * 6)
+    return table.loc[table.index.repeat(repeat)].reset_index(drop=True)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """24 bags of 12 patients, with labels of their own."""
+    rows = [np.full((2, 2), number) for number in range(24)]
+    how = {"ids": [f"s{number}" for number in range(24)], "groups": [PATIENTS[number // 2] for number in range(24)]}
+    bags = Bags.from_list(rows, ["benign", "malignant"] * 12, classes=("benign", "malignant"), **how)
+    return write_store(bags, tmp_path / "store")
+
+
+ASKED = {
+    "binary": ({"label_column": "mut"}, None),
+    "known classes": ({"label_column": "dx"}, None),
+    "multiclass": ({"label_column": "kind"}, "multiclass"),
+    "ordinal": ({"label_column": "grade", "grades": ["low", "mid", "high"]}, "ordinal"),
+    "survival": ({"label_column": "time,event"}, "survival"),
+    "labels": ({"label_column": "label_a,label_b"}, "multilabel"),
+    "continuous": ({"label_column": "age", "target": "continuous"}, "continuous"),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("rows", ["slides", "patients"])
+def test_a_store_takes_any_endpoint_of_another_table(tmp_path, store, rows, asked):
+    how, target = ASKED[asked]
+    table = endpoints(1 if rows == "patients" else 2)
+    if rows == "slides":
+        table.insert(0, "slide", [f"s{number}" for number in range(24)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        bags = read_bags(store, labels=tmp_path / "t.csv", **how)
+    told = [str(one.message) for one in said if "a row of the table is a patient: 12 of" in str(one.message)]
+    assert len(told) == (rows == "patients")
+    assert len(bags) == 24
+    assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
+    assert (None if bags.outcome is None else bags.outcome.target) == target
+    assert bags.classes == (("benign", "malignant") if asked == "known classes" else None)
+    if asked == "binary":
+        assert bags.labels.tolist() == [number // 2 % 2 for number in range(24)]
+    if asked == "survival":
+        assert bags.outcome.values[:, 0].tolist() == [number // 2 + 1.5 for number in range(24)]
+
+
+def test_patients_that_are_missing_or_contradict_themselves_are_named(tmp_path, store):
+    table = endpoints()
+    table.loc[3, "patient"] = "P99"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(Note, match="a row of the table"), pytest.raises(BagDataError, match=r"none for 1 of 23: P99"):
+        read_bags(store, labels=tmp_path / "t.csv", label_column="mut")
+    pd.concat([endpoints(), endpoints().assign(mut=0)]).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(Note, match="a row of the table"), pytest.raises(BagDataError, match="Expected one mut for s2"):
+        read_bags(store, labels=tmp_path / "t.csv", label_column="mut")
+
+
+def tcga(folder, names):
+    folder.mkdir()
+    for name in names:
+        np.save(folder / f"{name}.{UUID}.npy", np.ones((2, 2)))
+    return folder
+
+
+def test_barcodes_of_patients_match_files_by_their_beginning(tmp_path):
+    names = [f"TCGA-A1-A0S{letter}-01Z-00-DX1" for letter in "BCDE"]
+    folder = tcga(tmp_path / "f", names)
+    table = pd.DataFrame(
+        {"case_id": [name[:12] for name in names], "label": [0, 1] * 2, "fold_0": ["train", "test"] * 2}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(
+        Note, match="4 of the TCGA barcodes that the files begin with stand in its column case_id, for 4 b"
+    ):
+        bags = read_bags(folder, labels=tmp_path / "t.csv")
+    assert bags.groups.tolist() == [name[:12] for name in names]
+    assert bags.labels.tolist() == [0, 1, 0, 1]
+    slides = table.assign(case_id=names).rename(columns={"case_id": "slide_id"})
+    slides.to_csv(tmp_path / "s.csv", index=False)
+    bags = read_bags(folder, labels=tmp_path / "s.csv", split_file=tmp_path / "t.csv", fold=0)
+    assert bags.splits.tolist() == ["train", "test"] * 2
+
+
+def test_patients_of_several_files_are_refused_with_a_list_or_make_one_bag(tmp_path):
+    names = [f"TCGA-A1-A0S{letter}-01Z-00-DX{number}" for letter in "BC" for number in (1, 2)]
+    folder = tcga(tmp_path / "f", names)
+    table = "case_id,label\nTCGA-A1-A0SB,0\nTCGA-A1-A0SC,1\n"
+    (tmp_path / "t.csv").write_text(table)
+    with pytest.raises(
+        BagDataError, match=r"one file for each patient, got several for 2: TCGA-A1-A0SB: .*DX1.*DX2.*bag_by"
+    ):
+        read_bags(folder, labels=tmp_path / "t.csv")
+    with pytest.warns(Note, match="a row of the table is a patient"):
+        bags = read_bags(folder, labels=tmp_path / "t.csv", bag_by="patient")
+    assert bags.ids.tolist() == ["TCGA-A1-A0SB", "TCGA-A1-A0SC"]
+    assert bags.sizes.tolist() == [4, 4]
+    normal = tcga(tmp_path / "n", [*names, "TCGA-A1-A0SB-11A-01-TS1"])
+    with pytest.raises(BagDataError, match=r"one kind of sample for each patient, got several for 1: TCGA-A1-A0SB"):
+        read_bags(normal, labels=tmp_path / "t.csv", bag_by="patient")
+
+
+@pytest.mark.parametrize("kind", ["csv", "frame", "manifest", "labels", "patients"])
+def test_several_columns_name_the_group(tmp_path, kind):
+    """The patient 1 of one hospital is another than that of the next."""
+    table = pd.DataFrame({"bag": [f"b{number}" for number in range(8)], "label": [0, 1] * 4, "site": list("AB") * 4})
+    table["patient"] = [1, 1, 1, 1, 2, 2, 2, 2]
+    wanted = [f"{site}/{patient}" for site, patient in zip(table.site, table.patient)]
+    (tmp_path / "f").mkdir()
+    for name in table.bag:
+        np.save(tmp_path / "f" / f"{name}.npy", np.ones((1, 2)))
+    how = {"group_column": "site, patient"}
+    if kind in ("csv", "frame"):
+        rows = table.assign(a=1.0, b=np.arange(8.0))
+        rows.to_csv(tmp_path / "t.csv", index=False)
+        bags = read_bags(tmp_path / "t.csv", **how) if kind == "csv" else Bags.from_dataframe(rows, **how)
+        assert bags.feature_names == ("a", "b")
+    elif kind == "manifest":
+        table.assign(path=[f"f/{name}.npy" for name in table.bag]).to_csv(tmp_path / "t.csv", index=False)
+        bags = read_bags(tmp_path / "t.csv", **how)
+    else:
+        table = table.assign(label=[0, 1, 0, 1, 1, 0, 1, 0])
+        table.to_csv(tmp_path / "t.csv", index=False)
+        bags = read_bags(
+            tmp_path / "f", labels=tmp_path / "t.csv", bag_by="patient" if kind == "patients" else "slide", **how
+        )
+    found = bags.ids if kind == "patients" else bags.groups
+    assert found.tolist() == (sorted(set(wanted)) if kind == "patients" else wanted)
+
+
+def test_a_column_of_the_group_that_is_missing_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,site,a\nx,0,A,1\ny,1,B,2\n")
+    with pytest.raises(BagDataError, match=r"the column 'patient' of `group_column`, got none"):
+        read_bags(tmp_path / "t.csv", group_column="site,patient")
