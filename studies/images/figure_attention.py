@@ -181,7 +181,7 @@ def _median_of(scores: NDArray[np.float64], among: NDArray[np.bool_]) -> int:
 
 
 def _shown(bags: Bags, found: Explanation, title: str) -> Shown:
-    patches = patches_of(bags, found.index)
+    patches = next(iter(patches_of(bags, found.index)), None)
     if patches is None:
         raise BagDataError(
             f"Expected patches with the pixels where they lie, got none (in {bags.source}, bag {found.bag}); cut the "

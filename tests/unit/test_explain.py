@@ -24,8 +24,8 @@ from midam.explain.layers import layers_of
 from midam.explain.marks import place_marks
 from midam.explain.overlay import PatchMap, draw_map
 from midam.explain.panels import pictures_of, shown
-from midam.explain.patches import Patches, patches_of, rasterize, warn_of_estimate
-from midam.explain.picture import draw_explanation, map_of
+from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
+from midam.explain.picture import draw_explanation, maps_of
 from midam.explain.run import find_bags
 from midam.explain.strip import SLICES, Scans, draw_strip, scans_of, strip_instances
 from midam.nn.pooling.attention import AttentionPooling
@@ -138,7 +138,7 @@ class Direct(AttentionPooling):
         return e[:, 0], e[:, 1:]
 
 
-@pytest.mark.parametrize("evidence", [8.0, -8.0])
+@pytest.mark.parametrize("evidence", [8.0, -2.0])
 def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence):
     x = np.zeros((60, 2), dtype=np.float32)
     x[:3] = (4, evidence)
@@ -216,27 +216,32 @@ def test_the_size_of_a_patch_is_what_the_file_says(said, size):
         coords=grid(3, 2, 300),
         attributes=[json.dumps({"a.h5": {"features": {"encoder": "x"}, "coords": said}})],
     )
-    found = patches_of(bags, 0)
+    (found,) = patches_of(bags, 0)
     assert (found.width, found.height) == (size or (300, 300))
     assert found.estimated == (size is None)
     if size is None:
-        with pytest.warns(UserWarning, match=r"nothing states the size .*bag b.*300 pixels"):
-            warn_of_estimate(found, "b")
+        with pytest.warns(UserWarning, match=r"nothing states the size .*300 pixels"):
+            warn_of_unknown(found)
 
 
 def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
     n = np.array([6])
-    found = patches_of(make_bags((3, 8, 12), n, np.uint8, coords=grid(3, 2, 12)), 0)
+    (found,) = patches_of(make_bags((3, 8, 12), n, np.uint8, coords=grid(3, 2, 12)), 0)
     assert (found.width, found.height, found.estimated) == (12, 8, False)
-    assert patches_of(make_bags(sizes=n), 0) is None
-    assert patches_of(make_bags(sizes=n, coords=np.arange(6)[:, None]), 0) is None
-    assert patches_of(make_bags(sizes=n, coords=grid(3, 2, 1.5)), 0) is None
-    assert patches_of(make_bags(sizes=n, coords=grid(3, 2, 8), sources=["a.png; b.png"]), 0) is None
+    assert patches_of(make_bags(sizes=n), 0) == patches_of(make_bags(sizes=n, coords=np.arange(6)[:, None]), 0) == []
+    for known, reason in (
+        ({"sources": ["a.h5"]}, "the files hold no places"),
+        ({"sources": ["a.h5"], "coords": np.arange(6)[:, None]}, "places are one number, not x and y"),
+        ({"coords": grid(3, 2, 1.5)}, "places are no whole numbers, and nothing says their unit"),
+        ({"coords": grid(3, 2, 8), "sources": ["a.h5; b.h5"]}, "nothing says which instances are of which file"),
+    ):
+        with pytest.warns(UserWarning, match=f"no map and no GeoJSON: {reason}"):
+            assert patches_of(make_bags(sizes=n, **known), 0) == []
 
 
 def test_geojson_is_what_qupath_reads():
     bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 256), ids=["slide 1"])
-    found, patches = explain_bag(make_scorers("attention"), bags, 0), patches_of(bags, 0)
+    found, patches = explain_bag(make_scorers("attention"), bags, 0), patches_of(bags, 0)[0]
     read = json.loads(geojson_text(found, patches, limit=10))
     assert read["type"] == "FeatureCollection"
     assert len(read["features"]) == 10
@@ -271,7 +276,7 @@ def image_bags(path, side=8, columns=6, rows=5, seed=0):
 def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     bags, pixels = image_bags(tmp_path / "one.png")
     found = explain_bag(make_scorers("smoothed-max", shape=(3, 8, 8), encoder="mlp"), bags, 0)
-    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(tmp_path / "one.png"))
+    drawn = PatchMap(found, patches_of(bags, 0)[0], read_backdrop(tmp_path / "one.png"))
     np.testing.assert_array_equal(drawn.backdrop.pixels, pixels)
     raster = drawn.raster(found.contribution)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
@@ -287,7 +292,7 @@ def drawn_numbers(path, *, width, height, side, top):
     said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
     bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
     found = explain_bag(make_scorers("attention"), bags, 0, faithful=False)
-    drawn = PatchMap(found, patches_of(bags, 0), read_backdrop(path))
+    drawn = PatchMap(found, patches_of(bags, 0)[0], read_backdrop(path))
     figure = new_figure((10.0, drawn.height(10.0)))
     draw_map(figure.subfigures(1, 1), drawn, top=top)
     figure.canvas.draw()
@@ -352,7 +357,7 @@ def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path
 
 def picture(path, model, bags, **options):
     found = explain_bag(model, bags, 0)
-    kind = draw_explanation(path, found, bags, drawn=map_of(found, bags), **options)
+    kind = draw_explanation(path, found, bags, drawn=maps_of(found, bags), **options)
     with Image.open(path) as image:
         image.verify()
         return kind, image.size
@@ -510,7 +515,7 @@ def test_scores_have_a_fixed_scale_and_a_uniform_bag_does_not_tint_the_image(tmp
     bags, _ = image_bags(tmp_path / "one.png")
     bags = bags.replace(instances=np.repeat(bags.gather([0]), 30, axis=0))
     found = explain_bag(make_scorers("attention", shape=(3, 8, 8), encoder="mlp"), bags, 0)
-    drawn = map_of(found, bags)
+    (drawn,) = maps_of(found, bags)
     assert [(one.scale.vmin, one.scale.vmax) for one in drawn.layers if one.key == "score"] == [(0, 1)]
     for layer in drawn.layers:
         assert layer.on_image(drawn.raster)[..., 3].max() <= 2
@@ -576,7 +581,7 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
 def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
     bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 8))
     found = explain_bag(make_scorers("attention"), bags, 0)
-    drawn = map_of(found, bags)
+    (drawn,) = maps_of(found, bags)
     figure = new_figure((10, drawn.height(10)))
     draw_map(figure.subfigures(1, 1), drawn, top=3)
     figure.canvas.draw()
@@ -634,23 +639,23 @@ def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, 
     (tmp_path / "s10.png").write_bytes((tmp_path / "s1.png").read_bytes())
     images = ImageFolder(tmp_path, downsample)
     found = explain_bag(make_scorers("attention"), bags, 0)
-    drawn = map_of(found, bags, images)
+    (drawn,) = maps_of(found, bags, images)
     assert drawn.backdrop.pixels.shape == (40, 48, 3)
     assert drawn.scale == pytest.approx(scale)
-    assert draw_explanation(tmp_path / "p.png", found, bags, drawn=drawn) == "overlay"
+    assert draw_explanation(tmp_path / "p.png", found, bags, drawn=[drawn]) == "overlay"
 
 
 def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
     Image.new("RGB", (20, 16), "pink").save(tmp_path / "s1.png")
     for said, downsample, reason in (
         ({}, None, "nothing states the scale of s1.png; give --image-downsample"),
-        ({"level0_width": 30}, None, "reach 2.00 times as far|reach 1.67 times"),
+        ({"level0_width": 30}, None, "(reach 2.00 times as far|reach 1.67 times)"),
         ({}, 1.5, "times as far as s1.png"),
     ):
         bags = feature_bags(said)
         found = explain_bag(make_scorers("attention"), bags, 0)
-        with pytest.warns(UserWarning, match=f"no image of bag s1 is drawn: .*{reason}"):
-            assert map_of(found, bags, ImageFolder(tmp_path, downsample)).backdrop is None
+        with pytest.warns(UserWarning, match=rf"no image is drawn \(.*{reason}"):
+            assert maps_of(found, bags, ImageFolder(tmp_path, downsample))[0].backdrop is None
     with pytest.raises(DataNotFoundError, match=r"by the names of the bags, such as b0\.png, got s1\.png"):
         ImageFolder(tmp_path).require(make_bags(sizes=np.array([6]), coords=grid(3, 2, 8), ids=["b0"]), [0])
     with pytest.raises(ConfigError, match="coordinates in pixels"):

@@ -35,10 +35,10 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
+    from midam.data.bag_files import source_paths
     from midam.explain.draws import draw_facts
     from midam.explain.draws_text import draw_lines
     from midam.explain.needs import check_packages
-    from midam.explain.patches import files_of
     from midam.explain.run import (
         ExplainOptions,
         explain_bags,
@@ -66,7 +66,7 @@ def run(options: Namespace, console: Console) -> int:
     what = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
     images_of(what, bags, range(len(bags)))
     index = find_bags(bags, options.bags)
-    check_packages(file for i in index or range(len(bags)) for file in files_of(bags, i))
+    check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
     if not index:
         test = own_test_bags(trained, bags)
         among = test or range(len(bags))
@@ -106,8 +106,11 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {said}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
-    if entry.get("polygons", entry["instances"]) < entry["instances"]:
-        console.print(f"  GeoJSON of the {entry['polygons']} top patches of {entry['instances']}")
+    slides = [entry, *entry.get("slides", [])]
+    polygons = sum(slide.get("polygons", 0) for slide in slides)
+    if 0 < polygons < entry["instances"]:
+        of = f" of {len(entry['slides'])} slides" if "slides" in entry else ""
+        console.print(f"  GeoJSON of the {polygons} top patches{of} of {entry['instances']}")
     tested = entry["faithfulness"]
     if tested is not None:
         for name in ("deletion", "insertion"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
+from midam.data.bag_files import source_paths
 from midam.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
     """
     from midam.data.sets import catalog
 
-    sources: list[str] = [] if bags.sources is None else bags.sources.tolist()
-    files = {Path(part) for of_bag in sources for part in of_bag.split("; ")}
+    files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
     taken = {(file.parent if folder else file).resolve() for file in files}
     inside = Path(place).resolve() if Path(place).resolve() in taken else None
     set_at = catalog.describe(data)["location"] if catalog.is_name(data) else None

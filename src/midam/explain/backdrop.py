@@ -1,7 +1,7 @@
 """The image below a map: the file that a bag was cut from, or one of a folder, for slides known by features only."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bag_files import BagFile, files_of
 from midam.data.bags import Bags
 from midam.data.sources.file_names import NameIndex, file_name, first_names, strip_suffix
 from midam.data.sources.formats.images import ImageReader, read_pixels
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import ConfigError, DataNotFoundError, MidamError
-from midam.explain.patches import Patches, files_of, has_pixels, level0_width
+from midam.explain.patches import Patches, SlideFacts, has_places, level0_width
 
 MAX_SIDE = 1600
 _SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
@@ -59,36 +60,46 @@ class ImageFolder:
             )
         self._names = NameIndex([strip_suffix(path.name) for path in self._paths])
 
-    def find(self, bags: Bags, index: int) -> Path | None:
-        """Image of a bag, by its id or by the name of its file; None where there is none."""
-        files = files_of(bags, index)
-        known = [str(bags.ids[index]), *(file_name(path) for path in files[:1])]
+    def find(self, bag: str, file: BagFile | None, *, several: bool = False) -> Path | None:
+        """Image of a file of a bag, by its name or, where it is not one of `several`, by that of the bag, or None."""
+        known = [] if several else [bag]
+        known += [] if file is None else [file.stem, file_name(file.path)]
         found = next((at for at in map(self._names.find, known) if at is not None), None)
         return None if found is None else self._paths[found]
 
+    def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
+        """What the slide of a file says, as `find` finds it; nothing of an image that is no slide."""
+        path = self.find(bag, file, several=several)
+        return SlideFacts() if path is None else slide_facts(path)
+
     def require(self, bags: Bags, index: Sequence[int]) -> None:
-        """Refuse bags that are no patches in pixels, or of which none has an image here."""
-        if not has_pixels(bags):
+        """Refuse bags that are no patches with places, or of which none has an image here."""
+        if not has_places(bags):
             raise ConfigError(
                 f"Expected bags of patches with coordinates in pixels for --images, got none (in {bags.source}); leave "
                 "--images out, or extract the features with coordinates."
             )
-        if all(self.find(bags, i) is None for i in index):
+        if not any(self._has_image(bags, i) for i in index):
             raise DataNotFoundError(
                 f"Expected images by the names of the bags, such as {bags.ids[index[0]]}.png, got "
                 f"{first_names([path.name for path in self._paths])} (in {self._folder}); rename them."
             )
 
-    def read(self, bags: Bags, index: int, patches: Patches) -> Backdrop | None:
-        """Small copy of the image of a bag; None, with a warning, where there is none on which the patches lie."""
-        path = self.find(bags, index)
-        reason = "there is none of its name" if path is None else ""
+    def read(self, bag: str, patches: Patches, said: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
+        """Small copy of the image of the patches of a bag, whose file has `said` something of itself.
+
+        None, with a warning, where there is none on which the patches lie.
+        """
+        path = self.find(bag, patches.file, several=several)
+        reason = "" if path is not None else self._unnamed(bag, patches.file, several=several)
         if path is not None:
             found = read_backdrop(path)
             if found is None:  # which was warned of
                 return None
-            if not _is_slide(path):
-                scale = self._scale(found, bags, index, patches)
+            if not patches.in_pixels:
+                reason = f"its places are in micrometers, and {path.name} does not say how many are a pixel"
+            elif not _is_slide(path):
+                scale = self._scale(found, said, patches)
                 reason = "" if scale else f"nothing states the scale of {path.name}; give --image-downsample"
                 found = Backdrop(found.pixels, scale or 1.0)
             (right, low), (rows, columns) = patches.extent, found.pixels.shape[:2]
@@ -97,19 +108,38 @@ class ImageFolder:
                 reason = f"the patches reach {max(reach):.2f} times as far as {path.name}: another image, or scale"
             if not reason:
                 return found
-        bag = bags.ids[index]
-        warnings.warn(f"no image of bag {bag} is drawn: {reason} (in {self._folder})", UserWarning, stacklevel=2)
+        warnings.warn(f"no image is drawn ({reason}; in {self._folder})", UserWarning, stacklevel=2)
         return None
 
-    def _scale(self, found: Backdrop, bags: Bags, index: int, patches: Patches) -> float | None:
+    def _unnamed(self, bag: str, file: BagFile | None, *, several: bool) -> str:
+        name = file.stem if several and file is not None else bag
+        return f"there is none of the name {name}"
+
+    def _has_image(self, bags: Bags, index: int) -> bool:
+        files: list[BagFile | None] = [*files_of(bags, index)] or [None]
+        return any(self.find(str(bags.ids[index]), file, several=len(files) > 1) for file in files)
+
+    def _scale(self, found: Backdrop, said: Mapping[str, Any], patches: Patches) -> float | None:
         """Pixels of the copy for one of level 0."""
         width = float(found.pixels.shape[1])
         if self._downsample is not None:
             return found.scale / self._downsample
-        stated = level0_width(bags.described(index))
+        stated = level0_width(said)
         if stated is not None:
             return width / stated
         return found.scale if patches.extent[0] * found.scale <= width + 1 else None
+
+
+def slide_facts(path: Path) -> SlideFacts:
+    """What a slide says of its scale and bounds; nothing of what is no slide, is not there, or cannot be read."""
+    try:
+        if path.suffix.lower() not in _SUFFIXES or not path.exists() or not _is_slide(path):
+            return SlideFacts()
+        slide = open_pyramid(path)
+    except MidamError:
+        return SlideFacts()  # whoever draws it says what is wrong with it
+    slide.close()
+    return SlideFacts(slide.micrometers, slide.corner)
 
 
 def read_backdrop(path: Path) -> Backdrop | None:

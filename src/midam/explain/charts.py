@@ -9,13 +9,15 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from midam.explain.explanation import Explanation, instance_name
+from midam.explain.explanation import Explanation
 from midam.explain.faithful import Curve, Faithfulness
 from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.report.words import shortened
 
 _MANY, _POINTS, _MOST = 60, 2000, 16
 _LEAST_RANGE = 0.1
+_NAME = 34  # characters of the name of an instance
 _PAPER = "#ECECEC"  # behind the top ones
 _EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # what hardly adds is nearly white
 
@@ -51,8 +53,7 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     every.set_ylabel("Added to the score", fontsize=9)
     chosen = found.order[:count]
     best.barh(np.arange(count), added[:count], color=colors[:count], height=0.72, **_EDGE)
-    places = [() if found.coords is None else found.coords[i] for i in chosen]
-    best.set_yticks(np.arange(count), [instance_name(int(i), place) for i, place in zip(chosen, places)])
+    best.set_yticks(np.arange(count), [shortened(found.name(int(i)), _NAME) for i in chosen])
     best.invert_yaxis()
     best.axvline(0, color=GRAY, linewidth=1)
     best.set_xlabel("Added to the score", fontsize=9)

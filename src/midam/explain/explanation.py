@@ -1,9 +1,10 @@
 """The instances of a bag, ranked by what they contribute to its score."""
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.sources.formats.open_file import Lazy
@@ -51,6 +53,9 @@ class Explanation:
         Positions of the instances by their contribution, the one that raises the score most first.
     faithfulness : Faithfulness or None
         Test of the ranking; None where it was not asked for, or the bag holds one instance.
+    columns : mapping
+        What the files say of each instance, see `midam.data.bag_files.instance_columns`: the file that it is from, and
+        of slices their number, UID and position.
     """
 
     bag: str
@@ -63,6 +68,7 @@ class Explanation:
     coords: NDArray[Any] | None
     order: NDArray[np.int64]
     faithfulness: Faithfulness | None
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -79,17 +85,30 @@ class Explanation:
         found[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
         return found
 
+    @property
+    def several_files(self) -> bool:
+        """Whether its instances are known to be from more than one file."""
+        return len(set(self.columns.get("file", ()))) > 1
 
-def instance_name(instance: int, place: Iterable[float] = ()) -> str:
-    """Number of an instance, and its place where that says more.
+    def name(self, instance: int) -> str:
+        """Number of an instance, its place, and of several files the one that it is from."""
+        file = self.columns["file"][instance] if self.several_files else ""
+        return instance_name(instance, () if self.coords is None else self.coords[instance], file)
+
+
+def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
+    """Number of an instance, and its place and file where these say more.
 
     Examples
     --------
-    >>> instance_name(3, [512, 1024]), instance_name(3, [3]), instance_name(3)
-    ('#3 (512, 1024)', '#3', '#3')
+    >>> instance_name(3, [512, 1024]), instance_name(3, [3]), instance_name(3), instance_name(3, [math.nan, 0], "a.h5")
+    ('#3 (512, 1024)', '#3', '#3', '#3 (no place), a.h5')
     """
-    said = ", ".join(f"{x:.10g}" for x in place)
-    return f"#{instance} ({said})" if said not in ("", str(instance)) else f"#{instance}"
+    known = list(place)
+    lost = any(x is None or not math.isfinite(x) for x in known)
+    said = "no place" if lost else ", ".join(f"{x:.10g}" for x in known)
+    name = f"#{instance} ({said})" if said not in ("", str(instance)) else f"#{instance}"
+    return f"{name}, {file}" if file else name
 
 
 def explain_bag(
@@ -170,6 +189,7 @@ def explain_bag(
             coords=bags.places(index),
             order=order,
             faithfulness=measure(spool, order) if faithful else None,
+            columns=instance_columns(bags, index),
         )
 
 

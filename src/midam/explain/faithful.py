@@ -23,6 +23,7 @@ from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
+LEAST = 0.0005  # of an area: less is 0.000 where it is printed
 _ROWS_AT_A_TIME = 16384
 _NUMBERS_AT_A_TIME = 2**20  # of wide values
 
@@ -77,10 +78,12 @@ class Faithfulness:
         """What removing the top instances first does: "lowers", "raises" or "neither".
 
         It lowers the score where the area is smaller than that of every random order, as in 1 of 21 bags for a random
-        ranking, and raises it where the area is larger than every one.
+        ranking, and raises it where the area is larger than every one; neither where that is by less than can be seen.
         """
         found, chance = self.deletion.area, self.deletion.random_areas
-        return "lowers" if found < chance.min() else "raises" if found > chance.max() else "neither"
+        if found <= chance.min() - LEAST:
+            return "lowers"
+        return "raises" if found >= chance.max() + LEAST else "neither"
 
     def as_dict(self) -> dict[str, Any]:
         """Verdict and curves for JSON."""

@@ -20,18 +20,21 @@ def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> s
 
     Each is an annotation with the measurements `contribution` (what it adds to the score of the bag, which colors it),
     `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top one), which stand among
-    the properties too, for other programs.
+    the properties too, for other programs. Of the patches of one slide of several, ranks are those in the whole bag.
+
+    Places count from the corner of what was scanned, where the slide states its bounds: QuPath shows no more of it.
     """
     features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(found, patches, limit))
     return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
 
 
 def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
-    chosen = found.order[:limit]
-    sides, percentile, added = patches.sides[chosen], found.percentile, layers_of(found)[0]
+    ranks, places = (part[:limit] for part in patches.ranked(found.order))
+    chosen, percentile, added = found.order[ranks - 1], found.percentile, layers_of(found)[0]
+    sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
     colors = (255 * added.colors(np.asarray(added.scale(added.values[chosen])))[:, :3]).astype(int).tolist()
-    for rank, i in enumerate(chosen):
-        left, top, right, bottom = sides[rank].tolist()
+    for at, (rank, i) in enumerate(zip(ranks.tolist(), chosen.tolist())):
+        left, top, right, bottom = sides[at].tolist()
         ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
         values = {
             "contribution": float(found.contribution[i]),
@@ -45,12 +48,13 @@ def _features(found: Explanation, patches: Patches, limit: int) -> Iterator[dict
             "geometry": {"type": "Polygon", "coordinates": [ring]},
             "properties": {
                 "objectType": "annotation",
-                "name": f"#{i}, rank {rank + 1}",
-                "color": colors[rank],
-                "classification": {"name": f"top {_decade(rank + 1)}", "color": colors[0]},
+                "name": f"#{i}, rank {rank}",
+                "color": colors[at],
+                "classification": {"name": f"top {_decade(rank)}", "color": colors[0]},
                 "measurements": {**values, "relative weight": float(found.relative_weight[i])},
                 **values,
-                "instance": int(i),
+                "instance": i,
+                **({} if patches.file is None else {"file": patches.file.name}),
             },
         }
 

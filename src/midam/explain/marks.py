@@ -1,6 +1,6 @@
 """Frames around the top patches of an image, with their ranks where they hide nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -21,24 +21,34 @@ class Mark(NamedTuple):
     inside: bool  # in the patch
 
 
-def draw_marks(axes: Axes, patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
-    """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them from 1.
+def draw_marks(
+    axes: Axes,
+    patches: NDArray[np.float64],
+    *,
+    shape: tuple[int, int],
+    points: float,
+    ranks: Sequence[int] | None = None,
+) -> list[Mark | None]:
+    """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them.
 
-    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5, as imshow draws it, and `points` points on
-    paper for a pixel.
+    `ranks` are their numbers, by default from 1. The map has `shape` rows and columns, its first pixel from -0.5 to
+    0.5, as imshow draws it, and `points` points on paper for a pixel.
     """
-    size = _font_size(patches, points)
-    marks = place_marks(patches, shape=shape, points=points)
+    if not len(patches):
+        return []
+    size, ranks = _font_size(patches, points), range(1, len(patches) + 1) if ranks is None else ranks
+    marks = place_marks(patches, shape=shape, points=points, ranks=ranks)
     # The top rank last, so that no other frame covers its own.
-    for rank in range(len(patches), 0, -1):
-        patch, mark = patches[rank - 1], marks[rank - 1]
+    for rank, patch, mark in reversed(list(zip(ranks, patches, marks, strict=True))):
         _frame(axes, patch, points)
         if mark is not None:
             _number(axes, patch, mark, rank, size)
     return marks
 
 
-def place_marks(patches: NDArray[np.float64], *, shape: tuple[int, int], points: float) -> list[Mark | None]:
+def place_marks(
+    patches: NDArray[np.float64], *, shape: tuple[int, int], points: float, ranks: Sequence[int] | None = None
+) -> list[Mark | None]:
     """Find a place for the number of each patch, by rank, as `draw_marks` needs it; None where there is none.
 
     It is a corner of the patch, the top left one unless another number or frame is there. Of a patch that its number
@@ -46,9 +56,9 @@ def place_marks(patches: NDArray[np.float64], *, shape: tuple[int, int], points:
     """
     size = _font_size(patches, points) / points
     taken, found = np.empty((0, 4)), list[Mark | None]()
-    for rank, patch in enumerate(patches, start=1):
+    for at, (rank, patch) in enumerate(zip(ranks or range(1, len(patches) + 1), patches, strict=True)):
         extent = np.array([0.72 * size * len(str(rank)) + 0.3 * size, 1.1 * size])
-        others = np.delete(patches, rank - 1, axis=0)
+        others = np.delete(patches, at, axis=0)
         mark = _inside(patch, extent, others, taken)
         if extent.prod() > _COVERED * (patch[2:] - patch[:2]).prod():
             mark = _outside(patch, extent, np.concatenate([patches, taken]), shape) or mark

@@ -18,17 +18,18 @@ from midam.explain.layers import Layer, layers_of
 from midam.explain.marks import draw_marks
 from midam.explain.patches import Patches, rasterize
 from midam.report.figures import GRAY, ORANGE
-from midam.report.words import signed
+from midam.report.words import shortened, signed
 
 _PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
 _HIGHEST = 5.5  # inches of a panel
 _PAPER = "#F2F2F2"
+_NAME = 90  # characters of the name of a file
 _CONTOUR = 0.5  # of the scale of contributions
 
 
 @dataclass(frozen=True)
 class PatchMap:
-    """What a map shows: an explanation, the patches of its bag, and their image where it is at hand."""
+    """What a map shows: an explanation, the patches of one slide of its bag, and its image where it is at hand."""
 
     found: Explanation
     patches: Patches
@@ -66,8 +67,8 @@ class PatchMap:
         return self.patches.sides * self.scale
 
     def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Map of values, one a patch; NaN where there is no patch."""
-        return rasterize(self.patches, values, shape=self.shape, scale=self.scale)
+        """Map of values [n], one an instance of the bag; NaN where there is no patch."""
+        return rasterize(self.patches, self.patches.of(values), shape=self.shape, scale=self.scale)
 
     def height(self, width: float) -> float:
         """Height in inches of the panels, so wide together, that leaves no gaps."""
@@ -80,9 +81,12 @@ class PatchMap:
         return 72 * min(_PANEL * width / across / columns, (height / down - _BELOW) / rows)
 
 
-def draw_map(part: SubFigure, drawn: PatchMap, *, top: int) -> None:
-    """Draw the image with the top patches framed, and the maps of contribution, weight and score."""
+def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False) -> None:
+    """Draw the image with the top patches framed, and the maps of contribution, weight and score, `named` by file."""
     down, across = drawn.grid
+    file = drawn.patches.file
+    if named and file is not None:
+        part.suptitle(shortened(file.name, _NAME), fontsize=11, fontweight="bold", x=0.012, ha="left")
     panels: NDArray[Any] = part.subplots(2 * down, across, squeeze=False, height_ratios=[1, 0.03] * down)
     pairs = list(zip(panels[::2].flat, panels[1::2].flat, strict=True))
     if drawn.backdrop is not None:
@@ -90,8 +94,10 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int) -> None:
         axes.imshow(drawn.backdrop.pixels)
         points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
         # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
-        draw_marks(axes, drawn.sides[drawn.found.order[:top]] - 0.5, shape=drawn.shape, points=points)
-        axes.set_title(f"Image; the {min(top, len(drawn.found))} top patches, by rank", fontsize=10, loc="left")
+        ranks, places = drawn.patches.ranked(drawn.found.order, top=top)
+        draw_marks(axes, drawn.sides[places] - 0.5, shape=drawn.shape, points=points, ranks=ranks.tolist())
+        of = f" of {min(top, len(drawn.found))}" if len(ranks) < min(top, len(drawn.found)) else ""
+        axes.set_title(f"Image; the {len(ranks)}{of} top patches, by rank", fontsize=10, loc="left")
         below.set_axis_off()
         axes.set_axis_off()
     for (axes, bar), layer in zip(pairs, drawn.layers, strict=True):
@@ -110,7 +116,7 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     if layer.key == "added":
         values = np.nan_to_num(drawn.raster(layer.values))
         level = _CONTOUR * float(layer.scale.vmax or 0)
-        if values.min() < level < values.max():
+        if min(values.shape) > 1 and values.min() < level < values.max():
             axes.contour(values, levels=[level], colors=[ORANGE], linewidths=1.1)
             outlined = f"; outlined from {signed(level)}"
     axes.set_title(layer.name, fontsize=10, loc="left")

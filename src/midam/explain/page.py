@@ -1,7 +1,7 @@
 """One self-contained HTML page of all bags of a call: their maps, pictures, top instances and files."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,16 @@ _LEGEND = {
     "strong as what the instance adds.",
     "Removing the top": "instances leave the bag in 20 steps, those that add most first. The area under the score is "
     "compared with 20 random orders: if the ranking is right, the score falls faster.",
+}
+
+
+# What files say of an instance: the head of its column, and the form of its cells.
+_OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "file": ("File", str),
+    "slice_index": ("Slice in the file", "{}".format),
+    "instance_number": ("InstanceNumber", lambda value: "" if value is None else str(value)),
+    "position_mm": ("Position", lambda value: "" if value is None else f"{value:.10g} mm"),
+    "sop_instance_uid": ("SOPInstanceUID", lambda value: value or ""),
 }
 
 
@@ -140,27 +150,41 @@ def _section(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
         tag("h2", entry["bag"]),
         tag("p", "score ", number(entry["score"], form=".4f"), f"; {facts_text(entry)}"),
         *(tag("p", f"Note: {note}.", class_="note") for note in entry["notes"]),
-        _viewer(at, entry, folder) if "layers" in entry else "",
+        *(_slide(f"{at}-{place}", slide, entry, folder) for place, slide in enumerate(entry.get("slides", [entry]))),
         _top(entry),
         tag("figure", picture, tag("figcaption", "The picture; it opens at its full size.")),
-        tag("p", "Files: ", join((tag("a", _FILES[kind], href=quote(name)) for kind, name in own.items()), ", ")),
+        _files("Files: ", entry),
     ]
     return tag("section", join(parts, "\n"), id=f"bag-{at}")
 
 
-def _viewer(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
+def _slide(at: str, slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> Html:
+    """The maps of a slide; of one of several under its name, with its files."""
+    viewer = _viewer(at, slide, folder, name=slide.get("file", entry["bag"])) if "layers" in slide else ""
+    if slide is entry:
+        return join([viewer])
+    return join([tag("h3", slide["file"]), viewer, _files("Files of this slide: ", slide)])
+
+
+def _files(title: str, entry: Mapping[str, Any]) -> Html:
+    """Links to files; nothing where there are none."""
+    links = join((tag("a", _FILES[kind], href=quote(name)) for kind, name in entry["files"].items()), ", ")
+    return tag("p", title, links) if entry["files"] else join([])
+
+
+def _viewer(at: str, entry: Mapping[str, Any], folder: Path, *, name: str) -> Html:
     """The maps upon the image, of which one is chosen; without a script the first one is shown."""
-    own, layers, bag = entry["files"], entry["layers"], entry["bag"]
+    own, layers = entry["files"], entry["layers"]
     shown, choices = list[Html](), list[Html]()
     if "image" in own:
-        shown.append(tag("img", alt=f"Image of bag {bag}", src=_data(folder / own["image"])))
+        shown.append(tag("img", alt=f"Image of {name}", src=_data(folder / own["image"])))
         choices.append(_choice(at, "none", "the image alone", chosen=False))
     for place, layer in enumerate(layers):
-        key, name = layer["key"], layer["name"]
-        alt = f"Map of bag {bag}: {name}; {layer['here']}"
+        key, what = layer["key"], layer["name"]
+        alt = f"Map of {name}: {what}; {layer['here']}"
         kinds = f"map {key}" + ("" if shown or place else " first")
         shown.append(tag("img", class_=kinds, alt=alt, src=_data(folder / own[key])))
-        choices.append(_choice(at, key, name[0].lower() + name[1:], chosen=place == 0))
+        choices.append(_choice(at, key, what[0].lower() + what[1:], chosen=place == 0))
     slide = tag("input", type="range", min="0", max="100", value="100")
     strength = tag("label", "strength ", slide) if "image" in own else ""
     return tag(
@@ -181,30 +205,42 @@ def _scale(layer: Mapping[str, Any]) -> Html:
     return tag("p", tag("b", layer["name"]), *bar, *meaning, tag("em", layer["here"]), class_=f"scale {layer['key']}")
 
 
-def _choice(at: int, key: str, name: str, *, chosen: bool) -> Html:
+def _choice(at: str, key: str, name: str, *, chosen: bool) -> Html:
     button = tag("input", type="radio", name=f"map-{at}", value=key, checked="" if chosen else None)
     return tag("label", button, f" {name}")
 
 
 def _top(entry: Mapping[str, Any]) -> Html:
-    """Table of the top instances."""
-    head = _row("th", ("Rank", "Instance", "Adds", "Weight", "Score"))
-    rows = (_row("td", _top_cells(one)) for one in entry["top"])
+    """Table of the top instances, with what their files say of them."""
+    known = {name: cells for name, cells in _OF_FILES.items() if any(name in one for one in entry["top"])}
+    words = join(tag("th", known_as, class_="text") for known_as, _ in known.values())
+    head = tag(
+        "tr", tag("th", "Rank"), tag("th", "Instance"), words, *(tag("th", x) for x in ("Adds", "Weight", "Score"))
+    )
+    rows = (
+        tag(
+            "tr",
+            *(tag("td", cell) for cell in _names(one)),
+            *(tag("td", form(one[name]), class_="text") for name, (_, form) in known.items()),
+            *(tag("td", cell) for cell in _numbers(one)),
+        )
+        for one in entry["top"]
+    )
     return tag("table", tag("caption", "Top instances"), tag("thead", head), tag("tbody", *rows), class_="top")
 
 
-def _top_cells(one: Mapping[str, Any]) -> list[Cell]:
+def _names(one: Mapping[str, Any]) -> list[Cell]:
     place = [value for key, value in one.items() if key.startswith("coord_")]
+    return [one["rank"], instance_name(one["instance"], place)]
+
+
+def _numbers(one: Mapping[str, Any]) -> list[Cell]:
     weight = join([number(one["relative_weight"], form=".3g"), "\N{MULTIPLICATION SIGN}"])
-    return [one["rank"], instance_name(one["instance"], place), _added(one), weight, number(one["score"])]
+    return [_added(one), weight, number(one["score"])]
 
 
 def _added(one: Mapping[str, Any]) -> Html:
     return number(one["contribution"], form="+#.3g")
-
-
-def _row(name: str, cells: Iterable[Cell]) -> Html:
-    return tag("tr", *(tag(name, cell) for cell in cells))
 
 
 def _data(path: Path) -> str:

@@ -1,38 +1,67 @@
-"""Where the patches of a bag lie: their size at level 0, and maps of them."""
+"""Where the patches of a bag lie on the slides that it was made of: their size at level 0, and maps of them."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
 
 _SPACING_SAMPLE = 20_000
+_FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, and what lies beyond stands for no place
+_WHOLE = 1e-3  # of a pixel: whole numbers that were stored as float32
+_MICROMETERS = ("um", "\u00b5m", "\u03bcm", "micron", "microns", "micrometer", "micrometers")
+_STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first STAMP, whose files do not say it
+
+
+@dataclass(frozen=True)
+class SlideFacts:
+    """What a slide that is at hand says: micrometers a pixel of level 0, and the corner of what was scanned."""
+
+    micrometers: float | None = None
+    corner: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class Patches:
-    """Patches of one image, in pixels of level 0."""
+    """Patches of one slide, in pixels of level 0; in micrometers where nothing says how many are a pixel."""
 
-    corners: NDArray[np.float64]  # [n, 2], x and y of the upper left ones
+    corners: NDArray[np.float64]  # [k, 2], x and y of the upper left ones
     width: float
     height: float
     estimated: bool  # nothing states the size: it is the smallest distance of two patches in a row
+    instances: NDArray[np.int64] | None = None  # [k], their positions in the bag; all of it where it is None
+    file: BagFile | None = None  # that they are from, where it is known
+    in_pixels: bool = True
+    corner: tuple[int, int] = (0, 0)  # x and y from which viewers count, see `midam.explain.geojson`
 
     @property
     def sides(self) -> NDArray[np.float64]:
-        """Left, top, right and lower side of each, [n, 4]."""
+        """Left, top, right and lower side of each, [k, 4]."""
         return np.concatenate([self.corners, self.corners + np.array([self.width, self.height])], axis=1)
 
     @property
     def extent(self) -> tuple[float, float]:
-        """Largest x and y that a patch covers."""
+        """Largest x and y that a patch covers, at least 1."""
         right, low = self.sides[:, 2:].max(axis=0)
-        return float(right), float(low)
+        return max(1.0, float(right)), max(1.0, float(low))
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Those of values [n], one an instance of the bag, that belong to the patches, [k]."""
+        return values if self.instances is None else values[self.instances]
+
+    def ranked(
+        self, order: NDArray[np.int64], *, top: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ranks, from 1, and places among the patches of those at positions `order` of the bag; of its `top` ones."""
+        place = np.full(len(order), -1)
+        place[np.arange(len(order)) if self.instances is None else self.instances] = np.arange(len(self.corners))
+        found = place[order[:top]]
+        return np.flatnonzero(found >= 0) + 1, found[found >= 0]
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
@@ -46,35 +75,106 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) in (2, 3, 4) and min(shape[-2:]) > 1
 
 
-def has_pixels(bags: Bags) -> bool:
-    """Whether the coordinates are x and y in pixels: two or more whole numbers. A slice of a volume has one index."""
-    return bags.coords is not None and bags.coords.shape[1] >= 2 and bags.coords.dtype.kind in "iu"
+def has_places(bags: Bags) -> bool:
+    """Whether the coordinates can be x and y: two or more numbers. A slice of a volume has one index."""
+    return bags.coords is not None and bags.coords.shape[1] >= 2
 
 
-def files_of(bags: Bags, index: int) -> list[Path]:
-    """Files that a bag was read from; none where that is unknown."""
-    return [] if bags.sources is None else [Path(part) for part in str(bags.sources[index]).split("; ")]
+def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] | None = None) -> list[Patches]:
+    """Patches of a bag, one entry for each of its slides; none for a bag without places.
 
-
-def patches_of(bags: Bags, index: int) -> Patches | None:
-    """Patches of a bag whose coordinates are pixels of one image; None for any other.
-
-    The size is `patch_size_level0`, else `patch_size` times `downsample`, of what the file says of itself; else that of
-    the instances; else an estimate. Coordinates that a table gives as fractions are not taken for pixels.
+    The size is that which the file says of itself: `patch_size_level0`, else `patch_size` times `downsample`, or the
+    `tile_size_um` (STAMP) by the micrometers a pixel that `slide_of` knows; else that of the instances; else an
+    estimate. What has no place, and why, is warned of.
     """
-    places = bags.places(index) if has_pixels(bags) and len(files_of(bags, index)) <= 1 else None
-    if places is None:
+    files, places = files_of(bags, index), bags.places(index)
+    reason = _no_places(bags, places)
+    if places is None or reason is not None:
+        if reason:
+            _warn(f"no map and no GeoJSON: {reason}")
+        return []
+    if not files and len(paths := source_paths(bags, index)) > 1:
+        _warn(
+            "no map and no GeoJSON: nothing says which instances are of which file; import the data into a new store "
+            f"({len(paths)} files)"
+        )
+        return []
+    parts: list[tuple[BagFile | None, range, Mapping[str, Any]]] = [(file, file.rows, file.said) for file in files]
+    parts = parts or [(None, range(len(places)), bags.described(index))]
+    found, lost = list[Patches](), 0
+    shape = bags.instance_shape if is_picture(bags.instance_shape) else None
+    for file, rows, said in parts:
+        xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
+        placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
+        lost += int((~placed).sum())
+        if placed.any():
+            slide = SlideFacts() if slide_of is None else slide_of(file)
+            made = _patches(xy[placed], stated(said), shape, slide)
+            if isinstance(made, str):
+                _warn(f"no map and no GeoJSON: {made} ({'the bag' if file is None else file.name})")
+            else:
+                instances = rows.start + np.flatnonzero(placed)
+                found.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(said))))
+    if lost:
+        text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
+        _warn(f"{text} ({lost} of {len(places)})")
+    return found
+
+
+def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
+    """Why no instance of a bag has a place; empty where none is expected, None where there are some."""
+    if has_places(bags):
         return None
-    corners = places[:, :2].astype(np.float64)
-    size = _stated_size(bags.described(index))
-    if size is None and is_picture(bags.instance_shape):
-        size = float(bags.instance_shape[-1]), float(bags.instance_shape[-2])
-    width, height = size or 2 * (_spacing(corners),)
-    return Patches(corners, width, height, estimated=size is None)
+    if is_picture(bags.instance_shape) or bags.sources is None:
+        return ""
+    return "the files hold no places" if places is None else "places are one number, not x and y"
+
+
+def _patches(
+    xy: NDArray[np.float64], said: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
+) -> dict[str, Any] | str:
+    """Corners, size and unit of the patches of a file at x and y [k, 2]; or why they cannot be drawn."""
+    micrometers = _micrometers(xy, said)
+    if micrometers is not None:
+        xy, size = micrometers
+        scale = slide.micrometers or 1.0
+        found = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
+    elif (size := _stated_size(said)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
+        return "places are no whole numbers, and nothing says their unit"
+    else:
+        found = xy, size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
+    corners, known = found
+    width, height = known or 2 * (_spacing(corners),)
+    if said.get("place") == "center":
+        corners = corners - np.array([width, height]) / 2
+    in_pixels = micrometers is None or slide.micrometers is not None
+    return {"corners": corners, "width": width, "height": height, "estimated": known is None, "in_pixels": in_pixels}
+
+
+def _corner(slide: SlideFacts, said: Mapping[str, Any]) -> tuple[int, int]:
+    """Corner of what was scanned, as the slide says, or as it was noted when the slide was read."""
+    return slide.corner if any(slide.corner) else (int(said.get("corner_x", 0)), int(said.get("corner_y", 0)))
+
+
+def _micrometers(
+    xy: NDArray[np.float64], said: Mapping[str, Any]
+) -> tuple[NDArray[np.float64], tuple[float, float] | None] | None:
+    """Places and size of patches in micrometers, where that is their unit, as in the files of STAMP; else None."""
+    size = pair(said.get("tile_size_um"))
+    if size is not None or str(said.get("unit", "")).lower() in _MICROMETERS:
+        return xy, size or pair(said.get("tile_size"))
+    if "extractor" in said and _stated_size(said) is None and round(_spacing(xy)) == _STAMP_STEP:
+        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers a pixel at which the first STAMP read all slides
+        return xy * step, (_STAMP_MICROMETERS, _STAMP_MICROMETERS)
+    return None
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
-    """Map of values [n], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
+    """Map of values [k], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
 
     The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
     """
@@ -93,11 +193,21 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
     return np.where(covered > 0, total / np.maximum(covered, 1), np.nan)
 
 
-def warn_of_estimate(patches: Patches, bag: str) -> None:
-    """Say that nothing states the size of the patches."""
+def warn_of_unknown(patches: Patches) -> None:
+    """Say that nothing states the size of the patches, or how many micrometers are a pixel."""
+    unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
-        taken = f"{patches.width:g} pixels, the smallest distance between two, is taken"
-        warnings.warn(f"nothing states the size of the patches (bag {bag}): {taken}", UserWarning, stacklevel=3)
+        taken = f"{patches.width:g} {unit}, the smallest distance between two"
+        warnings.warn(
+            f"nothing states the size of the patches, an estimate is taken ({taken})", UserWarning, stacklevel=3
+        )
+    if not patches.in_pixels:
+        warnings.warn(
+            "no GeoJSON: the places are in micrometers, and no slide says how many are a pixel; name the folder of the "
+            "slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def stated(described: Mapping[str, Any]) -> dict[str, Any]:

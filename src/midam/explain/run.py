@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,21 @@ from midam.explain.backdrop import ImageFolder
 from midam.explain.draws import DrawFacts
 from midam.explain.draws_text import draws_section, draws_table
 from midam.explain.explanation import Explanation, explain_bag
-from midam.explain.geojson import MOST, TOP, geojson_text
+from midam.explain.geojson import MOST, TOP
 from midam.explain.outcomes import column_scores, leading_columns, outcome_entry
-from midam.explain.overlay import PatchMap
 from midam.explain.page import facts_text, page_text
-from midam.explain.patches import patches_of, warn_of_estimate
-from midam.explain.picture import draw_explanation, map_of
-from midam.files import sweep, write_bytes, write_json, write_text
+from midam.explain.patches import warn_of_unknown
+from midam.explain.picture import draw_explanation, maps_of, placed_patches
+from midam.explain.slide_files import BagNames, bag_names, slide_stem, write_slide
+from midam.files import sweep, write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
 from midam.runs.apply import LoadedRun
-from midam.runs.data import noting
 from midam.runs.folder import csv_text, free_folder
-from midam.runs.instance_files import file_names
 from midam.runs.journal import CallJournal
 from midam.runs.scoring import predict_run
 
 PAGE = "index.html"
-_SUFFIXES = {"picture": ".png", "instances": ".h5", "polygons": ".geojson", "table": ".csv"}
-# Of bags with a map: the image below it, and the maps, clear where there is little to see, to lie on it.
-_LAYERS = {"image": ".image.jpg", "added": ".added.png", "weight": ".weight.png", "score": ".score.png"}
-_JPEG = 88
 SUMMARY = "explain.json"
 _PART = f"{SUMMARY}.part"
 _FOLDER = "explain"
@@ -139,7 +134,8 @@ def explain_bags(
 ) -> list[dict[str, Any]]:
     """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
 
-    A map of patches comes with its parts: the image, and the maps that lie on it.
+    A map of patches comes with its parts: the image, and the maps that lie on it. Of a bag of several slides each has
+    its map and its GeoJSON. What could not be drawn is warned of at the end, a line for each reason.
 
     Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written anew.
 
@@ -173,11 +169,11 @@ def explain_bags(
     images = images_of(options, bags, index)
     if options.of is not None:
         run.target.column(options.of)
-    of_all = file_names(bags)
-    names = [of_all[i] for i in index]
-    wanted = [folder / f"{name}{suffix}" for name in names for suffix in (_SUFFIXES | _LAYERS).values()]
-    table = None if draws is None or not draws.bags else _free_name("draws", names)
+    names = bag_names(bags, index)
+    wanted = [folder / file for name in names for file in name.every()]
+    table = None if draws is None or not draws.bags else _free_name("draws", [name.bag for name in names])
     wanted += [] if table is None else [folder / table]
+    how: dict[str, Any] = {"options": options, "images": images}
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         sweep(folder)
@@ -185,7 +181,7 @@ def explain_bags(
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(done):
-                    done.append(_explain(run, bags, i, folder / name, options, images=images))
+                    done.append(_explain(run, bags, i, folder, names=name, **how))
                     journal.add_rows(done[-1:])
                 if on_bag is not None:
                     on_bag(i)
@@ -202,7 +198,28 @@ def explain_bags(
             section = None if draws is None else draws_section(draws, table)
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder, draws=section))
         journal.remove()
+    for line in note_lines(done):
+        warnings.warn(line, UserWarning, stacklevel=2)
     return done
+
+
+def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """What of the bags could not be drawn: a line for each reason, with the number of bags and the first one.
+
+    Examples
+    --------
+    >>> note_lines([{"bag": "a", "notes": ["no map (1 file)"]}, {"bag": "b", "notes": ["no map (2 files)"]}])
+    ['no map (1 file); 2 of 2 bags, the first a']
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for entry in entries:
+        for note in entry["notes"]:
+            found.setdefault(note.partition(" (")[0], []).append((note, entry["bag"]))
+    lines = []
+    for notes in found.values():
+        count, (note, bag) = len({bag for _, bag in notes}), notes[0]
+        lines.append(f"{note}; bag {bag}" if count == 1 else f"{note}; {count} of {len(entries)} bags, the first {bag}")
+    return lines
 
 
 def _free_name(stem: str, taken: Sequence[str]) -> str:
@@ -214,51 +231,42 @@ def _free_name(stem: str, taken: Sequence[str]) -> str:
 
 
 def _explain(
-    run: LoadedRun, bags: Bags, index: int, stem: Path, options: ExplainOptions, *, images: ImageFolder | None
+    run: LoadedRun,
+    bags: Bags,
+    index: int,
+    folder: Path,
+    *,
+    names: BagNames,
+    options: ExplainOptions,
+    images: ImageFolder | None,
 ) -> dict[str, Any]:
-    files = {kind: stem.with_name(stem.name + suffix) for kind, suffix in _SUFFIXES.items()}
-    several = column_scores(run, bags, index, options.of)
+    files, several = names.of_bag(), column_scores(run, bags, index, options.of)
     how: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
     how |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
-    found = explain_bag(run.model, bags, index, write_to=files["instances"], **how)
+    found = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **how)
     entry = _entry(run, bags, found, options.top)
     entry |= {} if run.target.name == "binary" else outcome_entry(run, bags, found, several)
-    with noting() as notes:
-        drawn, patches = map_of(found, bags, images), patches_of(bags, index)
-        if patches is not None:
-            warn_of_estimate(patches, found.bag)
-    shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
-    entry |= {"notes": notes, "picture": draw_explanation(files["picture"], found, bags, **shown)}
-    if patches is None:
-        del files["polygons"]
-    else:
-        limit = MOST if options.everything else TOP
-        entry["polygons"] = min(limit, len(found))
-        write_text(files["polygons"], geojson_text(found, patches, limit=limit))
-    if drawn is not None:
-        files |= _write_layers(drawn, stem)
-        entry["layers"] = [
-            {"key": one.key, "name": one.name, "here": one.here, "ends": one.ends}
-            | {"low": one.scale.vmin, "high": one.scale.vmax}
-            for one in drawn.layers
-        ]
-    write_text(files["table"], csv_text(list(entry["top"][0]), entry["top"]))
-    return entry | {"files": {kind: path.name for kind, path in files.items()}}
-
-
-def _write_layers(drawn: PatchMap, stem: Path) -> dict[str, Path]:
-    """Write the image, where there is one, and the maps that lie on it."""
-    from PIL import Image  # noqa: PLC0415
-
-    pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
-    if drawn.backdrop is not None:
-        pictures["image"] = drawn.backdrop.pixels
-    files = {}
-    for key, pixels in pictures.items():
-        files[key], content = stem.with_name(stem.name + _LAYERS[key]), BytesIO()
-        Image.fromarray(pixels).save(content, "JPEG" if key == "image" else "PNG", quality=_JPEG, optimize=True)
-        write_bytes(files[key], content.getvalue())
-    return files
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        patches = placed_patches(found, bags, images)
+        drawn = maps_of(found, bags, images, patches=patches)
+        for own in patches:
+            warn_of_unknown(own)
+        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
+        entry["picture"] = draw_explanation(folder / files["picture"], found, bags, **shown)
+    entry["notes"] = list(dict.fromkeys(str(one.message) for one in seen))
+    limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in drawn}
+    slides = [
+        write_slide(folder, slide_stem(names, bags, own, index), found, own, maps.get(id(own)), limit=limit)
+        for own in patches
+    ]
+    if len(names.slides) > 1:
+        entry["slides"] = slides
+    elif slides:
+        files |= slides[0].pop("files")
+        entry |= {key: value for key, value in slides[0].items() if key != "file"}
+    write_text(folder / files["table"], csv_text(list(entry["top"][0]), entry["top"]))
+    return entry | {"files": files}
 
 
 def _entry(run: LoadedRun, bags: Bags, found: Explanation, top: int) -> dict[str, Any]:
@@ -284,9 +292,11 @@ def _entry(run: LoadedRun, bags: Bags, found: Explanation, top: int) -> dict[str
 
 def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
     places = [] if found.coords is None else found.coords[instance].tolist()
+    places = [value if math.isfinite(value) else None for value in places]
     return {
         "rank": rank,
         "instance": instance,
+        **{name: column[instance] for name, column in found.columns.items()},
         **{f"coord_{axis}": value for axis, value in enumerate(places)},
         "contribution": float(found.contribution[instance]),
         "score": float(found.instances.score[instance]),

@@ -11,14 +11,12 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from midam.data.bag_files import files_of
 from midam.data.bags import Bags
-from midam.data.sources.file_names import file_name
-from midam.data.sources.file_rows import FileRows
 from midam.explain.charts import mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.explain.panels import PERCENTILES, pictures_of, window_of
-from midam.explain.patches import files_of
 from midam.explain.views import draw_view, view_text, views_of
 from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened
@@ -53,19 +51,9 @@ class Scans:
 
 
 def scans_of(found: Explanation, bags: Bags) -> Scans:
-    """Where the scans of a bag begin: at its files, or, in a store, where the numbers of the slices begin anew."""
-    files, count = files_of(bags, found.index), len(found)
-    if len(files) < 2:
-        return Scans([0], [])
-    if isinstance(bags.instances, FileRows):
-        begins = bags.instances.files.offsets - bags.starts[found.index]
-        begins = begins[(begins >= 0) & (begins < count)]
-    else:
-        begins = np.flatnonzero(np.append(True, np.diff(_places(found)) <= 0))
-    names = [file_name(path) for path in files]
-    if len(set(names)) < len(names):
-        names = [f"{path.parent.name}/{name}" for path, name in zip(files, names)]
-    return Scans(begins.tolist(), names if len(names) == len(begins) else [])
+    """Where the scans of a bag begin: at its files."""
+    files = files_of(bags, found.index)
+    return Scans([one.rows.start for one in files], [one.stem for one in files]) if len(files) > 1 else Scans([0], [])
 
 
 def strip_instances(found: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.on_disk import Rows
@@ -52,9 +53,10 @@ def write_instance_scores(
 
     Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
     `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
-    `members/attention_scores`, `members/score` and `members/weight` [n, M], and the attributes `bag`, `bag_score`,
-    `member_scores` [M], `member_weights` [M] where they have some, `pooling` and `members`. Logits go to the file first
-    and are normalized there.
+    `members/attention_scores`, `members/score` and `members/weight` [n, M], what
+    `midam.data.bag_files.instance_columns` knows of each instance (`file` [n], and of slices their number, UID and
+    position), and the attributes `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] where they have some,
+    `pooling` and `members`. Logits go to the file first and are normalized there.
 
     Of a model of C > 1 score columns, these have the columns as a last axis: `attention_scores`, `score` and `weight`
     [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them.
@@ -139,15 +141,20 @@ def write_bag(
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
+    known = _encoded(instance_columns(bags, index))
     width = _width(bags.coords, members=members, columns=columns) + 4 * (beside is not None)
+    width += sum(column.itemsize for column in known.values())
     with _new_file(h5py, path, room=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
+        for name, column in known.items():
+            kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
+            file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
         for name, column in (beside() if beside is not None else {}).items():
             file.create_dataset(name, data=column)
         score, scores = passed.bag_score(), np.array(passed.bag_scores())
-        known = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
-        file.attrs.update({**known, "pooling": passed.pooling, "members": members, **about})
+        scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
+        file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})
         if passed.weights is not None:
             file.attrs["member_weights"] = passed.weights.numpy()
         if note is not None:
@@ -173,7 +180,7 @@ def file_names(bags: Bags) -> list[str]:
     """Names of bags that any file system takes; those that differ in case alone get a digest."""
     names = [file_name(str(bag)) for bag in bags.ids]
     counts = Counter(name.lower() for name in names)
-    return [f"{name}-{_digest(str(bag))}" if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
+    return [with_digest(name, str(bag)) if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
 
 
 def file_name(bag: str) -> str:
@@ -187,11 +194,12 @@ def file_name(bag: str) -> str:
     name = quote(bag, safe=" ()+,;=@&!#$'[]{}^~")
     if name.startswith(".") or name.partition(".")[0].strip().lower() in _RESERVED:
         name = f"%{ord(name[0]):02X}{name[1:]}"
-    return f"{name[:_MAX_NAME]}-{_digest(bag)}" if len(name) > _MAX_NAME else name
+    return with_digest(name, bag) if len(name) > _MAX_NAME else name or "%"
 
 
-def _digest(bag: str) -> str:
-    return hashlib.sha256(bag.encode()).hexdigest()[:16]
+def with_digest(name: str, text: str) -> str:
+    """A name of at most 150 characters, and a digest of a text, which tells it from others."""
+    return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _write_passes(file: Any, passed: InstancePass | ColumnsPass, *, size: int, chunk_size: int) -> None:
@@ -218,6 +226,19 @@ def _write_passes(file: Any, passed: InstancePass | ColumnsPass, *, size: int, c
 def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
     for name, x in columns.items():
         datasets[name][low : low + len(x)] = x.numpy().reshape(len(x), *datasets[name].shape[1:])
+
+
+def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
+    """Columns as HDF5 holds them: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
+    found = {}
+    for name, values in columns.items():
+        known = next((value for value in values if value is not None), "")
+        if isinstance(known, str):
+            found[name] = np.array([str(value or "").encode() for value in values])
+        else:
+            missing = -1 if isinstance(known, int) else np.nan
+            found[name] = np.array([missing if value is None else value for value in values])
+    return found
 
 
 def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.bag_files import ROWS, SEPARATOR
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of
 from midam.data.outcome import Outcome
+from midam.data.sources.file_names import distinct_names
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.probe import FileFacts
 from midam.data.sources.reader import OnFile
 from midam.data.validate import ClassName
 from midam.errors import BagDataError
@@ -73,8 +76,7 @@ def assemble(
     files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
     ends = np.append(opens[1:], len(paths))
     ranges = list(zip(opens.tolist(), ends.tolist()))
-    said = [(path.name, fact.attributes) for path, fact in zip(paths, files.facts)]
-    told = any(own for _, own in said)
+    told = any(fact.attributes for fact in files.facts) or len(ranges) < len(paths)
     return Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
@@ -86,11 +88,19 @@ def assemble(
         groups=own_groups,
         splits=own_splits,
         coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
-        sources=["; ".join(str(path) for path in paths[a:b]) for a, b in ranges],
-        attributes=[json.dumps(dict(said[a:b])) for a, b in ranges] if told else None,
+        sources=[SEPARATOR.join(str(path) for path in paths[a:b]) for a, b in ranges],
+        attributes=[json.dumps(_said(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
         cut=_cut(files),
         source=source,
     )
+
+
+def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
+    """What the files of a bag say of themselves, by name; of several also how many instances each has."""
+    rows = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
+    return {
+        name: {**own, **fact.attributes} for name, own, fact in zip(distinct_names(paths), rows, facts, strict=True)
+    }
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:

@@ -59,6 +59,22 @@ def _home(path: Path, folder: Path) -> Path:
     return path
 
 
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Names of files, all with as many folders before them as tell them apart.
+
+    Examples
+    --------
+    >>> distinct_names([Path("a/x.h5"), Path("a/y.h5")]), distinct_names([Path("a/x.h5"), Path("b/x.h5")])
+    (['x.h5', 'y.h5'], ['a/x.h5', 'b/x.h5'])
+    """
+    deepest = max((len(path.parts) for path in paths), default=0)
+    for depth in range(1, deepest + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path.name} ({number})" for number, path in enumerate(paths, start=1)]  # one file several times
+
+
 def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
     """Remove all suffixes of features and slides, as in a.svs.h5; dots that belong to a name stay."""
     suffixes = suffixes or _suffixes()

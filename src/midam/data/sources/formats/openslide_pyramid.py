@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import need
-from midam.data.sources.formats.pyramid import Pyramid, magnification_of, whole_slide
+from midam.data.sources.formats.pyramid import Pyramid, magnification_of, micrometers_of, whole_slide
 from midam.data.sources.formats.tiff_pyramid import tiff_facts, tiff_pyramid
 from midam.errors import BagDataError
 
@@ -71,9 +71,10 @@ def open_pyramid(path: Path) -> Pyramid:
         # What was not scanned is transparent; it becomes white, as the ground of a slide is.
         return np.where(part[..., 3:] == 0, np.uint8(255), part[..., :3])
 
-    power = slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER)
-    magnification = magnification_of(power, micrometers)
-    return Pyramid(tuple(slide.level_dimensions), tuple(slide.level_downsamples), magnification, region)
+    power, stated = slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers_of(micrometers)
+    sizes, factors = tuple(slide.level_dimensions), tuple(slide.level_downsamples)
+    left, top = (int(slide.properties.get(f"openslide.bounds-{axis}", 0)) for axis in "xy")
+    return Pyramid(sizes, factors, magnification_of(power, stated), stated, region, corner=(left, top))
 
 
 @functools.cache

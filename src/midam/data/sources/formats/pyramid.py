@@ -27,9 +27,11 @@ class Pyramid:
     sizes: tuple[tuple[int, int], ...]  # width and height of each level, level 0 first
     factors: tuple[float, ...]  # pixels of level 0 for one of each level
     magnification: float | None  # of level 0, where the file says it
+    micrometers: float | None  # a pixel of level 0, where the file says it
     region: Callable[[int, int, int, int], NDArray[np.uint8]]
     serial: bool = False  # whether one thread at a time may read
     close: Callable[[], None] = lambda: None
+    corner: tuple[int, int] = (0, 0)  # of what was scanned, where the file states its bounds; viewers count from there
 
     def thumbnail(self, size: int) -> NDArray[np.uint8]:
         """Show the whole slide [h, w, 3], the longer side at most `size` pixels, block by block to spare memory."""
@@ -54,20 +56,34 @@ class Pyramid:
         return np.asarray(Image.fromarray(found).resize(asked, Image.Resampling.BICUBIC, box=seen))
 
 
-def magnification_of(power: Any, micrometers: Any) -> float | None:
+def micrometers_of(stated: Any) -> float | None:
+    """Micrometers a pixel of level 0; None where they are not stated, or no microscope's.
+
+    Examples
+    --------
+    >>> micrometers_of("0.5"), micrometers_of(None), micrometers_of(353), micrometers_of("unknown")
+    (0.5, None, None, None)
+    """
+    try:
+        return float(stated) if stated is not None and 0 < float(stated) < _COARSE else None
+    except ValueError:
+        return None
+
+
+def magnification_of(power: Any, micrometers: float | None) -> float | None:
     """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known.
 
     Examples
     --------
-    >>> magnification_of("40", 0.3), magnification_of(None, 0.5), magnification_of(None, 353)
+    >>> magnification_of("40", 0.3), magnification_of(None, 0.5), magnification_of(None, None)
     (40.0, 20.0, None)
     """
     try:
         if power is not None and float(power) > 0:
             return float(power)
-        return _TEN_FOLD / float(micrometers) if micrometers is not None and 0 < float(micrometers) < _COARSE else None
     except ValueError:
         return None
+    return None if micrometers is None else _TEN_FOLD / micrometers
 
 
 def whole_slide(path: Path) -> AbstractContextManager[None]:

@@ -48,6 +48,8 @@ class SlideReader(FileReader):
             "level0_magnification": slide.magnification or "unknown",
             "target_magnification": options.magnification or slide.magnification or "unknown",
         }
+        if any(slide.corner):
+            said |= {"corner_x": slide.corner[0], "corner_y": slide.corner[1]}
         kept = Lazy(lambda: _places(slide, options, scale, path) if places is None else places)
         patches = Lazy(lambda: _patches(slide, kept(), side, options.patch_size))
         return OpenFile(

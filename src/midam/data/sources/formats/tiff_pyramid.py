@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import need
-from midam.data.sources.formats.pyramid import Pyramid, magnification_of, whole_slide
+from midam.data.sources.formats.pyramid import Pyramid, magnification_of, micrometers_of, whole_slide
 from midam.errors import BagDataError
 
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
@@ -49,7 +49,7 @@ def tiff_pyramid(path: Path) -> Pyramid:
             series = file.series[0]
             _require_color(series, path)
             levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
-            magnification = magnification_of(None, _micrometers(file))
+            micrometers = micrometers_of(_micrometers(file))
     except BagDataError:
         file.close()
         raise
@@ -57,7 +57,8 @@ def tiff_pyramid(path: Path) -> Pyramid:
     sizes = tuple((int(x.shape[planes + 1]), int(x.shape[planes])) for x in levels)
     factors = tuple(sizes[0][0] / width for width, _ in sizes)
     region = _tiles([_blocks(array, planes=planes, path=path) for array in levels], sizes, factors)
-    return Pyramid(sizes, factors, magnification, region, serial=True, close=file.close)
+    magnification = magnification_of(None, micrometers)
+    return Pyramid(sizes, factors, magnification, micrometers, region, serial=True, close=file.close)
 
 
 def _opened(path: Path) -> tuple[Any, Any]:

@@ -1,0 +1,107 @@
+"""The files that a bag was read from, and which of its instances are of which: slides or scans of a patient."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from midam.data.bags import Bags
+from midam.data.sources.file_names import distinct_names, file_name
+from midam.data.sources.file_rows import FileRows
+
+SEPARATOR = "; "  # of the files of a bag in `Bags.sources`
+ROWS = "rows"  # how many instances a file of several gave, in `Bags.attributes`
+SLICES = "slices"  # what a scan says of each of its slices, by name, in the order of their numbers
+_SLICE_COLUMNS = ("slice_index", "instance_number", "sop_instance_uid", "position_mm")
+
+
+@dataclass(frozen=True)
+class BagFile:
+    """A file of a bag."""
+
+    name: str  # of the file, with as many folders as tell it from the others of the bag
+    path: Path
+    rows: range  # positions of its instances in the bag
+    said: Mapping[str, Any]  # what it says of itself, by array
+
+    @property
+    def stem(self) -> str:
+        """Its name without the suffix."""
+        folders, _, _ = self.name.rpartition("/")
+        return f"{folders}/{file_name(self.path)}" if folders else file_name(self.path)
+
+
+def source_paths(bags: Bags, index: int) -> list[Path]:
+    """Files that a bag was read from; none where that is unknown."""
+    if bags.sources is None:
+        return []
+    pieces, names = str(bags.sources[index]).split(SEPARATOR), list(bags.described(index))
+    if len(names) in (0, len(pieces)):
+        return [Path(piece) for piece in pieces]
+    found, held = list[Path](), list[str]()
+    for piece in pieces:  # a name may hold the separator
+        held.append(piece)
+        path = SEPARATOR.join(held)
+        if len(found) < len(names) and path.endswith(names[len(found)]):
+            found, held = [*found, Path(path)], []
+    return [Path(piece) for piece in pieces] if held else found
+
+
+def files_of(bags: Bags, index: int) -> list[BagFile]:
+    """Files of a bag with their instances, in their order; none where that is unknown."""
+    paths = source_paths(bags, index)
+    described = bags.described(index)
+    known = len(described) == len(paths)
+    said: list[Mapping[str, Any]] = list(described.values()) if known else [{}] * len(paths)
+    names = list(described) if known else distinct_names(paths)
+    ends = _ends(bags, index, said)
+    if ends is None:
+        return []
+    rows = [range(begin, end) for begin, end in pairwise([0, *ends])]
+    return [BagFile(*facts) for facts in zip(names, paths, rows, said, strict=True)]
+
+
+def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
+    """What is known of each instance of a bag by its file, [n] each: the name of the file, and which slice it is.
+
+    `file`; of slices `slice_index` (number in the file), `instance_number`, `sop_instance_uid` and `position_mm`, as
+    far as the files say; None where they do not.
+    """
+    files = files_of(bags, index)
+    columns = {"file": [one.name for one in files for _ in one.rows]} if files else {}
+    sliced = [dict(one.said.get("file", {}).get(SLICES, {})) for one in files]
+    places = bags.places(index) if any(sliced) else None
+    if places is None or places.shape[1] != 1:
+        return columns
+    for name in _SLICE_COLUMNS:
+        if any(name in own for own in sliced):
+            columns[name] = [
+                _entry(own.get(name, ()), int(places[row, 0])) for one, own in zip(files, sliced) for row in one.rows
+            ]
+    return columns
+
+
+def _entry(values: Sequence[Any], place: int) -> Any:
+    return values[place] if 0 <= place < len(values) else None
+
+
+def _ends(bags: Bags, index: int, said: Sequence[Mapping[str, Any]]) -> list[int] | None:
+    """Position behind the last instance of each of the files of a bag; None where that is unknown."""
+    size, count = int(bags.sizes[index]), len(said)
+    if count < 2:
+        return [size] if count else None
+    if isinstance(bags.instances, FileRows):
+        offsets = bags.instances.files.offsets - bags.starts[index]
+        found = offsets[(offsets > 0) & (offsets <= size)].tolist()
+    elif all(ROWS in own for own in said):
+        found = list(accumulate(int(own[ROWS]) for own in said))
+    elif bags.coords is not None and bags.coords.shape[1] == 1:
+        # Of a store that does not say it: the numbers of slices begin again at each scan.
+        places = np.asarray(bags.places(index))[:, 0]
+        found = [*(np.flatnonzero(np.diff(places) <= 0) + 1).tolist(), size]
+    else:
+        return None
+    return found if len(found) == count and found[-1] == size else None
