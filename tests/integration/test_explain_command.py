@@ -372,9 +372,7 @@ def test_the_page_says_why_a_bag_has_no_image(tmp_path, capsys):
     said = capsys.readouterr().err
     entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
     page = (tmp_path / "o" / "index.html").read_text()
-    for entry, reason in zip(
-        entries, ("nothing states the scale of s01.png", "there is none of its name"), strict=True
-    ):
+    for entry, reason in zip(entries, ("nothing states its scale", "there is none of its name"), strict=True):
         (note,) = entry["notes"]
         assert reason in note
         assert note in said

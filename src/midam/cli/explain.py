@@ -109,8 +109,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     slides = [entry, *entry.get("slides", [])]
     polygons = sum(slide.get("polygons", 0) for slide in slides)
     if 0 < polygons < entry["instances"]:
-        of = f" of {len(entry['slides'])} slides" if "slides" in entry else ""
-        console.print(f"  GeoJSON of the {polygons} top patches{of} of {entry['instances']}")
+        on = f", on {len(entry['slides'])} slides" if "slides" in entry else ""
+        console.print(f"  GeoJSON of the {polygons} top patches of {entry['instances']}{on}")
     tested = entry["faithfulness"]
     if tested is not None:
         for name in ("deletion", "insertion"):

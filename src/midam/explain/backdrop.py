@@ -90,30 +90,29 @@ class ImageFolder:
 
         None, with a warning, where there is none on which the patches lie.
         """
-        path = self.find(bag, patches.file, several=several)
-        reason = "" if path is not None else self._unnamed(bag, patches.file, several=several)
+        path, found, reason = self.find(bag, patches.file, several=several), None, "there is none of its name"
+        name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
-            found = read_backdrop(path)
+            name, reason, found = path.name, "", read_backdrop(path)
             if found is None:  # which was warned of
                 return None
             if not patches.in_pixels:
-                reason = f"its places are in micrometers, and {path.name} does not say how many are a pixel"
+                reason = "places are in micrometers, and it does not say how many are a pixel"
             elif not _is_slide(path):
                 scale = self._scale(found, said, patches)
-                reason = "" if scale else f"nothing states the scale of {path.name}; give --image-downsample"
+                reason = "" if scale else "nothing states its scale; give --image-downsample"
                 found = Backdrop(found.pixels, scale or 1.0)
             (right, low), (rows, columns) = patches.extent, found.pixels.shape[:2]
-            reach = right * found.scale / columns, low * found.scale / rows
-            if not reason and max(reach) > 1 + max(patches.width, patches.height) * found.scale / min(rows, columns):
-                reason = f"the patches reach {max(reach):.2f} times as far as {path.name}: another image, or scale"
-            if not reason:
-                return found
-        warnings.warn(f"no image is drawn ({reason}; in {self._folder})", UserWarning, stacklevel=2)
+            reach = max(right * found.scale / columns, low * found.scale / rows)
+            if not reason and reach > 1 + max(patches.width, patches.height) * found.scale / min(rows, columns):
+                reason, name = (
+                    "the patches reach beyond it: another image, or scale",
+                    f"{name}, {reach:.2f} times as far",
+                )
+        if not reason:
+            return found
+        warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", UserWarning, stacklevel=2)
         return None
-
-    def _unnamed(self, bag: str, file: BagFile | None, *, several: bool) -> str:
-        name = file.stem if several and file is not None else bag
-        return f"there is none of the name {name}"
 
     def _has_image(self, bags: Bags, index: int) -> bool:
         files: list[BagFile | None] = [*files_of(bags, index)] or [None]

@@ -15,15 +15,14 @@ from midam.explain.backdrop import as_rgb
 from midam.explain.charts import multiple
 from midam.explain.explanation import Explanation
 from midam.explain.views import draw_view, views_of
+from midam.explain.windows import Window, pixels_of, scan_window, window_of
 from midam.report.figures import BLUE, ORANGE
-from midam.report.words import signed
+from midam.report.words import shortened, signed
 
 COLUMNS = 8
-PERCENTILES = (1.0, 99.0)
 _ROW = 2.0
 _MOST = 32
-
-Window = tuple[float, float]
+_NAME = 22  # characters of the name of a file
 
 
 def sheet_height(found: Explanation, top: int) -> float:
@@ -41,29 +40,10 @@ def shown(found: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Window) -> list[NDArray[np.uint8]]:
     """Instances of a bag as [H, W, 3], of 3-D ones the middle slice; colors of bytes stay as they are."""
-    pixels = _pixels(bags, index, instances)
+    pixels = pixels_of(bags, index, instances)
     if _colored(pixels):
         return [as_rgb(one) for one in pixels]
     return [as_rgb(one, low=window[0], high=window[1]) for one in pixels]
-
-
-def window_of(bags: Bags, index: int, instances: NDArray[np.int64], *, percentiles: bool) -> Window:
-    """Intensities that are drawn black and white, for all instances alike: the least and the greatest of these.
-
-    With `percentiles` the 1st and the 99th, where they differ: one bright vessel of a scan would darken all else.
-    """
-    pixels = _pixels(bags, index, instances)
-    low, high = (float(x) for x in np.percentile(pixels, PERCENTILES))
-    return (low, high) if percentiles and low < high else (float(pixels.min()), float(pixels.max()))
-
-
-def _pixels(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[Any]:
-    pixels = bags.gather(int(bags.starts[index]) + instances)
-    if pixels.ndim == 3:  # [m, H, W]
-        pixels = pixels[:, None]
-    if pixels.ndim == 5:  # [m, C, D, H, W]
-        pixels = pixels[:, :, pixels.shape[2] // 2]
-    return pixels
 
 
 def _colored(pixels: NDArray[Any]) -> bool:
@@ -80,14 +60,16 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
     # Scans differ in the units of their intensities; other pictures are drawn alike.
     groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
-    windows = [window_of(bags, found.index, group, percentiles=scan) for group in groups]
+    shown_as = [scan_window(bags, found.index, int(i)) for i in both] if scan else []
+    windows = [one.ends for one in shown_as] or [window_of(bags, found.index, both, percentiles=False)]
     drawn = [pictures_of(bags, found.index, group, window) for group, window in zip(groups, windows)]
+    ranges = dict(zip(both.tolist(), (f"\n{one.shown}" for one in shown_as)))
     pictures = dict(zip(both.tolist(), chain.from_iterable(drawn)))
     views = views_of(bags, found.index, len(found)) if scan else None
 
     def draw(axes: Axes, instance: int) -> None:
         axes.imshow(pictures[instance])
-        axes.set_title(caption(found, instance), fontsize=8, color="#303030", pad=3)
+        axes.set_title(caption(found, instance) + ranges.get(instance, ""), fontsize=8, color="#303030", pad=3)
         if views is not None:
             draw_view(axes, views[instance])
 
@@ -96,10 +78,11 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 
 
 def caption(found: Explanation, instance: int) -> str:
-    """Number of an instance, its weight (where weights differ) and score, and what it adds to the score of the bag."""
+    """Number or file of an instance, weight (where weights differ), score, and what it adds to that of the bag."""
     weight = f"weight {multiple(found, instance)}\n" if found.weighted else ""
     added = f"adds {signed(found.contribution[instance], '+.2g')}"
-    return f"#{instance}\n{added}\n{weight}score {found.instances.score[instance]:.3f}"
+    name = shortened(found.columns["file"][instance], _NAME) if found.several_files else f"#{instance}"
+    return f"{name}\n{added}\n{weight}score {found.instances.score[instance]:.3f}"
 
 
 def _fill(

@@ -142,7 +142,10 @@ def _patches(
     elif (size := _stated_size(said)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
         return "places are no whole numbers, and nothing says their unit"
     else:
-        found = xy, size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
+        size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
+        if size is None and slide.micrometers is not None and (side := pair(said.get("tile_um"))) is not None:
+            size = side[0] / slide.micrometers, side[1] / slide.micrometers
+        found = xy, size
     corners, known = found
     width, height = known or 2 * (_spacing(corners),)
     if said.get("place") == "center":

@@ -16,8 +16,9 @@ from midam.data.bags import Bags
 from midam.explain.charts import mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.layers import LOWERS, RAISES, colors_of
-from midam.explain.panels import PERCENTILES, pictures_of, window_of
+from midam.explain.panels import pictures_of
 from midam.explain.views import draw_view, view_text, views_of
+from midam.explain.windows import scan_windows, window_text
 from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened
 
@@ -26,7 +27,7 @@ _ACROSS = 6  # slices beside each other
 _TITLE = 24  # characters above a slice
 _LINE = 110  # characters beside each other over the weights
 _PALE = "#BDBDBD"
-_SIDE, _CAPTION, _NOTE, _CHART = 1.5, 0.55, 0.35, 1.5  # inches
+_SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def strip_height(found: Explanation, shape: tuple[int, ...]) -> float:
 
 
 def _slices_height(found: Explanation, shape: tuple[int, ...]) -> float:
-    rows = math.ceil(min(len(found), SLICES) / _ACROSS)
-    return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION)
+    rows, lines = math.ceil(min(len(found), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(found, 0))
+    return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
 
 
 def _charts(found: Explanation) -> int:
@@ -90,26 +91,22 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     sides = np.where(found.contribution < 0, BLUE, ORANGE)
     views = views_of(bags, found.index, len(scans.begins))
     ends = [*scans.begins[1:], len(found)]
-    windows = [
-        window_of(bags, found.index, _spread(begin, end, instances), percentiles=True)
-        for begin, end in zip(scans.begins, ends)
-    ]
+    groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
+    windows = scan_windows(bags, found.index, groups)
     heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
-    low, high = PERCENTILES
     seen = " / ".join(dict.fromkeys(map(view_text, views)))
-    of = "of the intensities" + (" of each scan" if scans.several else "")
-    ranges = "; ".join(f"{dark:.4g} to {bright:.4g}" for dark, bright in windows)
-    text = f"Slices: {seen}.\nBlack to white: {low:g}st to {high:g}th percentile {of}, {ranges}."
+    text = f"Slices: {seen}.\nBlack to white: {window_text(windows)}."
     note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
     panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
     for axes, i in zip(panels.flat, instances):
-        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))])[0])
+        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
         name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
+        name += f"\n{in_file}" if (in_file := slice_text(found, int(i))) else ""
         name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
         name += f"score {found.instances.score[i]:.3f}"
         axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
@@ -118,6 +115,15 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
             frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
             axes.add_patch(frame)
     _draw_values(below, found, scans, list(ranks))
+
+
+def slice_text(found: Explanation, instance: int) -> str:
+    """Which slice of its file an instance is, and where it lies; nothing where the file does not say."""
+    known = {name: column[instance] for name, column in found.columns.items() if column[instance] is not None}
+    parts = [f"InstanceNumber {known['instance_number']}"] if "instance_number" in known else []
+    parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
+    parts += [f"{known['position_mm']:.6g} mm"] if "position_mm" in known else []
+    return ", ".join(parts)
 
 
 def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:

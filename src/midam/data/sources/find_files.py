@@ -7,6 +7,7 @@ from pathlib import Path
 
 from midam.data.sources.file_names import first_names, is_feature_folder, scale_folder
 from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
+from midam.data.sources.index_files import without_indexes
 from midam.data.sources.reader import FileReader, file_readers, known_suffixes
 from midam.errors import BagDataError
 
@@ -141,7 +142,7 @@ def _by_family(
     families: dict[str, tuple[FileReader, list[Path]]] = {}
     for reader in readers:
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
-    for path in inside:
+    for path in without_indexes(inside):
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
         if taking is not None and (path.is_dir() or not taking.one_a_folder):
             families[taking.family or type(taking).__name__][1].append(path)

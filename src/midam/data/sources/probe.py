@@ -14,6 +14,7 @@ import numpy as np
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, refuse_empty
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
+from midam.data.sources.index_files import with_index
 from midam.data.sources.reader import OnFile, file_reader
 from midam.errors import BagDataError, DataNotFoundError, fault_list, given
 
@@ -44,7 +45,7 @@ def open_file(
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    return found.open(path, options, places)
+    return with_index(found.open(path, options, places), path)
 
 
 def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
