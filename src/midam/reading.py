@@ -248,6 +248,22 @@ def shares(column: list[str]) -> Column:
     return found
 
 
+def positive_numbers(column: list[str]) -> Column:
+    """Finite numbers above 0."""
+    found = numbers(column)
+    for row in np.flatnonzero(found <= 0):
+        raise _FieldError("a number above 0", int(row), column[row])
+    return found
+
+
+def positive_counts(column: list[str]) -> Column:
+    """Whole numbers from 1 on."""
+    found = counts(column)
+    for row in np.flatnonzero(found == 0):
+        raise _FieldError("a whole number from 1 on", int(row), column[row])
+    return found
+
+
 def counts(column: list[str]) -> Column:
     """Whole numbers from 0 on."""
     for row, text in enumerate(column):

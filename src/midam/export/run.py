@@ -13,7 +13,8 @@ from midam.export.card import card_text
 from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
 from midam.runs.apply import LoadedRun, load_run
-from midam.runs.folder import RunFolder, read_json
+from midam.runs.folder import RunFolder
+from midam.runs.forms import read_summary
 
 _HERE = Path(__file__).parent
 
@@ -62,8 +63,9 @@ def export_run(
     for name in formats:
         if name not in FORMATS:
             raise ExportError(f"Expected formats among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
-    summary = _summary(path)
+    found = _has_summary(path)
     run = load_run(path, trust=trust)
+    summary = read_summary(RunFolder(path), run.settings)[0] if found else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")
@@ -139,10 +141,11 @@ def _need(module: str) -> Any:
     return need_package(module, "to export", extra="export")
 
 
-def _summary(path: Path) -> dict[str, Any]:
+def _has_summary(path: Path) -> bool:
+    """Whether a run has a summary.json; a `CheckpointError` for one that must have one."""
     folder = RunFolder(path)
     if folder.model.exists() and not folder.summary.exists() and not folder.last.exists():
-        return {}
+        return False
     if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
         raise CheckpointError(
             f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume "
@@ -150,7 +153,7 @@ def _summary(path: Path) -> dict[str, Any]:
         )
     if not folder.summary.exists():
         raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.")
-    return read_json(folder.summary)
+    return True
 
 
 FORMATS: dict[str, Callable[[LoadedRun, Path, dict[str, Any]], None]] = {

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -20,6 +19,8 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.outcomes import primary_difference
 from midam.evaluate.ranking import auroc
 from midam.files import write_text
+from midam.reading import ids as bag_ids
+from midam.reading import numbers, one_of, read_columns
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
@@ -135,8 +136,11 @@ def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int
     """Scores [N] of the baseline for just these bags with these labels; None where the run has none, or of others."""
     if not folder.baseline.exists():
         return None
-    frame = pd.read_csv(folder.baseline, dtype={"bag": str}, keep_default_na=False).set_index("bag")
-    if sorted(frame.index) != sorted(ids.tolist()):
+    form = {"bag": bag_ids, "label": one_of("0", "1"), "score": numbers}
+    bag, label, score = (read_columns(folder.baseline, form)[name] for name in form)
+    places = {name: place for place, name in enumerate(bag.tolist())}
+    if sorted(places) != sorted(ids.tolist()):
         return None
-    found = frame.loc[ids.tolist()]
-    return found["score"].to_numpy(dtype=np.float64) if found["label"].tolist() == labels.tolist() else None
+    index = [places[name] for name in ids.tolist()]
+    found: NDArray[np.float64] = score[index]
+    return found if (label[index].astype(np.int64) == labels).all() else None

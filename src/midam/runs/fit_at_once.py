@@ -11,7 +11,8 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import describe_origin, noting, read_data, split_data
-from midam.runs.folder import RunFolder, read_budget, read_json
+from midam.runs.folder import RunFolder, read_budget
+from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
@@ -101,7 +102,7 @@ def refit_at_once(
             if data is not None and Path(data).resolve() != Path(recorded).resolve():
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
-            return read_json(folder.summary)
+            return read_summary(folder, settings)[0]
         anew = "it starts anew" if not folder.candidates.exists() else "it goes on behind the methods that it has tried"
         warnings.warn(f"{folder.root} was stopped before its end: {anew}", UserWarning, stacklevel=3)
         how: dict[str, Any] = {"on_stage": on_stage, "on_bags": on_bags, "on_candidate": on_candidate}

@@ -2,17 +2,19 @@
 
 import csv
 import io
-import json
 import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.files import held, is_left, sweep
+from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
@@ -132,6 +134,14 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
+class _Budget(Form):
+    """What the settings file of a run holds beside the settings."""
+
+    data: str | int | float | bool | None = None
+    method: str | None = None
+    budget: Annotated[Number, Field(ge=0)] | None = None
+
+
 def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
     """Settings of a run, the data it was trained on, and its method where it has one that is fitted in one step.
 
@@ -144,36 +154,31 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
         )
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
-    values = read_yaml(folder.config)
+    values = _read_config(folder)
     data = str(values.pop("data", ""))
     check_code(values, folder.config, trust=trust)
     method = values.pop("method", None)
     values.pop("budget", None)
     settings = Settings.from_flat(values, source=str(folder.config))
-    return settings, data, None if method is None else str(method)
+    return settings, data, method
+
+
+def _read_config(folder: RunFolder) -> dict[str, Any]:
+    values = read_yaml(folder.config)
+    check_form(values, _Budget, folder.config, error=ConfigError, advice="correct the file")
+    return values
 
 
 def read_budget(folder: RunFolder) -> float | None:
     """Seconds that a run of `auto` was given; None where it was given all that it takes."""
-    found = read_yaml(folder.config).get("budget")
+    found = _read_config(folder).get("budget")
     return None if found is None else float(found)
 
 
 def read_chosen(folder: RunFolder) -> str | None:
     """What the settings of a run say of counts that were chosen; None where none were."""
-    first = folder.config.read_text(encoding="utf-8").partition("\n")[0] if folder.config.exists() else ""
+    first = read_text(folder.config).partition("\n")[0] if folder.config.exists() else ""
     return first.removeprefix(CHOSEN) if first.startswith(CHOSEN) else None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """What a JSON file of a run holds; a `CheckpointError` for one that is damaged."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"Expected a whole JSON file, got a damaged one (in {path}); copy it anew.")
-    return found
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header: bool = True) -> str:

@@ -19,13 +19,14 @@ from midam.report.html.page import study_page
 from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, PartBags, ScoredBags, Study
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
-from midam.runs.folder import RunFolder, read_json, read_run_config
+from midam.runs.folder import SPLITS, RunFolder, read_run_config
+from midam.runs.forms import DECIDED, read_summary, read_target
 from midam.runs.judge import NO_DECISION
 from midam.runs.reported import explanations, how_made
 from midam.runs.scored import evaluated_bags, recorded_parts, told_names
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
-from midam.targets import Target, target_named
+from midam.targets import Target
 
 _MOST_GROUPS = 12  # that are still subgroups
 
@@ -58,10 +59,10 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary = read_json(folder.summary)
-    target = target_named(summary if "target" in summary else None)
+    summary, target = read_summary(folder, settings)
     parts = recorded_parts(folder, target)
     part = next(name for name in ("test", "val", "train") if name in summary)
+    _require_same_bags(folder, summary, parts, target)
     how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
     how |= {"left_out": summary["data"].get("notes", []), "external": False}
     write_text(path, _page(folder, settings, data, summary, target, **how, table=table, path=path))
@@ -93,8 +94,8 @@ def write_evaluation_report(
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, own, method = read_run_config(folder)
-    summary = read_json(folder.summary) if folder.summary.exists() else {}
-    target = target_named(found.result if "target" in found.result else None)
+    summary = read_summary(folder, settings)[0] if folder.summary.exists() else {}
+    target = read_target(found.result, folder.summary, trusted=settings.data.target)
     part, own_parts = str(found.result["headline"]), recorded_parts(folder, target)
     tested = evaluated_bags(bags, found, found.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
@@ -107,6 +108,25 @@ def write_evaluation_report(
 def evaluation_path(root: Path, data: str) -> Path:
     """Where the page about an evaluation goes: report-DATA.html in the run."""
     return root / f"report-{Path(data).stem}.html"
+
+
+def _require_same_bags(
+    folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, PartBags], target: Target
+) -> None:
+    """Refuse a summary and predictions of different bags."""
+    decided = DECIDED.get(target.name)
+    for name in (name for name in SPLITS if name in summary or name in parts):
+        said, held = summary.get(name, {}), parts.get(name)
+        bags = 0 if held is None else len(held)
+        same = said.get("bags", bags) == bags and bool(said) == bool(bags)
+        if isinstance(held, ScoredBags) and same:
+            same = said["positives"] == held.positives
+        known = getattr(held, "probabilities" if target.name == "binary" else "told", None)
+        if not same or (decided is not None and (decided in said) != (known is not None)):
+            raise CheckpointError(
+                f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
+                f"{folder.predictions}); restore both files of one run."
+            )
 
 
 def _page(

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-import pandas as pd
-
 from midam.errors import MidamError
+from midam.reading import counts, known_numbers, read_columns, read_json
 from midam.report.html.study import Explained
-from midam.runs.folder import RunFolder, read_budget, read_json
+from midam.runs.folder import RunFolder, read_budget
+from midam.runs.forms import Explanations
 from midam.runs.method import method_title, taken_settings
 from midam.settings import Settings
 from midam.targets import Target
@@ -36,13 +35,12 @@ def how_made(
     usual = _defaults(settings, summary, target)
     shown = {name: json.dumps(value) for name, value in flat.items()}
     changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
-    history = pd.read_csv(folder.metrics).replace({np.nan: None}).to_dict("records") if folder.metrics.exists() else []
     return {
         "data": Path(tested_data or data).name,
         "trained_on": Path(data).name,
         "method": method_title(method, settings),
         "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
-        "history": [{str(key): value for key, value in row.items()} for row in history],
+        "history": read_history(folder.metrics) if folder.metrics.exists() else [],
         "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
         "selected": summary.get("selected", {}),
         "chosen": summary.get("auto"),
@@ -55,12 +53,19 @@ def how_made(
     }
 
 
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.csv; None where a field is empty."""
+    found = read_columns(path, {"epoch": counts}, others=known_numbers)
+    by_row = zip(*(column.tolist() for column in found.values()), strict=True)
+    return [{key: None if value != value else value for key, value in zip(found, row)} for row in by_row]  # noqa: PLR0124
+
+
 def explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
     """Explanations in the run, of bags of its own data or, `external`, of others; later folders win."""
     pictures: dict[str, str] = {}
     index = None
     for file in sorted(root.glob("explain*/explain.json")):
-        for entry in read_json(file)["bags"]:
+        for entry in read_json(file, Explanations)["bags"]:
             if (entry["split"] is None) == external:
                 index = _link(file.parent / "index.html", page)
                 pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)

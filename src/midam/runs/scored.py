@@ -1,15 +1,27 @@
 """Scored bags as pages take them: of the parts of a run, from its predictions.csv, and of an evaluation."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.outcome import CODED, Outcome
 from midam.evaluate.outcomes.decide import RISKS
+from midam.reading import (
+    ColumnForm,
+    ids,
+    known_numbers,
+    numbers,
+    one_of,
+    positive_counts,
+    positive_numbers,
+    read_columns,
+    shares,
+    texts,
+)
 from midam.report.html.outcome_study import OutcomeBags
 from midam.report.html.study import PartBags, ScoredBags
 from midam.runs.apply import Evaluation
@@ -23,12 +35,12 @@ def recorded_parts(folder: RunFolder, target: Target) -> dict[str, Any]:
     """Scored bags of each part of the run's own data; none where the run did not finish."""
     if not folder.predictions.exists():
         return {}
-    binary = target.name == "binary"
-    # A class may be called NA, and a bag 007.
-    texts: Any = {"bag": str, "group": str} if binary else str
-    frame = pd.read_csv(folder.predictions, dtype=texts, keep_default_na=False, na_values={"probability": [""]})
-    rows = {name: frame[frame["split"] == name] for name in _PARTS}
-    return {name: _binary(own) if binary else _outcome(own, target) for name, own in rows.items() if len(own)}
+    binary, optional = target.name == "binary", ("instances", "group")
+    found = read_columns(folder.predictions, _columns(target), optional=optional)
+    rows = {name: found["split"] == name for name in _PARTS}
+    make = _binary if binary else partial(_outcome, target=target)
+    own = {name: {key: column[inside] for key, column in found.items()} for name, inside in rows.items()}
+    return {name: make(table) for name, table in own.items() if len(table["bag"])}
 
 
 def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> PartBags:
@@ -50,34 +62,54 @@ def told_names(target: Target) -> tuple[str, ...]:
     return RISKS if target.name == "survival" else target.names
 
 
-def _binary(rows: pd.DataFrame) -> ScoredBags:
+def label_columns(target: Target) -> dict[str, ColumnForm]:
+    """Columns of the labels of bags, as `midam.data.outcome.Outcome.columns` has them, with their forms."""
+    if target.name == "binary":
+        return {"label": one_of("0", "1")}
+    if target.name == "survival":
+        return {"time": positive_numbers, "event": one_of("0", "1")}
+    if target.name == "multilabel":
+        return {f"label_{name}": one_of("0", "1", "") for name in target.names}
+    return {"label": one_of(*target.names) if target.name in CODED else numbers}
+
+
+def _columns(target: Target) -> dict[str, ColumnForm]:
+    """Columns of predictions.csv, with their forms."""
+    found = {"bag": ids, **label_columns(target), "split": one_of(*_PARTS)}
+    found |= {"instances": positive_counts, "group": texts}
+    if target.name == "binary":
+        return {**found, "score": numbers, "probability": shares, "class": texts}
+    found |= dict.fromkeys(target.score_columns, numbers)
+    if target.name in ("multiclass", "multilabel"):
+        return found | {f"probability_{name}": shares for name in target.columns}
+    if target.name == "continuous":
+        return found | {"number": known_numbers}
+    return found | {"grade" if target.name == "ordinal" else "risk": one_of(*told_names(target), "")}
+
+
+def _binary(table: Mapping[str, NDArray[Any]]) -> ScoredBags:
+    p = table["probability"]
     return ScoredBags(
-        rows["bag"].to_numpy(dtype=np.str_),
-        rows["label"].to_numpy(dtype=np.int64),
-        rows["score"].to_numpy(dtype=np.float64),
-        None if rows["probability"].isna().any() else rows["probability"].to_numpy(dtype=np.float64),
-        **_known(rows),
+        table["bag"],
+        table["label"].astype(np.int64),
+        table["score"],
+        None if np.isnan(p).any() else p,
+        groups=table.get("group"),
+        sizes=table.get("instances"),
     )
 
 
-def _outcome(rows: pd.DataFrame, target: Target) -> OutcomeBags:
-    table = {str(name): column.tolist() for name, column in rows.items()}
-    scores = np.stack([_numbers(rows[name]) for name in target.score_columns], axis=1)
+def _outcome(table: Mapping[str, NDArray[Any]], target: Target) -> OutcomeBags:
+    columns = {name: column.tolist() for name, column in table.items()}
+    scores = np.stack([table[name] for name in target.score_columns], axis=1)
     return OutcomeBags(
-        rows["bag"].to_numpy(dtype=np.str_),
-        Outcome.of_columns(target.name, target.names, table).values,
+        table["bag"],
+        Outcome.of_columns(target.name, target.names, columns).values,
         scores[:, 0] if target.count == 1 else scores,
-        _told(target, table),
-        **_known(rows),
+        _told(target, columns),
+        groups=table.get("group"),
+        sizes=table.get("instances"),
     )
-
-
-def _known(rows: pd.DataFrame) -> dict[str, Any]:
-    """Groups and sizes of the bags, where they are written."""
-    return {
-        "groups": rows["group"].to_numpy(dtype=np.str_) if "group" in rows else None,
-        "sizes": rows["instances"].to_numpy(dtype=np.int64) if "instances" in rows else None,
-    }
 
 
 def _told(target: Target, table: Mapping[str, Sequence[Any]]) -> NDArray[np.float64] | None:
