@@ -17,6 +17,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from midam.errors import MidamError
+from midam.reading import parse_json
 
 LOCK = ".lock"
 _PARTIAL = ".midam-partial"
@@ -309,7 +310,7 @@ def _read(content: bytes) -> tuple[list[Any], int | None, int]:
     rows = []
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
-            rows.append(json.loads(line))
+            rows.append(parse_json(line))
         except ValueError:
             return rows, number, len(whole)
     return rows, None, len(whole)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import stat
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -195,6 +196,21 @@ def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[st
     return header, rows
 
 
+def check_archive(path: Path) -> None:
+    """Compare the checksums of a file of `torch.save`, by a `ValueError`; parts that grow when they are read too.
+
+    torch stores all parts as they are: what is compressed, or lies twice in the file, holds more than its bytes.
+    """
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        packed = next((part.filename for part in parts if part.file_size != part.compress_size), None)
+        if packed is not None or sum(part.file_size for part in parts) > path.stat().st_size:
+            raise ValueError(f"parts of more bytes than the file, such as {packed or parts[0].filename}")
+        broken = archive.testzip()
+    if broken is not None:
+        raise ValueError(f"the checksum of {broken} is wrong")
+
+
 class _FieldError(Exception):
     """A field of a column that has not its form."""
 
@@ -228,6 +244,16 @@ def one_of(*names: str) -> ColumnForm:
         return texts(column)
 
     return form
+
+
+def as_written(form: ColumnForm) -> ColumnForm:
+    """The texts of a column that has a form."""
+
+    def kept(column: list[str]) -> Column:
+        form(column)
+        return texts(column)
+
+    return kept
 
 
 def numbers(column: list[str]) -> Column:

@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from midam.compare.forms import read_record, read_tables
 from midam.compare.summary import basis
 from midam.data.outcome import CODED, Outcome
 from midam.errors import CheckpointError
 from midam.evaluate.outcomes.classes import class_aurocs, one_against_rest
 from midam.files import write_text
+from midam.reading import read_text
 from midam.report.html.comparison import Method, MethodsStudy, Tested, comparison_page
-from midam.settings import Settings, read_yaml
-from midam.targets import Target, target_named
+from midam.settings import Settings
+from midam.targets import Target
 
 PREDICTIONS = "predictions.csv"
 
@@ -30,26 +32,23 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
         If the folder holds no finished comparison.
     """
     path = out or folder / "report.html"
-    for name in ("summary.csv", PREDICTIONS, "trials.csv", "config.yaml"):
+    for name in ("summary.csv", PREDICTIONS, "trials.csv", "config.yaml", "summary.md"):
         if not (folder / name).exists():
             raise CheckpointError(
                 f"Expected a finished comparison, got {folder} without {name}; repeat `midam compare` as it was."
             )
-    record = read_yaml(folder / "config.yaml")
-    summary, trials = (pd.read_csv(folder / f"{name}.csv") for name in ("summary", "trials"))
-    target = target_named(record if "target" in record else None)
-    # A class may be called NA, and a bag 007.
-    texts: Any = {"bag": str} if target.name == "binary" else str
-    scores = pd.read_csv(folder / PREDICTIONS, dtype=texts, keep_default_na=False).astype({"repeat": int, "fold": int})
+    record, target = read_record(folder)
+    summary, trials, scores = read_tables(folder, target)
     methods = [_method(row, trials, scores, target) for row in summary.to_dict("records")]
     settings = record["settings"]
-    usual = Settings(encoder=settings["encoder"]).flat() if "." not in settings["encoder"] else Settings().flat()
+    own = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
+    usual = Settings.from_flat(own, source=str(folder / "config.yaml")).flat()
     changed = [
         (name, json.dumps(value), json.dumps(usual[name]))
         for name, value in settings.items()
         if usual.get(name) not in (value, None, "auto")  # these go by the shape of the instances
     ]
-    lines = (folder / "summary.md").read_text(encoding="utf-8").splitlines()
+    lines = read_text(folder / "summary.md").splitlines()
     study = MethodsStudy(
         data=Path(record["data"]).name,
         methods=methods,
@@ -97,7 +96,7 @@ def _kinds(target: Target) -> Sequence[str]:
 def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
     """Place of each bag's kind; 0 of all where there are no kinds."""
     if target.name == "binary":
-        return part["label"].to_numpy(np.int64)
+        return np.array(part["label"].tolist(), dtype=np.int64)
     column = {"survival": 1, "multiclass": 0, "ordinal": 0}.get(target.name)
     return np.zeros(len(part), dtype=np.int64) if column is None else _values(part, target)[:, column].astype(np.int64)
 

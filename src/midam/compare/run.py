@@ -9,6 +9,7 @@ from warnings import warn
 from midam import __version__
 from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
+from midam.compare.forms import read_record
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import check_methods, find_methods
 from midam.compare.models import keep_models as keep
@@ -24,7 +25,7 @@ from midam.data.free_memory import free_memory
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, sweep, write_text
-from midam.settings import ResolvedSettings, Settings, read_yaml, yaml_text
+from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
 from midam.train.step_cost import memory_share
@@ -167,7 +168,7 @@ def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> Resol
     if not base.training.open or base.run.memory_budget is not None:
         return base
     path = None if folder is None else folder / "config.yaml"
-    kept = read_yaml(path).get("settings", {}) if path is not None and path.exists() else {}
+    kept = read_record(path.parent)[0]["settings"] if path is not None and path.exists() else {}
     share = memory_share(free_memory(make_fabric(base).device)) / jobs / 2**30
     return base.replace(memory_budget=kept.get("memory_budget") or share)
 
@@ -237,7 +238,7 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
         return TrialStore()
     path, journal = folder / "config.yaml", folder / "trials.jsonl"
     if path.exists():
-        kept = read_yaml(path)
+        kept, _ = read_record(folder)
         # The same bags under another path are the same bags; further methods may be named.
         changed = [key for key in record if key not in ("data", "methods") and kept.get(key) != record[key]]
         if changed:

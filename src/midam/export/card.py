@@ -245,8 +245,11 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             lines.insert(1, f"- {plain(summary['auto']['note'])}")
         return ["## Training", "\n".join(lines)]
     chosen = summary.get("selected", {})
-    weights = f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary['epochs']})" if chosen else ""
-    took = f"; {summary['seconds']['total']:.0f} seconds" if summary else ""
+    weights = (
+        f"; weights of the {chosen['weights']} epoch ({chosen['epoch']} of {summary.get('epochs')})" if chosen else ""
+    )
+    seconds = summary.get("seconds", {}).get("total")
+    took = "" if seconds is None else f"; {seconds:.0f} seconds"
     drawn = f"{s.training.num_positive} positive and {s.training.num_negative} negative bags"
     if not _binary(run):
         drawn = f"{s.training.batch[0] + s.training.batch[1]} bags, those of different labels in turn"

@@ -206,7 +206,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_notes(console, headline, parts[headline])
     trained = summary.get("train", {}).get("auroc")
     if trained is not None and trained < NEAR_CHANCE:
-        after, way_out = f" after {summary['epochs']} epochs", "raise --epochs or --lr"
+        after, way_out = f" after {summary.get('epochs')} epochs", "raise --epochs or --lr"
         if "epochs" not in summary:
             after, way_out = "", "take another --method"
         console.print(
@@ -328,7 +328,7 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     if found is None:
         return
     console.print(escape(result_words(found)))
-    hidden = caution(found, summary["selected"])
+    hidden = caution(found, summary.get("selected", {}))
     how = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
     better = advice(found, summary["data"]["name"], **how)
     if hidden is not None:

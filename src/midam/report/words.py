@@ -63,7 +63,7 @@ def mean_words(summary: Mapping[str, Any]) -> str | None:
     >>> mean_words({"members": 4, "auto": {"tried": rows}})
     'a weighted mean of 2 methods (4 scorers)'
     """
-    members = summary["members"]
+    members = summary.get("members", 1)
     taken = sum(row["weight"] > 0 for row in summary.get("auto", {}).get("tried", ()))
     if taken > 1:
         return f"a weighted mean of {taken} methods ({members} scorers)"

@@ -67,6 +67,18 @@ def _checksum(row: Any) -> str:
     return f"{zlib.crc32(json.dumps(row).encode()):08x}"
 
 
+def _is_scored(row: Any) -> bool:
+    """Whether a row holds a position, a count, a digest, and as many numbers in base64."""
+    kinds = (int, int, str, str)
+    if not isinstance(row, list) or [type(part) for part in row] != list(kinds) or row[0] < 0 or row[1] < 1:
+        return False
+    try:
+        found = np.frombuffer(base64.b64decode(row[3], validate=True), dtype="<f8")
+    except ValueError:
+        return False
+    return len(found) > 0 and len(found) % row[1] == 0 and bool(np.isfinite(found).all())
+
+
 class ScoreJournal(CallJournal):
     """Scores of bags beside the file that will hold them all; a journal without a score is removed when it is closed.
 
@@ -85,6 +97,9 @@ class ScoreJournal(CallJournal):
             "left; remove the file, or choose another."
         )
         super().__init__(path, {"scores": _LAYOUT, **call}, busy=busy, other=other)
+        if not all(_is_scored(row) for row in self.rows):
+            super().close()
+            raise other
         self._done = {(first, count): (content, scores) for first, count, content, scores in self.rows}
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ A logger is a function or class that returns a `lightning_fabric.loggers.Logger`
 `title`, what the run is called, where it has parameters of these names, and the setting `logger_args`.
 """
 
-import json
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from midam.errors import ConfigError, MidamError, first_line, need_package
 from midam.files import write_json
+from midam.reading import read_json
 from midam.registry import LOGGERS, build
 from midam.settings import Settings
 
@@ -225,8 +225,8 @@ def _need(package: str, extra: str) -> Any:
 def _remembered(root: Path, name: str) -> str | None:
     """Id under which a logger knows this run."""
     path = root / "loggers.json"
-    found: str | None = json.loads(path.read_text(encoding="utf-8")).get(name) if path.exists() else None
-    return found
+    found = read_json(path).get(name) if path.exists() else None
+    return found if isinstance(found, str) else None
 
 
 def _remember(root: Path, name: str, of: str) -> None:

@@ -12,6 +12,7 @@ from midam.data.outcome import CODED, Outcome
 from midam.evaluate.outcomes.decide import RISKS
 from midam.reading import (
     ColumnForm,
+    as_written,
     ids,
     known_numbers,
     numbers,
@@ -63,14 +64,14 @@ def told_names(target: Target) -> tuple[str, ...]:
 
 
 def label_columns(target: Target) -> dict[str, ColumnForm]:
-    """Columns of the labels of bags, as `midam.data.outcome.Outcome.columns` has them, with their forms."""
+    """Columns of the labels of bags, as `midam.data.outcome.Outcome.columns` has them: texts of their forms."""
     if target.name == "binary":
         return {"label": one_of("0", "1")}
     if target.name == "survival":
-        return {"time": positive_numbers, "event": one_of("0", "1")}
+        return {"time": as_written(positive_numbers), "event": one_of("0", "1")}
     if target.name == "multilabel":
         return {f"label_{name}": one_of("0", "1", "") for name in target.names}
-    return {"label": one_of(*target.names) if target.name in CODED else numbers}
+    return {"label": one_of(*target.names) if target.name in CODED else as_written(numbers)}
 
 
 def _columns(target: Target) -> dict[str, ColumnForm]:

@@ -1,21 +1,22 @@
 """Parts of the bags that several processes score, and how their tables become one."""
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from midam.errors import ConfigError
 from midam.evaluate.predict import bag_groups
 from midam.files import write_json, write_parts
+from midam.reading import Count, Form, Positive, check_form, parse_json, read_bytes
 
 _FORMAT = "midam shard"
 _VERSION = 1
@@ -115,6 +116,29 @@ def shard_path(out: Path, shard: Shard) -> Path:
     return out.with_name(f"{out.stem}.shard-{number}-of-{shard.count}{out.suffix}")
 
 
+class _FactsForm(Form):
+    """What ``NAME.shard-K-of-N.json`` holds beside its format and version; see `ShardFacts`."""
+
+    number: Positive
+    count: Positive
+    first: Count
+    bags: Count
+    of_bags: Positive
+    run: str
+    data: str
+    run_source: str
+    data_source: str
+    call: dict[str, Any]
+    header: Positive
+    table: str
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if self.number > self.count or self.first + self.bags > self.of_bags:
+            raise ValueError("a shard beyond the last one, or bags beyond the last one")
+        return self
+
+
 @dataclass(frozen=True)
 class ShardFacts:
     """What stands beside the table of a shard, in a file of the same name that ends in .json.
@@ -155,17 +179,19 @@ class ShardFacts:
         """Facts about the table of a shard, which they must fit; a `ConfigError` where they are missing, or do not."""
         path = _facts_path(table)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            content = parse_json(read_bytes(path, error=ConfigError))
+        except ValueError:  # a `ConfigError` is one too
             content = None
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
             raise ConfigError(f"Expected the facts of a shard beside {table}, got none in {path}; score it again.")
         if content.pop("version", None) != _VERSION:
             raise ConfigError(f"Expected a shard of this version of midam, got another (in {path}); score it again.")
-        try:
-            facts = cls(**content)
-        except TypeError:
-            raise ConfigError(f"Expected the facts of a shard, got others (in {path}); score it again.") from None
+        others = [name for name in content if name not in _FactsForm.model_fields]
+        if others:
+            raise ConfigError(f"Expected the facts of a shard, got others, {others[0]} (in {path}); score it again.")
+        what: dict[str, Any] = {"what": "the facts of a shard", "error": ConfigError, "advice": "score it again"}
+        check_form(content, _FactsForm, path, **what)
+        facts = cls(**{name: content[name] for name in _FactsForm.model_fields})
         if not table.is_file() or _digest(table) != facts.table:
             raise ConfigError(
                 f"Expected the table of a shard as it was written, got another (in {table}); score it again."

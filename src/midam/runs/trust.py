@@ -11,6 +11,7 @@ from typing import Any
 
 from midam.errors import ConfigError, UntrustedError
 from midam.files import write_text
+from midam.reading import parse_json, read_bytes
 from midam.registry import import_path
 from midam.settings.describe import describe_settings
 
@@ -92,8 +93,8 @@ def _makes(path: str, base: str, *, setting: str) -> bool:
 def _trusted() -> dict[str, str]:
     """What was trusted before, by digest."""
     try:
-        found = json.loads(_place().read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        found = parse_json(read_bytes(_place(), error=ConfigError))
+    except ValueError:  # a `ConfigError` is one too
         return {}
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 

@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,44 +9,50 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from torch import Tensor
 
 from midam.errors import CheckpointError, MidamError
 from midam.files import write_bytes
+from midam.reading import Form, check_archive, check_form, plain_fault
 
 FORMAT = 3
+_MOST_SETTINGS = 200_000  # values in the settings of a checkpoint
 
 
 def _finite(tensor: Tensor) -> Tensor:
+    if tensor.layout != torch.strided or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError("fewer numbers than its shape says")
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise ValueError("NaN or infinity among its numbers")
     return tensor
 
 
-class _Form(BaseModel):
-    """What a checkpoint holds, by name and type; entries beyond these are left alone."""
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    fault = plain_fault(values, most=_MOST_SETTINGS)
+    if fault is not None:
+        raise ValueError(f"{fault} among the settings")
+    return values
 
-    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
-
+_Settings = Annotated[dict[str, Any], AfterValidator(_plain)]
 _Weights = dict[str, Annotated[Tensor, AfterValidator(_finite)]]
 _Splits = dict[str, Literal["train", "val", "test"]]
 
 
-class _Imputed(_Form):
+class _Imputed(Form):
     how: Literal["mean", "median", "zero"]
     values: list[Any]
 
 
-class _Outcome(_Form):
+class _Outcome(Form):
     """Target of a run whose bags are ranked by more than 0 and 1, and what it is called."""
 
     target: str
     names: list[str]
 
 
-class _Data(_Form):
+class _Data(Form):
     source: str
     place: str
     fingerprint: str
@@ -68,7 +73,7 @@ class _Data(_Form):
         return self
 
 
-class _Trainer(_Form):
+class _Trainer(Form):
     model: _Weights
     average: dict[str, Tensor] | None
     members: list[dict[str, Any]]
@@ -78,19 +83,19 @@ class _Trainer(_Form):
     best_epoch: int | None
 
 
-class _Origin(_Form):
-    config: dict[str, Any]
+class _Origin(Form):
+    config: _Settings
     data: _Data
     splits: _Splits
     contents: _Splits
     groups: list[str]
 
 
-class _Part(_Form):
+class _Part(Form):
     """A part of a model that was chosen: a method, its settings where it has some, and how many members are its own."""
 
     method: str
-    config: dict[str, Any] | None
+    config: _Settings | None
     scorers: Annotated[int, Field(ge=1)]
 
 
@@ -113,7 +118,7 @@ class TrainerContent(_Origin):
     waited: Annotated[FiniteFloat, Field(ge=0)] = 0.0
 
 
-class BestContent(_Form):
+class BestContent(Form):
     """What ``best.pt`` holds."""
 
     model: _Weights
@@ -129,14 +134,11 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
         write_bytes(path, view)
 
 
-def load_checkpoint(path: Path, form: type[_Form] = _Form) -> dict[str, Any]:
+def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
     """Read a checkpoint, which must have a `form` (`ModelContent`, ...), onto the CPU; else `CheckpointError`."""
     try:
         # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-        if broken is not None:
-            raise zipfile.BadZipFile(f"the checksum of {broken} is wrong")
+        check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; check the run folder.") from None
@@ -157,15 +159,8 @@ def load_checkpoint(path: Path, form: type[_Form] = _Form) -> dict[str, Any]:
         raise CheckpointError(
             f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
-    try:
-        form.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(
-            f"Expected a checkpoint of midam, got {where}: {first['msg']} (in {path}); restore a copy, or start a new "
-            "run."
-        ) from None
+    how: dict[str, Any] = {"what": "a checkpoint of midam", "advice": "restore a copy, or start a new run"}
+    check_form(content, form, path, **how)
     return content
 
 

@@ -4,19 +4,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from midam.compare.auto.candidates import Candidate
 from midam.compare.auto.stack import Mixture, even_mixture, fit_mixture
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.reading import Form, Number, Share, check_form
 from midam.train.lockstep import Trial
 
 OnCandidate = Callable[[str, int, int], None]
@@ -117,6 +120,8 @@ def search(
                 left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
                 row = {**name, **_try(candidate, bags, trials, left=left)}
                 store.add([row])
+            elif journal is not None:
+                _check_row(row, trials, journal)
             rows.append(row)
     return mix(bags, trials, rows)
 
@@ -136,6 +141,28 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
     if not all(np.isfinite(own).all() for own in scores):
         return {**row, "note": DIVERGED}
     return {**row, "scores": [own.tolist() for own in scores]}
+
+
+class _Row(Form):
+    """A line of candidates.jsonl beside what names it."""
+
+    note: str | None
+    scores: list[list[list[Share]]] | None
+    seconds: Annotated[Number, Field(ge=0)]
+    spent: Annotated[Number, Field(ge=0)]
+
+
+def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
+    """Refuse a line of a journal that is none of these trials."""
+    advice = "remove the line to try the method again"
+    check_form(row, _Row, journal, what="a method that was tried", advice=advice)
+    shapes = [[len(part) for part in own] for own in row["scores"] or ()]
+    wanted = [len(trial.score) for trial in trials]
+    if row["scores"] is not None and [set(own) for own in shapes] != [{count} for count in wanted]:
+        raise CheckpointError(
+            f"Expected a score of each of {sum(wanted)} held-out bags, got others (in {journal}, method "
+            f"{row['method']}); {advice}."
+        )
 
 
 def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:

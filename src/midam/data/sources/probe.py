@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from midam.data.sources.file_names import first_names
-from midam.data.sources.formats.open_file import OpenFile, refuse_empty
+from midam.data.sources.formats.open_file import OpenFile, refuse_empty, refuse_growth
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.index_files import with_index
 from midam.data.sources.reader import OnFile, file_reader
@@ -45,7 +45,13 @@ def open_file(
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    return with_index(found.open(path, options, places), path)
+    opened = found.open(path, options, places)
+    try:
+        refuse_growth(opened, path)
+    except BagDataError:
+        opened.close()
+        raise
+    return with_index(opened, path)
 
 
 def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:

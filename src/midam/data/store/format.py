@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from midam.data.sources.formats.open_file import sound
 from midam.data.validate import ClassName, digest_array
 from midam.errors import BagDataError
+from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
 VERSION = 1
@@ -125,8 +126,8 @@ def read_description(folder: Path) -> Description:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Content of ``store.json``; None where there is no whole one."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        content = parse_json(read_bytes(path, error=BagDataError))
+    except ValueError:  # a `BagDataError` is one too
         return None
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
@@ -166,7 +167,7 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
 
 def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     """Columns of the bag table as they are stored; its bytes, as many again, are let go."""
-    content = path.read_bytes() if path.is_file() else b""
+    content = read_bytes(path, error=BagDataError) if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != facts.sha256:
         raise BagDataError(
             f"Expected the bag table as it was written, got another or none (in {path}); import the data again."

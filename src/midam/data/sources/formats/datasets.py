@@ -1,6 +1,5 @@
 """Datasets of HDF5 and Zarr, of which rows are read in place."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,8 +13,10 @@ from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, nee
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
+from midam.reading import parse_json, read_bytes
 
 _HOPS = 16  # links that lead to one dataset
+_METADATA = 1 << 20  # bytes of what a Zarr array says of itself
 _NAMES = 64  # in a file, up to which they are looked through
 _WHOLE = "copy the data into one file, such as with h5repack"
 _CODECS = (
@@ -154,7 +155,7 @@ def _zarr_metadata(folder: Path) -> dict[str, Any]:
     """What a folder says of the Zarr array that it is; empty of any other folder."""
     for name in (".zarray", "zarr.json"):
         if (folder / name).is_file():
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            found = parse_json(read_bytes(folder / name, error=BagDataError, most=_METADATA))
             return found if isinstance(found, dict) else {}
     return {}
 

@@ -1,5 +1,6 @@
 """A file of instances that is open: its arrays, which are read by position, and what it says of itself."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.errors import BagDataError, MidamError, need_package
+from midam.files import size_text
 
 T = TypeVar("T")
 
 FEATURES = ("features", "feats")
 COORDS = "coords"
+_SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
 
 
 class Column(Protocol):
@@ -136,3 +139,22 @@ def refuse_empty(path: Path) -> None:
     """Refuse a file without a byte, as a broken download leaves it."""
     if path.is_file() and not path.stat().st_size:
         raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it anew.")
+
+
+def refuse_growth(opened: OpenFile, path: Path) -> None:
+    """Refuse a file of which what is in it would be far larger than any honest compression makes it.
+
+    Headers are believed before anything is read, so that one of a few bytes could ask for all memory.
+    """
+    size = opened.held
+    for column in (opened.features, opened.coords):
+        if column is not None and not isinstance(column, LazyColumn):
+            size = max(size, math.prod(column.shape) * column.dtype.itemsize)
+    if size <= _SMALL:
+        return
+    on_disk = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    if size > _GROWTH * on_disk:
+        raise BagDataError(
+            f"Expected a file that grows at most {_GROWTH} times when it is read, got {size_text(size)} in "
+            f"{size_text(on_disk)} (in {path}); write the file again, without parts that were never written."
+        )

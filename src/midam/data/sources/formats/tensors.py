@@ -14,6 +14,7 @@ from midam.data.sources.formats.open_file import COORDS, Column, OpenFile, pick_
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
+from midam.reading import check_archive
 
 _PLAIN = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
@@ -57,10 +58,8 @@ class TensorReader(FileReader):
     def verify(self, path: Path) -> None:
         """Compare the checksums, which torch passes over."""
         if zipfile.is_zipfile(path):
-            with sound("a whole .pt file", path, advice="write the file anew"), zipfile.ZipFile(path) as archive:
-                broken = archive.testzip()
-                if broken is not None:
-                    raise zipfile.BadZipFile(f"the checksum of {broken} is wrong")
+            with sound("a whole .pt file", path, advice="write the file anew"):
+                check_archive(path)
 
 
 class _BFloat16:
