@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +15,7 @@ from rich.table import Table
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
 from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
-from midam.compare.folds import repeated_folds
+from midam.compare.folds import Fold, repeated_folds, table_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.run import run_comparison
@@ -50,6 +51,8 @@ def parser() -> ArgumentParser:
     text = "names; the first is the reference; needed for two classes, else midam and a baseline by default"
     compare.add_text("--methods", metavar="A,B,...", help=text)
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
+    text = "table or folder of splits, CLAM's or Patho-Bench's, whose folds take the place of --cv"
+    compare.add_text("--split_file", metavar="FILE", help=text)
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
     compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
@@ -75,6 +78,8 @@ def run(options: Namespace, console: Console) -> int:
     methods = None if options.methods is None else words(options.methods)
     if methods is not None:
         find_methods(methods)
+    if options.split_file is not None and options.cv != parser().get_default("cv"):
+        raise ConfigError("Expected --cv or --split-file, got both; leave one out.")
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
@@ -90,14 +95,11 @@ def run(options: Namespace, console: Console) -> int:
         if bags.outcome is None:
             raise ConfigError("Expected --methods, got nothing; see --help.")
         methods = usual_methods(bags)
-    out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{options.cv}")
+    cv = options.cv if options.split_file is None else Path(options.split_file).stem
+    out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{cv}")
     _warn_of_unused(options, methods)
-    made = repeated_folds(bags, repeats=repeats, folds=folds)
-    per_repeat = len(made) // repeats
-    tested = "test two positive bags of" if bags.outcome is None else "rank bags of two"
-    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each {tested} different groups"
-    notes = [*told, *([fewer] if per_repeat < folds else [])]
-    notes += _unaware(methods, settings)
+    made, notes = _folds(options, bags, repeats=repeats, folds=folds)
+    notes = [*told, *notes, *_unaware(methods, settings)]
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
     how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
     how["cluster"] = options.cluster
@@ -110,6 +112,21 @@ def run(options: Namespace, console: Console) -> int:
         how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
         _deploy(Path(options.deploy), console, bags, comparison, how)
     return 0
+
+
+def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple[list[Fold], list[str]]:
+    """Folds of the split table, or such as --cv asks for, and notes on them."""
+    if options.split_file is not None:
+        made = table_folds(bags, options.split_file, skip_missing=options.missing == "skip")
+        used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in made])))
+        lost = [f"{len(bags) - used} of {len(bags)} bags stand in no fold"] if used < len(bags) else []
+        inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"
+        return made, [f"{len(made)} folds of {options.split_file}; {inside}", *lost]
+    made = repeated_folds(bags, repeats=repeats, folds=folds)
+    per_repeat = len(made) // repeats
+    tested = "test two positive bags of" if bags.outcome is None else "rank bags of two"
+    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each {tested} different groups"
+    return made, [fewer] if per_repeat < folds else []
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:

@@ -18,7 +18,7 @@ from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.settings import Settings, read_yaml, unknown_setting
 
-AUTO = "auto"
+AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_hidden(fit.add_argument("--num_nodes", type=int | None, default=None, metavar="N", help=text))
     text = "minutes after which a process that says nothing is given up; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
+    text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; continues"
+    fit.add_hidden(fit.add_argument("--every_fold", action="store_true", help=text))
     fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
@@ -73,6 +75,8 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
             "one to change them."
         )
     rest = list(argv)
+    for at in [at for at, pair in enumerate(pairwise(rest)) if pair == ("--fold", EVERY)]:
+        rest[at : at + 2] = ["--every_fold"]
     if "--method" in argv[:-1] and set(given) & set(SETTINGS):
         from midam.runs.method import refuse_settings
 
@@ -87,6 +91,9 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
     path = Path(rest[at + 1])
     values = dict(read_yaml(path))
+    if values.get("fold") == EVERY:
+        values.pop("fold")
+        rest.append("--every_fold")
     for key in values:
         if key not in (*SETTINGS, "data", "method", "budget"):
             raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
@@ -101,6 +108,10 @@ def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.ranks import Processes
 
+    if options.every_fold:
+        from midam.cli.fit_folds import fit_folds
+
+        return fit_folds(options, console, lambda own: run(own, console))
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
     if not processes.rank:
         return _run(options, console, processes)

@@ -3,12 +3,14 @@
 import hashlib
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import (
     check_disjoint,
     class_counts,
@@ -67,6 +69,29 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
             stacklevel=2,
         )
     return made
+
+
+def table_folds(bags: Bags, path: str | Path, *, skip_missing: bool = False) -> list[Fold]:
+    """The folds of a split table, CLAM's or Patho-Bench's; or the one split of another.
+
+    Training and validation bags of the table are the training part, in which methods choose on validation bags of
+    their own. Bags that a fold does not name have no part in it. A fold without test bags is a `BagDataError`.
+    """
+    groups = None if bags.groups is None else bags.groups.tolist()
+    made = []
+    numbers: list[int | None] = [*fold_numbers(path)]
+    for number in numbers or [None]:
+        how: dict[str, Any] = {"groups": groups, "fold": number, "skip_missing": skip_missing, "source": bags.source}
+        splits = read_splits(path, bags.ids.tolist(), **how)
+        test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
+        if not len(test) or not len(train):
+            where = "" if number is None else f", fold {number}"
+            raise BagDataError(
+                f"Expected training and test bags in each fold, got {len(train)} and {len(test)} (in {path}{where}); "
+                "correct the table."
+            )
+        made.append(Fold(0, number or 0, train, test))
+    return check_folds(bags, made)
 
 
 def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:

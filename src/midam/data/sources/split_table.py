@@ -14,6 +14,7 @@ from midam.data.sources.table_columns import find_file_column, split_names
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
+from midam.names import on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def read_splits(
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
     `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped.
     """
-    path = _table_of(Path(path), fold)
+    path = _table_of(on_disk(path), fold)
     frame, where = read_names(path), str(path)
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
@@ -56,6 +57,16 @@ def read_splits(
     named, keys = (patients, groups) if by_patient else (bags, ids)
     splits = _spread(pairs, named or bags, skip_missing=skip_missing, where=where, source=source)
     return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
+
+
+def fold_numbers(path: str | Path) -> list[int]:
+    """Numbers of the folds that a split table, or a folder of them, holds; none of a table of one split."""
+    path = on_disk(path)
+    if path.is_dir():
+        found = (_numbered(file) for file in path.glob("splits_*.csv"))
+        return sorted({int(number) for number in found if number is not None})
+    names = (str(name).lower() for name in read_names(path).columns)
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"fold_\d+", name))
 
 
 def _table_of(path: Path, fold: int | None) -> Path:

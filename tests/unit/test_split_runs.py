@@ -1,0 +1,107 @@
+"""Folds of a split table: a run for each, their mean, and comparisons on them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.cli import main
+from midam.compare.folds import table_folds
+from midam.compare.split_runs import fold_table, mean_of, mean_words
+from midam.compare.statistics import corrected_interval
+from midam.data.sources import read_bags
+from midam.data.sources.split_table import fold_numbers
+from midam.errors import BagDataError, LeakageError
+from midam.runs.folder import RunFolder
+
+PATIENTS = [f"P{number}" for number in range(20)]
+GROUPS = ["--groups", "patient"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """40 bags of 20 patients, a table with Patho-Bench's folds of patients, and a folder of CLAM's splits of bags."""
+    rng = np.random.default_rng(0)
+    bags = np.repeat(np.arange(40), 3)
+    table = pd.DataFrame({"bag": [f"b{bag}" for bag in bags], "label": bags // 2 % 2})
+    table["patient"] = [PATIENTS[bag // 2] for bag in bags]
+    table = table.assign(a=rng.normal(size=120) + table.label, b=rng.normal(size=120))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    places = [[number // 2 % 4 for number in range(20)]] * 2
+    folds = {f"fold_{fold}": ["test" if place == fold else "train" for place in places[0]] for fold in range(2)}
+    pd.DataFrame({"case_id": PATIENTS, **folds}).to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    (tmp_path / "clam").mkdir()
+    for fold in range(2):
+        part = {fold: "test", fold + 1: "val"}
+        named = {name: [] for name in ("train", "val", "test")}
+        for bag in range(40):
+            named[part.get(bag // 4 % 4, "train")].append(f"b{bag}")
+        columns = {name: pd.Series(names) for name, names in named.items()}
+        pd.DataFrame(columns).to_csv(tmp_path / "clam" / f"splits_{fold}.csv")
+    return tmp_path
+
+
+@pytest.mark.parametrize("splits", ["folds.tsv", "clam"])
+def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits, capsys):
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
+    words += ["--split-file", str(data / splits), "--fold", "all", "--out", str(data / "runs")]
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    table = pd.read_csv(data / "runs" / "folds.csv")
+    assert table.fold.tolist() == [0, 1]
+    assert table.test_bags.tolist() == [12, 12]
+    assert mean_words(table) in said
+    assert "are not pooled" in said
+    assert mean_words(table) in (data / "runs" / "folds.md").read_text()
+    found = mean_of(table)
+    share = (table.test_bags / (table.train_bags + table.val_bags)).mean()
+    assert found == corrected_interval(table.auroc, ratio=share)
+    folders = {fold: RunFolder(data / "runs" / f"fold-{fold}") for fold in (0, 1)}
+    assert fold_table(folders).auroc.tolist() == pytest.approx(table.auroc.tolist(), abs=1e-8)
+    before = folders[0].summary.stat().st_mtime_ns
+    folders[1].summary.unlink()
+    for path in folders[1].root.iterdir():
+        path.unlink()
+    assert main(words) == 0
+    assert folders[0].summary.stat().st_mtime_ns == before
+    assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
+    assert main([*words, "--seed", "3"]) == 2
+    assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
+
+
+def test_folds_are_refused_where_there_are_none(data, capsys):
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--fold", "all", "--out", str(data / "runs")]
+    assert main(words) == 2
+    assert "--split-file with --fold all" in capsys.readouterr().err
+    assert main([*words, "--split-file", str(data / "clam" / "splits_0.csv")]) == 2
+    assert "got one split" in " ".join(capsys.readouterr().err.split())
+    assert not (data / "runs").exists()
+
+
+def test_compare_takes_the_folds_of_a_table(data, capsys):
+    methods = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--jobs", "1", "--out", str(data / "c")]
+    words = ["compare", str(data / "t.csv"), *GROUPS, *methods, "--split-file", str(data / "clam")]
+    assert main(words) == 0
+    assert "2 folds of" in " ".join(capsys.readouterr().out.split())
+    trials = pd.read_csv(data / "c" / "trials.csv")
+    assert sorted(zip(trials.method, trials.fold)) == [
+        (name, fold) for name in ("bag-statistics-logistic", "instance-logistic-max") for fold in (0, 1)
+    ]
+    assert main([*words, "--cv", "1x2"]) == 2
+    assert "Expected --cv or --split-file, got both" in capsys.readouterr().err
+
+
+def test_the_folds_of_a_table_are_positions_of_bags(data):
+    bags = read_bags(data / "t.csv", group_column="patient")
+    assert fold_numbers(data / "folds.tsv") == fold_numbers(data / "clam") == [0, 1]
+    for path in ("folds.tsv", "clam"):
+        for number, fold in enumerate(table_folds(bags, data / path)):
+            assert (fold.repeat, fold.fold) == (0, number)
+            assert sorted([*fold.train, *fold.test]) == list(range(40))
+            assert {place // 4 % 4 for place in fold.test.tolist()} == {number}
+    lines = ["bag,split", *(f"b{bag},{'test' if bag < 13 else 'train'}" for bag in range(40))]
+    (data / "one.csv").write_text("\n".join(lines))
+    with pytest.raises(LeakageError):
+        table_folds(bags, data / "one.csv")
+    (data / "one.csv").write_text("\n".join([*lines[:1], *(f"b{bag},train" for bag in range(40))]))
+    with pytest.raises(BagDataError, match="training and test bags in each fold, got 40 and 0"):
+        table_folds(bags, data / "one.csv")
