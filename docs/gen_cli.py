@@ -18,8 +18,8 @@ BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 def values_of(setting: Description) -> str:
     """Values that an option takes."""
     if setting.known:
-        names = ", ".join(f"`{name}`" for name in setting.known)
-        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names} or a class path"
+        names, path = ", ".join(f"`{name}`" for name in setting.known), " or a class path" if setting.paths else ""
+        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names}{path}"
     if get_origin(setting.kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(setting.kind))
     return " or ".join(_word(part) for part in _parts(setting.kind))

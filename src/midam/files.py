@@ -17,30 +17,37 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from midam.errors import MidamError
+from midam.plain_files import is_partial, make_own, open_own, open_plain, replacing
 from midam.reading import parse_json
 
 LOCK = ".lock"
-_PARTIAL = ".midam-partial"
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no room
 
 
-def write_bytes(path: Path, content: bytes | memoryview) -> None:
+def write_bytes(path: Path, content: bytes | memoryview, *, typed: bool = False) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it; its folder is made.
 
-    A link stays a link: the file that it leads to is written. A device, a pipe or an open file such as /dev/stdout is
-    written to as it stands. An `OSError` leaves the old file as it was; its `filename` is `path`.
+    A link at `path` is replaced, what it leads to is left alone, as `midam.plain_files.replacing` says. Of a path that
+    the user `typed`, a link stays a link: the file that it leads to is written; and a device, a pipe or an open file
+    such as /dev/stdout is written to as it stands. An `OSError` names `path`, and leaves the old file as it was.
     """
-    write_parts(path, [content])
+    write_parts(path, [content], typed=typed)
 
 
-def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+def write_parts(path: Path, parts: Iterable[bytes | memoryview], *, typed: bool = False) -> None:
     """Write a file as `write_bytes` does, one part after the other, so that it need not fit into memory."""
     try:
-        if is_stream(path):
+        if typed and is_stream(path):
             _write_to_stream(path, parts)
         else:
-            _replace(resolved(path), parts)
+            with replacing(resolved(path) if typed else path) as file:
+                for part in parts:
+                    view = memoryview(part)
+                    while view:
+                        view = view[file.write(view) or 0 :]
     except OSError as error:
+        if isinstance(error, MidamError):
+            raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
@@ -61,38 +68,9 @@ def resolved(path: Path) -> Path:
     return place
 
 
-def partial_path(path: Path) -> Path:
-    """Name of a file while it is written; `sweep` knows it."""
-    return path.with_name(f".{path.name}{_PARTIAL}")
-
-
 def is_left(path: Path) -> bool:
     """Whether a path is what a killed process leaves in a folder that it holds: a lock, or a file half written."""
-    return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(_PARTIAL))
-
-
-def sweep(folder: Path) -> None:
-    """Remove files that a killed process has left half written, from a folder that this process holds."""
-    for path in folder.rglob(f".*{_PARTIAL}"):
-        with suppress(OSError):
-            path.unlink()
-
-
-def _replace(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write beside a file, then give it its name."""
-    temporary = partial_path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        # Where nothing could be made there is nothing to remove, and the first error is the one to tell.
-        with suppress(OSError):
-            temporary.unlink()
+    return path.name == LOCK or is_partial(path)
 
 
 def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -189,14 +167,14 @@ def allocate(file: FileIO, size: int) -> None:
     file.truncate(size)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, typed: bool = False) -> None:
     """Write text in UTF-8 as `write_bytes` does."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), typed=typed)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any], *, typed: bool = False) -> None:
     """Write JSON as `write_bytes` does; a value that is not finite is an error."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", typed=typed)
 
 
 @contextmanager
@@ -208,6 +186,8 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     """
     beside = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
     beside.parent.mkdir(parents=True, exist_ok=True)
+    # A lock of midam is a file of its own; anything else is not opened, whoever put it there.
+    make_own(beside)
     lock = FileLock(beside, blocking=False, is_singleton=False)
     try:
         lock.acquire()
@@ -217,7 +197,9 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
         # Windows lets nobody write to a file that is held.
         with suppress(OSError):
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            beside.write_text(f"process {os.getpid()} on {socket.gethostname()} ({command})\n", encoding="utf-8")
+            with open_own(beside) as file:
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
     finally:
         # Removed while it is held: who waits for it finds that it has no name left, and begins anew. Windows removes no
@@ -233,7 +215,8 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
 def _with_owner(busy: MidamError, lock: Path) -> MidamError:
     """The error with the process that holds a lock, where that is known."""
     try:
-        owner = lock.read_text(encoding="utf-8", errors="replace").strip()
+        with open_plain(lock) as file:
+            owner = file.read().decode(errors="replace").strip()
     except OSError:
         return busy
     return type(busy)(f"{busy} It is {owner}.") if owner else busy
@@ -261,8 +244,8 @@ class Journal:
         self.path = path
         with ExitStack() as stack:
             stack.enter_context(held(path, busy=busy))
-            self._file = stack.enter_context(path.open("ab", buffering=0))
-            self.rows, self.damaged, size = _read(path.read_bytes())
+            self._file = stack.enter_context(open_own(path))
+            self.rows, self.damaged, size = _read(self._file.readall())
             if self.damaged is None:
                 self._file.truncate(size)
             self._stack = stack.pop_all()
@@ -271,7 +254,7 @@ class Journal:
         """Append rows; they are on the disk when this returns, and none of them is if it fails."""
         new = list(rows)
         content = memoryview("".join(json.dumps(row) + "\n" for row in new).encode())
-        size = os.fstat(self._file.fileno()).st_size
+        size = self._file.seek(0, os.SEEK_END)
         try:
             while content:
                 content = content[self._file.write(content) or 0 :]
@@ -285,7 +268,8 @@ class Journal:
     def keep(self, count: int) -> None:
         """Forget all but the first `count` rows, on the disk too."""
         self.rows = self.rows[:count]
-        lines = self.path.read_bytes().split(b"\n")[:count]
+        self._file.seek(0)
+        lines = self._file.readall().split(b"\n")[:count]
         self._file.truncate(sum(len(line) + 1 for line in lines))
 
     def remove(self) -> None:

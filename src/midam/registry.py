@@ -1,11 +1,14 @@
 """The extension points: what a name stands for, ours or anybody's.
 
 A row is ``name: "package.module.Object"``; nothing is imported before it is asked for. What is not in the table is
-found by its class path, wherever a name may stand, or by an entry point of an installed package, in the group
-``midam.plugins``, called ``KIND.NAME``:
+found by an entry point of an installed package, in the group ``midam.plugins``, called ``KIND.NAME``:
 
     [project.entry-points."midam.plugins"]
     "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
+
+or by its class path. Importing a class path runs code, so a text alone is never imported: it must be a `ClassPath`,
+which only two things make. `typed` marks what the user wrote, and `midam.runs.trust` what the user trusts. A text that
+comes from a file is neither.
 """
 
 import importlib
@@ -21,16 +24,27 @@ from midam.errors import ConfigError, nearest
 GROUP = "midam.plugins"
 
 
+class ClassPath(str):
+    """A class path that may be imported: the user typed it, or trusts it. Compares and prints as its text."""
+
+    __slots__ = ()
+
+
+def typed(name: str) -> str:
+    """Mark a name that the user typed, or wrote in Python: if it is a class path, it may be imported."""
+    return ClassPath(name) if "." in name else name
+
+
 class Registry:
     """Names of one `kind` of thing, as messages and entry points call it; `rows` hold the class path of each of ours.
 
     All must subclass `base`, a class path; without one, anything that can be called will do. `functions` admits
-    functions that return an instance beside classes.
+    functions that return an instance beside classes. Without `paths`, no class path is taken.
 
     Examples
     --------
     >>> shapes = Registry("shape", {"ordered": "collections.OrderedDict"}, base="builtins.dict")
-    >>> shapes.find("ordered").__name__, shapes.find("collections.Counter").__name__
+    >>> shapes.find("ordered").__name__, shapes.find(typed("collections.Counter")).__name__
     ('OrderedDict', 'Counter')
     >>> shapes.check("orderd")
     Traceback (most recent call last):
@@ -38,12 +52,25 @@ class Registry:
     midam.errors.ConfigError: Expected a known shape, got 'orderd'; did you mean 'ordered'?
     """
 
-    def __init__(self, kind: str, rows: Mapping[str, str], *, base: str | None = None, functions: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        rows: Mapping[str, str],
+        *,
+        base: str | None = None,
+        functions: bool = False,
+        paths: bool = True,
+    ) -> None:
         self.kind = kind
+        self.paths = paths
         self._rows = dict(rows)
         self._added: dict[str, Any] = {}
         self._base = base
         self._functions = functions
+
+    def own(self) -> list[str]:
+        """Class paths of our rows."""
+        return list(self._rows.values())
 
     def names(self) -> list[str]:
         """All names: ours, those that were added, those of installed packages."""
@@ -61,15 +88,21 @@ class Registry:
 
     def check(self, name: str) -> None:
         """Refuse a name that stands for nothing, and suggest the nearest; only `find` looks into a class path."""
-        if name not in self.names() and "." not in name:
+        if name not in self.names() and not (self.paths and "." in name):
             raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
 
     def find(self, name: str) -> Any:
-        """What a name or class path stands for; importing runs the code of its module.
+        """What a known name stands for, or a `ClassPath`, whose import runs the code of its module.
 
-        A `ConfigError` if there is no such name, it cannot be imported, or it is no such thing.
+        A `ConfigError` if there is no such name, it cannot be imported, or it is no such thing; and for a class path
+        that is a text alone, which is not imported.
         """
         self.check(name)
+        if name not in self.names() and not isinstance(name, ClassPath):
+            raise ConfigError(
+                f"Expected the name of a known {self.kind}, got the class path {name!r}, which nobody has typed or "
+                f"trusted; {nearest(name, self.names())}"
+            )
         if name in self._added:
             return self._added[name]
         point = _plugins(self.kind).get(name)
@@ -86,12 +119,12 @@ class Registry:
             except (ImportError, AttributeError) as error:
                 what = f"the {self.kind} {name!r} in the package {point.module!r}"
                 raise ConfigError(f"Expected {what}, got {error}; mend or remove that package.") from None
-        return self._fitting(import_path(self._rows.get(name, name), kind=self.kind), name)
+        return self._fitting(import_path(ClassPath(self._rows.get(name, name)), kind=self.kind), name)
 
     def _fitting(self, thing: Any, name: str) -> Any:
         fits, wanted = callable(thing), "something to call"
         if self._base is not None:
-            base, wanted = import_path(self._base, kind=self.kind), f"a subclass of {self._base}"
+            base, wanted = import_path(ClassPath(self._base), kind=self.kind), f"a subclass of {self._base}"
             fits = issubclass(thing, base) if isinstance(thing, type) else self._functions and fits
         if not fits:
             raise ConfigError(f"Expected {wanted} as {self.kind}, got {thing!r} for {name!r}; name another one.")
@@ -126,7 +159,7 @@ READERS = Registry(
 )
 
 
-def import_path(path: str, *, kind: str) -> Any:
+def import_path(path: ClassPath, *, kind: str) -> Any:
     """Import what a class path names; a `ConfigError` if there is no such module, or nothing of that name in it."""
     module_name, _, name = path.rpartition(".")
     try:
@@ -225,6 +258,7 @@ TARGETS = Registry(
         "survival": "midam.targets.ordered.Survival",
     },
     base="midam.targets.base.Target",
+    paths=False,  # how labels are read depends on the target, see `midam.data.sources.outcome_values`
 )
 DRAWS = Registry(
     "draw",

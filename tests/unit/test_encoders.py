@@ -18,6 +18,7 @@ from midam.evaluate.predict import predict
 from midam.nn.encoders import MLP, PatchStatistics
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders.resnet import ResNet20
+from midam.registry import typed
 from midam.runs.apply import load_run
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
@@ -415,7 +416,7 @@ def test_safetensors_are_read_where_the_package_is_installed(tmp_path) -> None:
 
 def test_frozen_parts_stay_whatever_is_trained(own, tmp_path) -> None:
     arguments = {"channels": 2, "norm": True, "dropout": 0.5}
-    torch.save(make_module(f"{own}.Tiny", {}, arguments).state_dict(), tmp_path / "w.pt")
+    torch.save(make_module(typed(f"{own}.Tiny"), {}, arguments).state_dict(), tmp_path / "w.pt")
     config = settings(
         encoder=f"{own}.Tiny", encoder_args=arguments, encoder_weights=str(tmp_path / "w.pt"), freeze=["stem"], lr=0.5
     )

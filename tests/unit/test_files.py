@@ -2,16 +2,20 @@
 
 import multiprocessing
 import os
+import socket
+import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import midam
-from midam.errors import ConfigError
-from midam.files import Journal, held, partial_path, sweep, write_bytes, write_json, write_text
+from midam.errors import ConfigError, MidamError
+from midam.files import Journal, held, write_bytes, write_json, write_text
+from midam.plain_files import open_own, open_plain, replacing, require_plain, require_plain_folder, sweep
 
 BUSY = ConfigError("busy")
 
@@ -45,7 +49,7 @@ def test_a_link_stays_and_its_file_is_written(tmp_path):
     link.symlink_to("deep/target")
     chain.symlink_to(link)
     for text in ("one\n", "two\n"):
-        write_text(chain, text)
+        write_text(chain, text, typed=True)
         assert target.read_text() == text
     assert (os.readlink(link), chain.is_symlink(), os.listdir(target.parent)) == ("deep/target", True, ["target"])
 
@@ -55,7 +59,7 @@ def test_links_in_a_circle_are_kept(tmp_path):
     one.symlink_to(two)
     two.symlink_to(one)
     with pytest.raises(OSError, match="symbolic links"):
-        write_text(one, "text")
+        write_text(one, "text", typed=True)
     assert one.is_symlink()
     assert two.is_symlink()
 
@@ -65,7 +69,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
     reader.start()
-    write_text(pipe, "scores\n")
+    write_text(pipe, "scores\n", typed=True)
     reader.join(30)
     assert found == ["scores\n"]
     assert pipe.is_fifo()
@@ -74,10 +78,10 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
 
 def test_a_device_is_written_to_and_stays_a_device(tmp_path):
     before = os.stat("/dev/null")
-    write_text(Path("/dev/null"), "scores\n")
+    write_text(Path("/dev/null"), "scores\n", typed=True)
     link = tmp_path / "link"
     link.symlink_to("/dev/null")
-    write_text(link, "scores\n")
+    write_text(link, "scores\n", typed=True)
     assert link.is_symlink()
     assert os.stat("/dev/null").st_rdev == before.st_rdev
     assert not [name for name in os.listdir("/dev") if "midam" in name]
@@ -89,7 +93,7 @@ def test_output_is_written_to_where_it_goes(name, to_file, tmp_path):
     if not os.path.exists(name):
         pytest.skip(f"no {name} here")
     text = "from pathlib import Path; from midam.files import write_text; print('before'); "
-    text += f"write_text(Path({name!r}), 'scores\\n'); print('after')"
+    text += f"write_text(Path({name!r}), 'scores\\n', typed=True); print('after')"
     environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1])}
     out = tmp_path / "out"
     with out.open("w") as file:
@@ -99,13 +103,118 @@ def test_output_is_written_to_where_it_goes(name, to_file, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
+LEFT = ".a.0123456789abcdef.midam-partial"
+
+
 def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
-    kept = [tmp_path / "a.tmp", tmp_path / "deep" / "b.midam-partial", tmp_path / ".c"]
+    kept = [tmp_path / "a.tmp", tmp_path / "deep/b.midam-partial", tmp_path / ".c", tmp_path / ".a.midam-partial"]
+    outside, link = tmp_path / "outside", tmp_path / ".b.0123456789abcdef.midam-partial"
     (tmp_path / "deep").mkdir()
-    for path in (*kept, partial_path(tmp_path / "a"), partial_path(tmp_path / "deep" / "b")):
+    for path in (*kept, outside, tmp_path / LEFT, tmp_path / "deep" / LEFT):
         path.write_text("")
-    sweep(tmp_path)
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
+    link.symlink_to(outside)
+    with replacing(tmp_path / "a") as written:
+        sweep(tmp_path)
+        assert written.path.exists(), "it is being written"
+    found = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert found == sorted([*kept, outside, link, tmp_path / "a"])
+
+
+def test_a_writer_sweeps_what_another_left_in_its_folder(tmp_path):
+    code = "import os; from pathlib import Path; from midam.files import write_parts\n"
+    code += f"def parts():\n    yield b'half'\n    os._exit(1)\nwrite_parts(Path({str(tmp_path / 'a')!r}), parts())"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    (left,) = os.listdir(tmp_path)
+    assert left.startswith(".a.")
+    write_text(tmp_path / "b", "text")
+    assert os.listdir(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_file_that_replaces_another_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(mode)
+    write_text(path, "new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_new_file_follows_the_umask(tmp_path):
+    for mask in (0o022, 0o077):
+        before = os.umask(mask)
+        try:
+            write_text(tmp_path / f"{mask}", "text")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / f"{mask}").stat().st_mode) == 0o666 & ~mask
+
+
+def strange(path, kind, outside):
+    """Put something under a name that leads elsewhere, or that nobody should wait for."""
+    {
+        "link": lambda: path.symlink_to(outside),
+        "hard link": lambda: path.hardlink_to(outside),
+        "dangling link": lambda: path.symlink_to(outside.with_name("missing")),
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(path)),
+    }[kind]()
+
+
+STRANGE = ("link", "hard link", "dangling link", "pipe", "device", "socket")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_is_written_in_a_folder_goes_nowhere_else(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, outside = Path("folder"), tmp_path / "outside"
+    folder.mkdir()
+    outside.write_text("1\n")
+    for name in ("whole", "log", "done.jsonl", ".lock"):
+        strange(folder / name, kind, outside)
+    write_text(folder / "whole", "new")
+    replaced = nullcontext() if kind == "hard link" else pytest.warns(UserWarning, match="was removed")
+    with replaced:
+        with open_own(folder / "log") as file:
+            file.write(b"new")
+        with Journal(folder / "done.jsonl", busy=BUSY) as journal:
+            journal.add([2])
+        with held(folder, busy=BUSY):
+            pass
+    assert outside.read_text() == "1\n"
+    assert sorted(os.listdir(tmp_path)) == ["folder", "outside"]
+    assert [(folder / name).is_symlink() for name in ("whole", "log", "done.jsonl")] == [False] * 3
+    assert (folder / "done.jsonl").read_text() == ("1\n2\n" if kind == "hard link" else "2\n")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_is_no_file_is_not_read(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = Path("folder/a.json")
+    path.parent.mkdir()
+    strange(path, kind, tmp_path / "outside")
+    with pytest.raises(MidamError, match=rf"Expected a file, got a {kind} \(in folder/a\.json\)"):
+        open_plain(path)
+    with pytest.raises(MidamError, match=kind):
+        require_plain_folder(path.parent)
+
+
+def test_a_folder_that_is_a_link_is_not_written_to(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/checkpoints").symlink_to(tmp_path / "elsewhere")
+    require_plain_folder(tmp_path / "run")
+    with pytest.raises(MidamError, match=r"Expected folders alone .*run/checkpoints"):
+        require_plain_folder(tmp_path / "run", writes=True)
+
+
+def test_a_device_that_somebody_typed_is_meant():
+    require_plain(Path("/dev/stdin"))
+    require_plain(Path("/dev/null"))
+    with pytest.raises(MidamError, match="a device"):
+        require_plain(Path("/dev/null"), typed=False)
 
 
 def test_who_is_refused_hears_who_holds_it(tmp_path):

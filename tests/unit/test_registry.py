@@ -7,7 +7,7 @@ from torch import nn
 
 from midam import registry
 from midam.errors import ConfigError, nearest
-from midam.registry import Registry, build
+from midam.registry import Registry, build, typed
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_a_row_is_imported_when_it_is_asked_for():
 
 def test_names_and_class_paths_are_found(layers):
     assert layers.find("linear") is nn.Linear
-    assert layers.find("torch.nn.Tanh") is nn.Tanh
+    assert layers.find(typed("torch.nn.Tanh")) is nn.Tanh
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(layers):
@@ -40,12 +40,12 @@ def test_an_unknown_name_is_refused_with_the_nearest(layers):
 )
 def test_a_class_path_that_is_none_is_refused_before_it_is_called(layers, path, message):
     with pytest.raises(ConfigError, match=message):
-        layers.find(path)
+        layers.find(typed(path))
 
 
 def test_functions_are_admitted_where_that_is_said():
     makers = Registry("encoder", {}, base="torch.nn.Module", functions=True)
-    assert makers.find("torch.nn.utils.weight_norm")
+    assert makers.find(typed("torch.nn.utils.weight_norm"))
 
 
 def test_what_is_added_is_known_until_it_is_removed(layers):

@@ -1,21 +1,28 @@
 """Code that a run names: nothing of others runs before it is trusted, and what is no network never does."""
 
+import ast
 import json
 import os
 import shutil
 import sys
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from tests.integration.commands import fitted
 
+import midam
 from midam.cli import main
-from midam.errors import CheckpointError, ConfigError, UntrustedError
+from midam.cli.fit import take_defaults
+from midam.errors import CheckpointError, ConfigError, MidamError, UntrustedError
 from midam.runs import load_run
 from midam.runs.fit import resume_run
-from midam.runs.folder import RunFolder
-from midam.runs.trust import check_code
+from midam.runs.folder import RunFolder, read_run_config
+from midam.runs.trust import NAMED, check_code, code_digest, remember
+from midam.settings.describe import describe_settings
 
 NET = """
 from pathlib import Path
@@ -165,8 +172,188 @@ def test_an_export_runs_code_of_others_once_it_is_trusted(here, capsys):
 def test_networks_of_torch_need_no_trust(here):
     check_code({"encoder": "torch.nn.Linear", "pooling": "attention"}, here / "c.yaml")
     check_code({"logger": "midam.runs.loggers.WandbLogger"}, here / "c.yaml")
-    with pytest.raises(ConfigError, match=r"torch\.nn\.Module as encoder, got 'torch\.hub\.load'"):
-        check_code({"encoder": "torch.hub.load"}, here / "c.yaml")
+    for path in ("torch.hub.load", "midam.cli.__main__.main", "midam.files.write_text"):
+        with pytest.raises(UntrustedError, match=path):
+            check_code({"encoder": path}, here / "c.yaml")
+        with pytest.raises(ConfigError, match=rf"torch\.nn\.Module as encoder, got '{path}'"):
+            check_code({"encoder": path}, here / "c.yaml", trust=True)
+
+
+def test_whatever_a_setting_names_is_checked():
+    assert set(NAMED) == {setting.name for setting in describe_settings() if setting.paths} | {"method"}
+
+
+EVIL = "strange_net.Net"
+SETTINGS = [(name, [EVIL] if name == "augment" else EVIL) for name in NAMED]
+SETTINGS += [("method", f"bce+vrsp+{EVIL}"), ("method", f"midam.x+vrsp+{EVIL}"), ("encoder", "strange_net.deep.Net")]
+SETTINGS += [("pooling", {"a.b": EVIL}), ("pooling", "midam.nn.pooling.strange_net.Net"), ("augment", ["flip", EVIL])]
+
+
+@pytest.mark.parametrize(("setting", "value"), SETTINGS, ids=str)
+@pytest.mark.parametrize("file", ["model.pt", "last.pt", "config.yaml", "--config"])
+def test_a_class_path_of_any_file_is_not_imported(here, file, setting, value):
+    run, named = here / "run", {setting: value}
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    if file == "model.pt":
+        content = torch.load(run / file, weights_only=True)
+        content |= named if setting == "method" else {"config": content["config"] | named}
+        torch.save(content, run / file)
+        read = partial(load_run, "run")
+    elif file == "last.pt":
+        changed(run / "checkpoints/last.pt", **named)
+        (run / "model.pt").unlink()
+        (run / "summary.json").unlink()
+        read = partial(load_run, "run")
+    elif file == "config.yaml":
+        (run / "config.yaml").write_text(yaml.safe_dump(config | named))
+        read = partial(read_run_config, RunFolder(run))
+    else:
+        (here / "c.yaml").write_text(yaml.safe_dump(named))
+        read = partial(take_defaults, ["t.csv", "--config", "c.yaml"])
+    said = pytest.warns(UserWarning, match="did not finish") if file == "last.pt" else nullcontext()
+    with said, pytest.raises(MidamError):
+        read()
+    assert not (here / "made").exists()
+    assert "strange_net" not in sys.modules
+
+
+@pytest.mark.parametrize("target", [EVIL, "midam.targets.binary.Binary", "os.path", ".", "a.b"])
+def test_a_target_is_a_known_name_wherever_it_stands(here, target):
+    from midam.compare.report import write_comparison_report
+    from midam.data.bags import Bags
+    from midam.data.outcome import Outcome
+    from midam.data.store import open_store, write_store
+    from midam.runs.report import write_run_report
+    from midam.targets import target_of
+
+    said = {"target": target, "names": ["a", "b"]}
+    content = torch.load("run/model.pt", weights_only=True)
+    content["data"]["outcome"] = said
+    torch.save(content, "run/model.pt")
+    with pytest.raises(MidamError, match="target"):
+        load_run("run")
+    summary = json.loads((here / "run/summary.json").read_text())
+    (here / "run/summary.json").write_text(json.dumps(summary | said))
+    with pytest.raises(MidamError):
+        write_run_report(here / "run")
+    (here / "compared").mkdir()
+    for name in ("summary.csv", "predictions.csv", "trials.csv"):
+        (here / "compared" / name).write_text("method\n")
+    (here / "compared/config.yaml").write_text(yaml.safe_dump(said))
+    with pytest.raises(MidamError):
+        write_comparison_report(here / "compared")
+    bags = Bags.from_list([[[1.0]], [[2.0]]], outcome=Outcome.of("multiclass", [0, 1], names=("a", "b")))
+    bags = bags.replace(outcome=Outcome(target, bags.outcome.values, ("a", "b")))
+    with pytest.raises(MidamError, match="target"):
+        target_of(open_store(write_store(bags, here / "store")))
+    assert main(["fit", "store", "--out", "new"]) == 2
+    assert not (here / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("logger", "arguments"),
+    [
+        ("tensorboard", {"root_dir": "elsewhere"}),
+        ("tensorboard", {"version": "../../x"}),
+        ("mlflow", {"tracking_uri": "x"}),
+    ],
+    ids=str,
+)
+def test_where_a_logger_of_a_file_writes_is_trusted_first(here, logger, arguments, capsys):
+    settings = {"epochs": 1, "logger": logger, "logger_args": arguments}
+    (here / "c.yaml").write_text(yaml.safe_dump(settings))
+    config = yaml.safe_load((here / "run/config.yaml").read_text())
+    (here / "run/config.yaml").write_text(yaml.safe_dump(config | settings))
+    for command in (["t.csv", "--config", "c.yaml", "--out", "new"], ["--resume", "run"]):
+        assert main(["fit", *command]) == 2
+        assert "no arguments of the logger" in capsys.readouterr().err
+    assert not (here / "elsewhere").exists()
+    assert check_code(settings, here / "c.yaml", trust=True) == check_code(settings, here / "c.yaml")
+    with pytest.raises(UntrustedError):
+        check_code(settings | {"logger_args": {**arguments, "name": "x"}}, here / "c.yaml")
+
+
+PACKAGE = ("__init__.py", "deep/__init__.py", "deep/net.py", "deep/helper.py", "other.py")
+
+
+@pytest.mark.parametrize("changes", [*PACKAGE, "deep/new.py"])
+def test_trust_ends_when_the_code_changes(here, changes):
+    package, values = here / "packages/trusted_once", {"encoder": "trusted_once.deep.net.Net"}
+    for name in PACKAGE:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("from torch import nn\nclass Net(nn.Linear): pass\n")
+    before = code_digest("trusted_once.deep.net")
+    assert not [name for name in sys.modules if name.startswith("trusted_once")], "nothing is imported to look"
+    remember(values)
+    check_code(values, here / "c.yaml")
+    (package / "notes.txt").write_text("of no account")
+    check_code(values, here / "c.yaml")
+    (package / changes).write_text("print('other code')\n")
+    assert code_digest("trusted_once.deep.net") != before
+    with pytest.raises(UntrustedError, match=r"'trusted_once\.deep\.net\.Net'"):
+        check_code(values, here / "c.yaml")
+    for name in [name for name in sys.modules if name.startswith("trusted_once")]:
+        del sys.modules[name]
+
+
+def test_code_of_one_file_and_of_folders_without_a_file_of_their_own(here):
+    packages = here / "packages"
+    (packages / "spread/inner").mkdir(parents=True)
+    (packages / "spread/inner/net.py").write_text("1")
+    digests = [code_digest(name) for name in ("strange_net", "spread.inner.net", "no_such_module_here")]
+    assert len(set(digests)) == 3
+    (packages / "spread/beside.py").write_text("2")
+    assert code_digest("spread.inner.net") == digests[1]
+    (packages / "spread/inner/net.py").write_text("2")
+    assert code_digest("spread.inner.net") != digests[1]
+
+
+def test_a_damaged_list_of_what_is_trusted_is_said(here):
+    (here / "config/midam").mkdir(parents=True)
+    (here / "config/midam/trusted.json").write_text("[")
+    with pytest.warns(UserWarning, match=r"trusted\.json is damaged"), pytest.raises(UntrustedError):
+        check_code({"encoder": EVIL}, here / "c.yaml")
+
+
+# Where src makes a text importable, imports one, or runs one. What is added here must not come from a file.
+IMPORTS = {
+    "typed": {
+        *(
+            "cli/compare.py",
+            "compare/deploy.py",
+            "compare/methods.py",
+            "data/sources/__init__.py",
+            "evaluate/metrics.py",
+        ),
+        *("nn/pooling/__init__.py", "runs/apply.py", "runs/method.py", "settings/room.py"),
+    },
+    "ClassPath": {"registry.py", "runs/trust.py"},
+    "import_path": {"registry.py", "runs/trust.py"},
+    "import_module": {
+        *(
+            "cli/app.py",
+            "cli/completion.py",
+            "compare/libauc.py",
+            "compare/torchmil.py",
+            "compare/workers.py",
+            "errors.py",
+        ),
+        *("export/onnx.py", "export/run.py", "exports.py", "registry.py"),
+    },
+    "find_spec": {"compare/libauc.py", "runs/trust.py"},
+}
+
+
+def test_no_text_of_a_file_can_reach_an_import():
+    """Only a `ClassPath` can be imported, as mypy sees; and these places alone make one."""
+    src, found = Path(midam.__file__).parent, {}
+    for file in src.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            found.setdefault(name, set()).add(str(file.relative_to(src)))
+            assert not isinstance(call.func, ast.Name) or name not in ("exec", "eval", "compile", "__import__"), file
+    assert {name: found.get(name, set()) for name in IMPORTS} == IMPORTS
+    assert not {"exec_module", "load_module", "unsafe_load", "full_load", "runpy"} & set(found)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

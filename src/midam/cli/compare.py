@@ -23,7 +23,7 @@ from midam.compare.summary import Comparison, format_interval, format_number
 from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.registry import BASELINES
+from midam.registry import BASELINES, typed
 from midam.report.terminal import FitProgress, LiveProgress, stdout_console
 from midam.report.words import MERITS
 from midam.runs.data import noting, read_data
@@ -83,7 +83,7 @@ def run(options: Namespace, console: Console) -> int:
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
-    settings = Settings.from_flat({name: options[name] for name in _SETTINGS})
+    settings = Settings(**{name: options[name] for name in _SETTINGS})
     keep_folder(options, "out")
     keep_folder(options, "deploy")
     _check_deploy(options, methods or [])
@@ -131,7 +131,7 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:
     """Sentences on the methods that see the instances alone, where there are covariates."""
-    names = [name for name in methods if find_method(name).baseline is not None]
+    names = [name for name in methods if find_method(typed(name)).baseline is not None]
     covariates = ", ".join(settings.data.covariates)
     return [f"{', '.join(names)}: of the instances alone, without {covariates}"] if names and covariates else []
 
@@ -144,7 +144,7 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
         raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
     if options.deploy is not None and methods:
         RunFolder(Path(options.deploy)).require_free()
-        reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
+        reasons = {method: why_no_model(find_method(typed(method))) for method in ([name] if name else methods)}
         if None not in reasons.values():
             listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
@@ -153,7 +153,7 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
 def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how: dict[str, Any]) -> None:
     name, epochs = best_method(comparison, how["method"]), how["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
-    with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
+    with FitProgress(epochs if find_method(typed(name)).baseline is None else 1, console=console) as bar:
         calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
         summary = deploy_method(bags, comparison, out, **how, **calls)
     stdout_console().print(escape(summary["deployed"]["note"]))

@@ -157,7 +157,7 @@ def _read(data: str, options: Namespace) -> "Bags":
     from midam.data.store import is_store
     from midam.runs.data import read_data
 
-    settings = Settings.from_flat({name: options[name] for name in _READING})
+    settings = Settings(**{name: options[name] for name in _READING})
     # A store says by itself whether its bags have labels.
     labeled = not (options.unlabeled or is_store(data))
     bad_labels = "ignore" if options.unlabeled else "error"

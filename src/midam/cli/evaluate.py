@@ -38,7 +38,7 @@ def run(options: Namespace, console: Console) -> int:
 
     bags, found, notes = evaluated(options, console, metrics=words(options.metrics))
     if options.out is not None:
-        write_json(Path(options.out), found.result)
+        write_json(Path(options.out), found.result, typed=True)
     out, root = stdout_console(), Path(options.run)
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:

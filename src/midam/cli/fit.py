@@ -97,11 +97,9 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     for key in values:
         if key not in (*SETTINGS, "data", "method", "budget"):
             raise ConfigError(unknown_setting(key, SETTINGS, source=str(path)))
-    if any("." in str(value) for value in values.values()):
-        from midam.runs.trust import check_code
+    from midam.runs.trust import check_code
 
-        check_code(values, path, trust="--trust" in argv)
-    return rest[:at] + rest[at + 2 :], values
+    return rest[:at] + rest[at + 2 :], check_code(values, path, trust="--trust" in argv)
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -140,7 +138,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
-        settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+        settings = Settings(**{name: options[name] for name in SETTINGS})
         settings, method = choose_method(options.method, settings)
         budget = _seconds(options.budget, method=method)
         if not processes.rank:

@@ -162,7 +162,7 @@ class Parser(ArgumentParser):
         """Say of the value of an option what it should have been; of a setting, as the settings say it."""
         if name in SETTINGS:
             with suppress(yaml.YAMLError):
-                Settings.from_flat({name: yaml.safe_load(value)})
+                Settings(**{name: yaml.safe_load(value)})
         kind = next((own for own in _kinds(self) if own[0] == name), (name, str))[1]
         if get_origin(kind) is Literal:
             _refuse_choice(f"--{name}", value, list(get_args(kind)))
@@ -179,7 +179,8 @@ def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
             continue
         group = parser.add_argument_group(f"{room} settings", title)
         for setting in found:
-            known = f" Known: {', '.join(setting.known)}; or a class path." if setting.known else ""
+            path = "; or a class path" if setting.paths else ""
+            known = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
             how: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
             option = group.add_argument(f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **how)
             if setting.name not in USUAL:

@@ -249,7 +249,7 @@ def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None
 
     parts, trained, bags = prediction_parts(scoring, scores), scoring.run, scoring.bags
     if shard is None:
-        write_parts(out, parts)
+        write_parts(out, parts, typed=True)
         return
     facts = ShardFacts(
         number=shard.number,

@@ -20,6 +20,7 @@ from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
+from midam.registry import typed
 from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
@@ -75,7 +76,7 @@ def deploy_method(
         If the folder holds something.
     """
     check_target(bags)
-    name = best_method(comparison, method)
+    name = typed(best_method(comparison, method))
     found, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
     trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
@@ -141,9 +142,9 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     name = method or ranked[0]
     if name not in ranked:
         raise ConfigError(f"Expected a method of the comparison to deploy, got {name!r}; name one of {ranked}.")
-    why = why_no_model(find_method(name))
+    why = why_no_model(find_method(typed(name)))
     if why is not None:
-        able = next((other for other in ranked if why_no_model(find_method(other)) is None), None)
+        able = next((other for other in ranked if why_no_model(find_method(typed(other))) is None), None)
         advice = "compare others" if able is None else f"the best that can is {able}: name it with `deploy_method`"
         raise ConfigError(f"Expected a method that can be a model to deploy, got {name!r}: {why}; {advice}.")
     return name

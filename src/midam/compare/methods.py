@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError, nearest
-from midam.registry import BASELINES, OBJECTIVES, build
+from midam.registry import BASELINES, OBJECTIVES, build, typed
 from midam.runs.beside import usual_baseline
 from midam.targets import Target, target_of
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
@@ -37,7 +37,7 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
-    return [find_method(name) for name in names]
+    return [find_method(typed(name)) for name in names]
 
 
 def find_method(name: str) -> ComparedMethod:

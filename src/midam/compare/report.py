@@ -69,7 +69,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
         kinds=_kinds(target),
         by_class=_by_class(methods, scores, target) if target.count > 1 else [],
     )
-    write_text(path, comparison_page(study))
+    write_text(path, comparison_page(study), typed=out is not None)
     return path
 
 

@@ -24,7 +24,8 @@ from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.files import LOCK, is_left, sweep, write_text
+from midam.files import LOCK, is_left, write_text
+from midam.plain_files import require_plain_folder, sweep
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
@@ -251,6 +252,7 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
             f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
             "another one."
         )
+    require_plain_folder(folder, writes=True)
     target = target_of(bags)
     store = open_trials(journal, metric=target.metric, columns=target.count)
     sweep(folder)

@@ -23,7 +23,7 @@ from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import wilson
 from midam.evaluate.ranking import auroc, check_bags, check_two_classes, group_numbers
-from midam.registry import METRICS, build
+from midam.registry import METRICS, build, typed
 
 FEW_BAGS = 20
 NEAR_CHANCE = 0.6
@@ -156,7 +156,7 @@ def measure(
     known = {name: value for name, value in given.items() if value is not None}
     found: dict[str, float | None] = {}
     for name in names:
-        metric = partial(METRICS.find(name), y, s)
+        metric = partial(METRICS.find(typed(name)), y, s)
         asked = {key for key, of in inspect.signature(metric).parameters.items() if of.default is of.empty}
         value = None
         if not asked & (set(given) - set(known)):

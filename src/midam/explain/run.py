@@ -24,9 +24,11 @@ from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation, maps_of, placed_patches
 from midam.explain.slide_files import BagNames, bag_names, slide_stem, write_slide
-from midam.files import sweep, write_json, write_text
+from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
+from midam.plain_files import require_plain_folder, sweep
+from midam.reading import read_text
 from midam.runs.apply import LoadedRun
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.journal import CallJournal
@@ -117,7 +119,7 @@ def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int
     """The folder in that of a run where the same call was stopped, else a new one."""
     call = json.dumps(_call(run, bags, index, options))
     for part in sorted(run_folder.glob(f"{_FOLDER}*/{_PART}")):
-        if part.read_text(encoding="utf-8").partition("\n")[0] == call:
+        if not part.parent.is_symlink() and read_text(part).partition("\n")[0] == call:
             return part.parent
     return free_folder(run_folder, _FOLDER).root
 
@@ -176,6 +178,7 @@ def explain_bags(
     how: dict[str, Any] = {"options": options, "images": images}
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+        require_plain_folder(folder, writes=True)
         sweep(folder)
         done += journal.rows  # the first ones: bags are explained in their order
         try:

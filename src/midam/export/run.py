@@ -12,6 +12,7 @@ from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, 
 from midam.export.card import card_text
 from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
+from midam.plain_files import remove_own
 from midam.runs.apply import LoadedRun, load_run
 from midam.runs.folder import RunFolder
 from midam.runs.forms import read_summary
@@ -73,7 +74,7 @@ def export_run(
         out.with_name(f"{out.name}.export"),
         busy=RunExistsError(f"Expected one export at a time, got another one to {out}; wait for it."),
     ):
-        shutil.rmtree(part, ignore_errors=True)  # of a call that was killed
+        remove_own(part)  # of a call that was killed
         try:
             done = write_export(run, summary, part, formats=formats, license=license)
             if out.exists():

@@ -25,7 +25,7 @@ from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.outcomes import Decision
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble
-from midam.registry import METRICS
+from midam.registry import METRICS, typed
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS, RunFolder
 from midam.runs.judge import decision_notes, summarize_parts
@@ -131,19 +131,22 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         path = file = folder.model
         content = load_checkpoint(file, ModelContent)
     method = content.get("method")
-    named = [content["config"] | ({} if method is None else {"method": method})]
-    named += [{**(part["config"] or {}), "method": part["method"]} for part in content.get("parts") or []]
-    for values in named:
-        check_code(values, file, trust=trust)
+    config = check_code(content["config"] | ({} if method is None else {"method": method}), file, trust=trust)
+    method = config.pop("method", None)
+    parts = []
+    for part in content.get("parts") or []:
+        own = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
+        named = own.pop("method")
+        parts.append({**part, "method": named, "config": None if part["config"] is None else own})
     content |= _in_form(content)
     shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
-    settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
+    settings = Settings.from_flat(config, source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
             columns, coder = target_named(content["data"].get("outcome")).count, saved_coder(content["model"])
             model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
         else:
-            model = empty_model(method, shape, content["model"], content.get("parts"))
+            model = empty_model(method, shape, content["model"], parts)
         model.load_state_dict(content["model"])
         calibrator = None if saved is None else PlattCalibrator.from_dict(saved)
     return LoadedRun(
@@ -330,7 +333,7 @@ def evaluate_bags(
     """As `evaluate_run`, with what it knows of each bag."""
     run.target.values(bags)
     for name in metrics:
-        METRICS.find(name)
+        METRICS.find(typed(name))
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))

@@ -182,8 +182,7 @@ def resume_run(
                 training.begin()
                 return training.run(started, **calls)
         checkpoint = load_checkpoint(folder.last, TrainerContent)
-        check_code(checkpoint["config"], folder.last)
-        saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
+        saved = Settings.from_flat(check_code(checkpoint["config"], folder.last), source=str(folder.last)).flat()
         changed = [name for name, value in settings.flat().items() if saved[name] != value]
         if changed:
             raise CheckpointError(

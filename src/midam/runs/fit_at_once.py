@@ -53,7 +53,7 @@ def fit_at_once(
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
     write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
-    remember({"method": method})
+    remember({"method": method, **taken_settings(config)})
     if on_start is not None:
         on_start(settings)
     train, seed = parts.part("train"), config.run.seed

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import shlex
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
-from midam.files import held, is_left, sweep
+from midam.files import held, is_left
+from midam.plain_files import open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
@@ -90,13 +90,13 @@ class RunFolder:
     def clear(self) -> None:
         """Remove what the folder holds."""
         for path in self.contents():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove_own(path)
 
     def _is_logged(self) -> bool:
         """Whether log.txt is one of midam, not a file of the user's."""
         if not self.log.is_file():
             return False
-        with self.log.open("rb") as file:
+        with open_plain(self.log) as file:
             return _LOGGED.match(file.read(64)) is not None
 
     def is_begun(self) -> bool:
@@ -116,6 +116,7 @@ class RunFolder:
         busy = f"Expected no other `midam fit` that writes to {self.root}, got one that is running"
         try:
             with held(self.root, busy=ConfigError(f"{busy}; wait for its end, or choose another folder.")):
+                require_plain_folder(self.root, writes=True)
                 sweep(self.root)
                 self.was_held = True
                 yield
@@ -156,7 +157,7 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
         raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
     values = _read_config(folder)
     data = str(values.pop("data", ""))
-    check_code(values, folder.config, trust=trust)
+    values = check_code(values, folder.config, trust=trust)
     method = values.pop("method", None)
     values.pop("budget", None)
     settings = Settings.from_flat(values, source=str(folder.config))

@@ -2,12 +2,10 @@
 
 import hashlib
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,9 +24,10 @@ from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.covariates import covariates_of
 from midam.evaluate.instances import ColumnsPass, InstancePass
 from midam.evaluate.predict import evaluation, reader_of
-from midam.files import allocate, partial_path
+from midam.files import allocate
 from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer
+from midam.plain_files import replacing
 from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
 
@@ -254,30 +253,22 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
     """A file that takes its name once it is whole and on the disk; `room` is more than its size in bytes."""
-    temporary = partial_path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # HDF5 fails on a full disk, again when the file is closed, and when the process ends.
-        with FileIO(temporary, "w") as empty:
+        with replacing(path) as empty:
+            # HDF5 fails on a full disk, again when the file is closed, and when the process ends.
             allocate(empty, room)
-        with _opened(h5py, temporary) as file:
-            yield file
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
+            with _opened(h5py, empty.path) as file:
+                yield file
     except OSError as error:
         if isinstance(error, MidamError):
             raise
         reason = error.strerror or error
         raise MidamError(f"Expected to write {path}, got: {reason}; make room or grant access, and repeat.") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 @contextmanager
 def _opened(h5py: Any, path: Path) -> Iterator[Any]:
-    file = h5py.File(path, "w")
+    file = h5py.File(path, "w", locking=False)  # the file is locked while it is open here
     try:
         yield file
     except BaseException:

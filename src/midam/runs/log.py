@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from midam import __version__
 from midam.errors import MidamError, Note, RunStoppedError
+from midam.plain_files import open_own
 from midam.runs.folder import RunFolder
 from midam.runs.results import environment
 
@@ -41,8 +42,9 @@ class RunLog:
         if not (self._folder.was_held and self._folder.config.exists()):
             return
         try:
-            with self._folder.log.open("a", encoding="utf-8") as file:
-                file.writelines(self._waiting)
+            with open_own(self._folder.log) as file:
+                file.seek(0, os.SEEK_END)
+                file.write("".join(self._waiting).encode())
         except OSError:
             return
         self._waiting = []

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from midam.errors import ConfigError, nearest
 from midam.nn.ensemble import BagEnsemble
-from midam.registry import BASELINES, build
+from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
 from midam.settings.model import AUTO
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
@@ -35,6 +35,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     """
     if name is None or name == DEFAULT:
         return settings, None
+    name = typed(name)
     usual = Settings().flat()
     refuse_settings(name, {key: value for key, value in settings.flat().items() if value != usual[key]})
     if is_shorthand(name):

@@ -65,7 +65,8 @@ def write_run_report(
     _require_same_bags(folder, summary, parts, target)
     how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
     how |= {"left_out": summary["data"].get("notes", []), "external": False}
-    write_text(path, _page(folder, settings, data, summary, target, **how, table=table, path=path))
+    page = _page(folder, settings, data, summary, target, **how, table=table, path=path)
+    write_text(path, page, typed=out is not None)
     return path
 
 
@@ -101,7 +102,8 @@ def write_evaluation_report(
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     how: dict[str, Any] = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts}
     how |= {"left_out": notes, "cautions": found.notes, "method": method, "external": part == "new"}
-    write_text(path, _page(folder, settings, own, summary, target, **how, table=table, path=path, tested_data=data))
+    page = _page(folder, settings, own, summary, target, **how, table=table, path=path, tested_data=data)
+    write_text(path, page, typed=out is not None)
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from midam.errors import MidamError
+from midam.plain_files import open_plain
 from midam.reading import counts, known_numbers, read_columns, read_json
 from midam.report.html.study import Explained
 from midam.runs.folder import RunFolder, read_budget
@@ -111,7 +112,8 @@ def _facts(
         found.append(("SHA-256 of the data", known["fingerprint"]))
     for file in (folder.model, folder.predictions):
         if file.exists():
-            found.append((f"SHA-256 of {file.name}", hashlib.sha256(file.read_bytes()).hexdigest()))
+            with open_plain(file) as content:
+                found.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
     if "members" in summary:
         found.append(("scorers averaged", str(summary["members"])))
     versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}

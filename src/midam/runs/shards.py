@@ -16,6 +16,7 @@ from pydantic import model_validator
 from midam.errors import ConfigError
 from midam.evaluate.predict import bag_groups
 from midam.files import write_json, write_parts
+from midam.plain_files import open_plain
 from midam.reading import Count, Form, Positive, check_form, parse_json, read_bytes
 
 _FORMAT = "midam shard"
@@ -208,7 +209,7 @@ def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
             found.update(part)
             yield part
 
-    write_parts(out, told())
+    write_parts(out, told(), typed=True)
     own = {**asdict(facts), "header": len(header), "table": found.hexdigest()}
     write_json(_facts_path(out), {"format": _FORMAT, "version": _VERSION, **own})
 
@@ -247,11 +248,11 @@ def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
     def told() -> Iterator[bytes]:
         yield heads[ordered[0]]
         for path in ordered:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 file.seek(found[path].header)
                 yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
 
-    write_parts(out, told())
+    write_parts(out, told(), typed=True)
     return first
 
 
@@ -306,10 +307,10 @@ def _facts_path(table: Path) -> Path:
 
 
 def _head(table: Path, facts: ShardFacts) -> bytes:
-    with table.open("rb") as file:
+    with open_plain(table) as file:
         return file.read(facts.header)
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,102 +1,199 @@
-"""Code that a run or a settings file names: midam's and torch's runs, any other once somebody has trusted it."""
+"""Code that a run or a settings file names: midam's and torch.nn's runs, any other once somebody has trusted it.
+
+Trust belongs to what is named, to its arguments, and to the content of the files that its import would run first: the
+module, or all modules of the package that holds it. When one of them changes, the user is asked again.
+"""
 
 import hashlib
 import inspect
 import json
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.machinery import all_suffixes
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from midam.errors import ConfigError, UntrustedError
 from midam.files import write_text
 from midam.reading import parse_json, read_bytes
-from midam.registry import import_path
-from midam.settings.describe import describe_settings
+from midam.registry import (
+    AUGMENTATIONS,
+    BASELINES,
+    DRAWS,
+    ENCODERS,
+    ESTIMATORS,
+    LOGGERS,
+    OBJECTIVES,
+    POOLINGS,
+    READERS,
+    ClassPath,
+    Registry,
+    import_path,
+)
 
-_OURS = ("midam.", "torch.")
+# Whatever a file may name by a class path; a test compares this with the settings.
+NAMED: dict[str, Registry] = {
+    "pooling": POOLINGS,
+    "estimator": ESTIMATORS,
+    "objective": OBJECTIVES,
+    "draw": DRAWS,
+    "encoder": ENCODERS,
+    "augment": AUGMENTATIONS,
+    "logger": LOGGERS,
+    "reader": READERS,
+    "method": BASELINES,
+}
+_TORCH = "torch.nn."
 # A function may be named for these too, and the file gives its arguments: none of midam, torch and Python is taken.
 _MADE = {"encoder": "torch.nn.Module", "logger": "lightning_fabric.loggers.logger.Logger"}
+_NO_FUNCTIONS = frozenset({*sys.stdlib_module_names, "midam", "torch"})
 
 
-def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) -> None:
-    """Refuse settings, which came from a file `source`, that name code which may not run; none of it is called.
+def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) -> dict[str, Any]:
+    """The settings of a file `source`, with class paths that may be imported; none of their code is called.
 
-    Of midam and torch an encoder must be a `torch.nn.Module`, and a logger one of Lightning Fabric. Code of other
-    packages is imported only with `trust`, which is remembered by what is named and with which arguments, or where it
-    was trusted before.
+    Classes that midam names itself may, and of `torch.nn` networks. Code of other packages is imported only with
+    `trust`, which is remembered, or where the same code was trusted before. So are arguments of a logger, which may
+    write anywhere and send anything.
 
     Raises
     ------
     UntrustedError
-        For code that nobody has trusted yet.
+        For code, or arguments of a logger, that nobody has trusted yet.
     ConfigError
         If the encoder is no network, or the logger no logger.
     """
-    named = _class_paths(values)
-    foreign = {setting: path for setting, path in named.items() if not str(path).startswith(_OURS)}
+    foreign = _foreign(values)
     if foreign and not trust and _digest(values, foreign) not in _trusted():
-        setting, path = next(iter(foreign.items()))
-        raise UntrustedError(
-            f"Expected code of midam and torch alone, got the {setting} {path!r} (in {source}), which is code of "
-            "somebody else; look at it, and give `trust` if you trust it and where the file comes from.",
-            values,
-        )
+        setting, name = next(iter(foreign.items()))
+        wanted, got = "names that midam knows", f"the {setting} {name!r} (in {source}), which is code of"
+        got += " somebody else"
+        if setting == "logger" and "." not in name:
+            wanted, got = f"no arguments of the logger {name!r} from a file", f"`logger_args` (in {source}), which"
+            got += " could write to any place"
+        advice = "look at it, and give `trust` if you trust it and where the file comes from"
+        raise UntrustedError(f"Expected {wanted}, got {got}; {advice}.", values)
     for setting, base in _MADE.items():
-        path = named.get(setting)
-        if path is not None and not _makes(str(path), base, setting=setting):
+        path = foreign.get(setting, values.get(setting))
+        if isinstance(path, str) and _is_path(setting, path) and not _makes(path, base, setting=setting):
             raise ConfigError(f"Expected a {base} as {setting}, got {path!r} (in {source}); name another one.")
     if trust:
         remember(values)
+    return {name: _granted(name, value) for name, value in values.items()}
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Trust the code that settings name from now on."""
-    foreign = {setting: path for setting, path in _class_paths(values).items() if not str(path).startswith(_OURS)}
-    known = _trusted()
+    """Trust the code that settings name from now on, as it is."""
+    foreign, known = _foreign(values), _trusted()
     if foreign and _digest(values, foreign) not in known:
-        known[_digest(values, foreign)] = ", ".join(map(str, foreign.values()))
-        write_text(_place(), json.dumps(known, indent=2) + "\n")
+        known[_digest(values, foreign)] = ", ".join(foreign.values())
+        write_text(_place(), json.dumps(known, indent=2) + "\n", typed=True)
 
 
-def _class_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Class paths among settings and the method, by setting; those of a list under its name and number."""
-    named = {setting.name for setting in describe_settings() if setting.known} | {"method"}
-    found: dict[str, Any] = {}
-    for setting in sorted(named & set(values)):
+def _granted(setting: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_granted(setting, part) for part in value]
+    return ClassPath(value) if isinstance(value, str) and _is_path(setting, value) else value
+
+
+def _is_path(setting: str, name: str) -> bool:
+    """Whether a name in a setting is a class path, or a method made of some."""
+    return setting in NAMED and "." in name and name not in NAMED[setting].names()
+
+
+def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
+    """Class paths that stand neither in midam's own table nor in torch.nn, by setting; those of a list with a number.
+
+    A logger with arguments is one of them, whatever its name.
+    """
+    found: dict[str, str] = {}
+    for setting in sorted(set(NAMED) & set(values)):
         value = values[setting]
-        several = (
-            {f"{setting} {number}": part for number, part in enumerate(value)}
-            if isinstance(value, list | tuple)
-            else {}
-        )
-        found |= {name: part for name, part in (several or {setting: value}).items() if "." in str(part)}
+        several = isinstance(value, list | tuple)
+        for number, part in enumerate(value if several else [value]):
+            name = f"{setting} {number}" if several else setting
+            if not _is_path(setting, str(part)) or _is_ours(setting, str(part)):
+                continue
+            found[name] = str(part)
+    if values.get("logger_args"):
+        found["logger"] = str(values.get("logger"))
     return found
 
 
-def _digest(values: Mapping[str, Any], foreign: Mapping[str, Any]) -> str:
-    """SHA-256 of the code that is named and of its arguments."""
+def _is_ours(setting: str, path: str) -> bool:
+    """Whether a class path is a row of midam's own table, or in torch.nn as an encoder."""
+    return path in NAMED[setting].own() or (setting == "encoder" and path.startswith(_TORCH))
+
+
+def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:
+    """SHA-256 of the code that is named, of its arguments and of its files."""
     arguments = {setting: values.get(f"{setting}_args") for setting in foreign}
-    return hashlib.sha256(json.dumps([dict(foreign), arguments], sort_keys=True, default=str).encode()).hexdigest()
+    paths = [part for name in foreign.values() for part in name.split("+") if "." in part]
+    files = {path: code_digest(path.rpartition(".")[0]) for path in paths}
+    said = [dict(foreign), arguments, files]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def code_digest(module: str) -> str:
+    """SHA-256 of the files of a module, or of all modules in the package that holds it; nothing is imported."""
+    found = hashlib.sha256()
+    for file in _code_files(module):
+        found.update(f"{file.name} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def _code_files(module: str) -> Iterator[Path]:
+    """Files of code, in order. Only the finder of the first name is asked: that of a name in a package imports it."""
+    top, *rest = module.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):  # of a module that stands for no file, or a name that is none
+        spec = None
+    if spec is None:
+        return
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    if not places:
+        files = [Path(str(place)) for place in (spec.origin, getattr(spec.loader, "archive", None))]
+        yield from (file for file in files if file.is_file())
+        return
+    # A folder without a file of its own may hold anything: what is named in it counts.
+    while rest and not any((place / "__init__.py").is_file() for place in places):
+        name = rest.pop(0)
+        places = [place / name for place in places]
+    for place in places:
+        yield from (file for suffix in all_suffixes() if (file := Path(f"{place}{suffix}")).is_file())
+        for folder, folders, names in os.walk(place):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            files = [Path(folder, name) for name in sorted(names) if name.endswith(tuple(all_suffixes()))]
+            yield from (file for file in files if file.is_file())
 
 
 def _makes(path: str, base: str, *, setting: str) -> bool:
-    """Whether a class path leads to a subclass of a base; of code that was trusted, also to a function that may."""
-    thing = import_path(path, kind=setting)
+    """Whether a class path that may be imported leads to a subclass of a base, or to a function that may be called."""
+    thing = import_path(ClassPath(path), kind=setting)
     if isinstance(thing, type):
-        return issubclass(thing, import_path(base, kind=setting))
-    known = path.startswith(_OURS) or path.partition(".")[0] in sys.stdlib_module_names
-    return not known and inspect.isfunction(thing)
+        return issubclass(thing, import_path(ClassPath(base), kind=setting))
+    ours = path in NAMED[setting].own()
+    return inspect.isfunction(thing) and (ours or path.partition(".")[0] not in _NO_FUNCTIONS)
 
 
 def _trusted() -> dict[str, str]:
     """What was trusted before, by digest."""
+    place = _place()
     try:
-        found = parse_json(read_bytes(_place(), error=ConfigError))
+        found = parse_json(read_bytes(place, error=ConfigError)) if place.exists() else {}
     except ValueError:  # a `ConfigError` is one too
+        found = None
+    if not isinstance(found, dict):
+        warnings.warn(
+            f"{place} is damaged: nothing counts as trusted, and what you trust next replaces it", stacklevel=4
+        )
         return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return {str(key): str(value) for key, value in found.items()}
 
 
 def _place() -> Path:

@@ -17,7 +17,8 @@ class Description:
     kind: Any
     default: Any
     text: str  # from the docstring of its room
-    known: tuple[str, ...]  # names of a registry, beside which class paths are taken
+    known: tuple[str, ...]  # names of a registry
+    paths: bool = False  # whether class paths are taken as well
 
 
 def describe_settings() -> list[Description]:
@@ -26,10 +27,10 @@ def describe_settings() -> list[Description]:
     for room, (_, kind) in rooms().items():
         texts = _texts(kind)
         for name, field in kind.model_fields.items():
-            known = [name for mark in marks_of(field) if isinstance(mark, Named) for name in mark.names()]
-            found.append(
-                Description(name, room, plain_type(field.annotation), defaults[name], texts[name], tuple(known))
-            )
+            marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
+            known, paths = tuple(name for mark in marks for name in mark.names()), any(mark.paths for mark in marks)
+            kind_of = plain_type(field.annotation)
+            found.append(Description(name, room, kind_of, defaults[name], texts[name], known, paths))
     return found
 
 

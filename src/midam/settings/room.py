@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from midam.errors import ConfigError, fault_list, nearest
-from midam.registry import Registry
+from midam.registry import Registry, typed
 
 # Words for one, and for several.
 _TYPES = {
@@ -57,10 +57,14 @@ class Room(BaseModel):
 
 
 class Named:
-    """Marks a setting that names something of a registry, or is in `also`; unknown names are refused, no import."""
+    """Marks a setting that names something of a registry, or is in `also`; unknown names are refused, no import.
+
+    A class path is one that the user wrote: `Settings.from_flat`, which takes those of files, refuses others.
+    """
 
     def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
         self._registry, self._also = registry, also
+        self.paths = registry.paths
 
     def names(self) -> list[str]:
         """Names that the setting takes beside class paths."""
@@ -70,10 +74,14 @@ class Named:
         """Check the name after its type."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
+    def is_path(self, name: str) -> bool:
+        """Whether a name is a class path."""
+        return self.paths and "." in name and name not in self.names()
+
     def _check(self, name: str) -> str:
-        if "." not in name and name not in self.names():
+        if name not in self.names() and not self.is_path(name):
             raise ConfigError(f"Expected a known {self._registry.kind}, got {name!r}; {nearest(name, self.names())}")
-        return name
+        return typed(name) if self.is_path(name) else name
 
 
 def marks_of(kind: Any) -> list[Any]:

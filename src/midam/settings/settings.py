@@ -9,12 +9,12 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from midam.errors import ConfigError, nearest
-from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, Registry
+from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
 from midam.settings.cut import CutSettings
 from midam.settings.data import DataSettings
 from midam.settings.method import MethodSettings, ResolvedMethod
 from midam.settings.model import ModelSettings, ResolvedModel
-from midam.settings.room import Room
+from midam.settings.room import Named, Room, marks_of
 from midam.settings.run import ResolvedRun, RunSettings
 from midam.settings.training import ResolvedTraining, TrainingSettings
 from midam.synonyms import advice_for, same_meaning
@@ -78,10 +78,22 @@ class Settings(Room):
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
-        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`."""
+        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`.
+
+        They may come from a file: a class path among them must be a `midam.registry.ClassPath`, as those that `flat`
+        returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`.
+        """
         for name in values:
             if name not in _homes(cls):
                 raise ConfigError(unknown_setting(name, _homes(cls), source=source))
+        for name, mark in _named(cls).items():
+            value = values.get(name)
+            for part in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(part, str) and mark.is_path(part) and not isinstance(part, ClassPath):
+                    raise ConfigError(
+                        f"Expected `{name}` as a known name, got the class path {part!r} (in {source}), which nobody "
+                        "has typed or trusted; name it yourself, as in `Settings(...)`."
+                    )
         try:
             return cls(**values)
         except ConfigError as error:
@@ -152,6 +164,15 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
     """Room of each setting."""
     rooms = {name: field.annotation for name, field in settings.model_fields.items()}
     return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
+
+
+@cache
+def _named(settings: type[Settings]) -> dict[str, Named]:
+    """What each setting names that may be a class path."""
+    rooms = [field.annotation for field in settings.model_fields.values()]
+    fields = {name: field for room in rooms for name, field in room.model_fields.items()}  # type: ignore[union-attr]
+    marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}
+    return {name: found[0] for name, found in marks.items() if found}
 
 
 def _refuse_untaken(registry: Registry, name: str, room: Room, setting: str, parameter: str | None = None) -> None:

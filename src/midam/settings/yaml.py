@@ -7,6 +7,7 @@ import yaml
 
 from midam.errors import ConfigError
 from midam.reading import plain_fault, read_text
+from midam.registry import ClassPath
 
 # Of a file of settings: its bytes, how deep its parts lie, its values (repeated parts count each time), the keys that
 # merges add, the characters of a number. A list of 20 000 feature names passes.
@@ -59,6 +60,11 @@ class _Loader(yaml.SafeLoader):
         return getattr(self, f"construct_yaml_{kind}")(node)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Plain values alone; a class path that may be imported is a text like others once it is in a file."""
+
+
+_Dumper.add_representer(ClassPath, yaml.SafeDumper.represent_str)
 _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -89,4 +95,4 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def yaml_text(values: dict[str, Any]) -> str:
     """Settings as YAML."""
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

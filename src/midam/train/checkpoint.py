@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,13 @@ from torch import Tensor
 
 from midam.errors import CheckpointError, MidamError
 from midam.files import write_bytes
+from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
+from midam.registry import ClassPath
 
 FORMAT = 3
 _MOST_SETTINGS = 200_000  # values in the settings of a checkpoint
+_SETTINGS = ("config", "method", "parts")  # entries with names that may be class paths
 
 
 def _finite(tensor: Tensor) -> Tensor:
@@ -129,13 +133,24 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint of what loads with ``weights_only=True``; a reader sees the old file or the new one."""
     # torch hides the reason of a failed write, such as a full disk, behind an error of its own.
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **content}, buffer)
+    settings = _as_texts({key: content[key] for key in _SETTINGS if key in content})
+    torch.save({"format": FORMAT, **content, **settings}, buffer)
     with buffer.getbuffer() as view:  # let go of at once: Python 3.13 complains of a buffer that outlives it
         write_bytes(path, view)
 
 
+def _as_texts(value: Any) -> Any:
+    """Settings with class paths as texts; equal texts are one object, as in all settings."""
+    if isinstance(value, dict):
+        return {key: _as_texts(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_as_texts(part) for part in value]
+    return sys.intern(str(value)) if isinstance(value, ClassPath) else value
+
+
 def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
     """Read a checkpoint, which must have a `form` (`ModelContent`, ...), onto the CPU; else `CheckpointError`."""
+    require_plain(path)
     try:
         # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
         check_archive(path)

@@ -1,7 +1,7 @@
 """Names of methods: PREFIX-POOL of the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
 from midam.errors import ConfigError, nearest
-from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, ClassPath, typed
 
 DEFAULT = "midam"  # the settings as they are
 
@@ -40,7 +40,8 @@ def method_settings(name: str) -> dict[str, str]:
     {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
     """
     if name.count("+") == 2:
-        objective, estimator, pooling = name.split("+")
+        parts = name.split("+")
+        objective, estimator, pooling = map(typed, parts) if isinstance(name, ClassPath) else parts
         for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):
             registry.check(part)
         return {"pooling": pooling, "estimator": estimator, "objective": objective}

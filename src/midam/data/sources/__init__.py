@@ -16,6 +16,7 @@ from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, 
 from midam.data.sources.split_table import read_splits
 from midam.data.validate import ClassName, warn_of_alike_names
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest
+from midam.registry import typed
 
 __all__ = ["read_bags"]
 
@@ -142,6 +143,7 @@ def read_bags(
         )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
     asked |= {"grades": tuple(grades), "covariates": tuple(covariates)}
+    asked["reader"] = None if reader is None else typed(reader)
     asked["features"] = None if features is None else tuple(features)
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)

@@ -151,7 +151,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **present)
     with buffer.getbuffer() as content:
-        write_bytes(path, content)
+        write_bytes(path, content, typed=True)
 
 
 def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:

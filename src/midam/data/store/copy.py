@@ -22,6 +22,7 @@ from midam.data.store.format import RowFacts
 from midam.data.store.plan import WrittenBag
 from midam.data.validate import refuse_not_finite, row_chunks
 from midam.files import Journal, allocate
+from midam.plain_files import open_own
 
 _COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
@@ -50,8 +51,7 @@ class RowFiles:
         try:
             for path, fact in zip(self.paths, facts, strict=True):
                 with _named(path):
-                    path.touch()
-                    self._files.append(FileIO(path, "r+"))
+                    self._files.append(open_own(path))
                     allocate(self._files[-1], fact.bytes)
         except OSError:
             self.close()

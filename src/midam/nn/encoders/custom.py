@@ -98,7 +98,8 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
 
     Examples
     --------
-    >>> make_module("torch.nn.Linear", {}, {"in_features": 3, "out_features": 2})
+    >>> from midam.registry import typed
+    >>> make_module(typed("torch.nn.Linear"), {}, {"in_features": 3, "out_features": 2})
     Linear(in_features=3, out_features=2, bias=True)
     """
     make, shown = ENCODERS.find(name), dict(arguments)

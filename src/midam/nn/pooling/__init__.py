@@ -16,7 +16,7 @@ from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling
 from midam.nn.pooling.noisy import NoisyAndPooling, NoisyOrPooling
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM, Statistic, Total
-from midam.registry import POOLINGS, build
+from midam.registry import POOLINGS, build, typed
 
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
 __all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
@@ -46,7 +46,7 @@ def make_pooling(
     """
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     what = f"the pooling {name!r} in pooling_args"
-    pooling: Pooling = build(POOLINGS.find(name), what=what, offered=offered, arguments=options)
+    pooling: Pooling = build(POOLINGS.find(typed(name)), what=what, offered=offered, arguments=options)
     check_columns(pooling, columns)
     return pooling
 
