@@ -14,8 +14,9 @@ import midam
 from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
-from midam.files import partial_path
 from midam.runs.folder import RunFolder
+
+PARTIAL = ".config.yaml.0123456789abcdef.midam-partial"
 
 _FIT = ("--epochs", "2", "--members", "1", "--num-instances", "2", "--no-baseline")
 
@@ -60,7 +61,7 @@ def test_two_runs_at_once_into_one_folder(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["bags.csv"], "an empty folder that was made is removed"
 
 
-@pytest.mark.parametrize("left", [[".lock"], [".lock", partial_path(Path("config.yaml")).name]])
+@pytest.mark.parametrize("left", [[".lock"], [".lock", PARTIAL]])
 def test_killed_before_its_settings_were_written_the_command_is_given_again(left, whole, tmp_path, capsys):
     data, done = whole
     run = tmp_path / "run"
@@ -74,7 +75,7 @@ def test_killed_before_its_settings_were_written_the_command_is_given_again(left
     assert files(run) == files(done)
 
 
-@pytest.mark.parametrize("left", [[], [".lock"], [".lock", f"checkpoints/{partial_path(Path('last.pt')).name}"]])
+@pytest.mark.parametrize("left", [[], [".lock"], [".lock", f"checkpoints/{PARTIAL}"]])
 def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_path, capsys):
     data, done = whole
     run = tmp_path / "run"
@@ -107,7 +108,7 @@ def test_a_finished_run_without_its_checkpoints_is_kept(whole, tmp_path, capsys)
 def test_a_comparison_that_was_killed_as_it_began_goes_on(tmp_path):
     data, out = table(tmp_path / "bags.csv"), tmp_path / "out"
     out.mkdir()
-    left = [out / "trials.jsonl.lock", partial_path(out / "config.yaml"), partial_path(out / "trials.csv")]
+    left = [out / "trials.jsonl.lock", out / PARTIAL]
     for path in left:
         path.write_text("")
     bags, methods = read_bags(data), ["bag-statistics-logistic", "instance-logistic-max"]

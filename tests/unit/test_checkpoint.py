@@ -2,13 +2,14 @@ import io
 import os
 import pickle
 import random
+import resource
+import signal
 import zipfile
 
 import pytest
 import torch
 
 from midam.errors import CheckpointError
-from midam.files import partial_path
 from midam.train.checkpoint import FORMAT, TrainerContent, load_checkpoint, save_checkpoint
 
 CONTENT = {"weights": torch.arange(2000, dtype=torch.float32), "epoch": 3, "name": "run", "rows": [{"a": None}]}
@@ -112,8 +113,13 @@ def test_foreign_and_incomplete_files_are_told_apart(tmp_path):
 
 def test_a_failed_write_keeps_the_old_file_and_names_it(path):
     before = path.read_bytes()
-    partial_path(path).mkdir()
-    with pytest.raises(OSError) as caught:
-        save_checkpoint(path, {"epoch": 4})
+    limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+    try:
+        with pytest.raises(OSError) as caught:
+            save_checkpoint(path, {"epoch": 4})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
     assert caught.value.filename == str(path)
     assert path.read_bytes() == before

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib.machinery import all_suffixes
+from importlib.machinery import ModuleSpec, all_suffixes
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
         If the encoder is no network, or the logger no logger.
     """
     foreign = _foreign(values)
+    _require_there(foreign, source)
     if foreign and not trust and _digest(values, foreign) not in _trusted():
         setting, name = next(iter(foreign.items()))
         wanted, got = "names that midam knows", f"the {setting} {name!r} (in {source}), which is code of"
@@ -148,11 +149,7 @@ def code_digest(module: str) -> str:
 
 def _code_files(module: str) -> Iterator[Path]:
     """Files of code, in order. Only the finder of the first name is asked: that of a name in a package imports it."""
-    top, *rest = module.split(".")
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):  # of a module that stands for no file, or a name that is none
-        spec = None
+    spec, (_, *rest) = _spec(module), module.split(".")
     if spec is None:
         return
     places = [Path(place) for place in spec.submodule_search_locations or ()]
@@ -170,6 +167,27 @@ def _code_files(module: str) -> Iterator[Path]:
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             files = [Path(folder, name) for name in sorted(names) if name.endswith(tuple(all_suffixes()))]
             yield from (file for file in files if file.is_file())
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where the first name of a module is found, if it is."""
+    try:
+        return find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):  # of a module that stands for no file, or a name that is none
+        return None
+
+
+def _require_there(foreign: Mapping[str, str], source: Path) -> None:
+    """Refuse code that is not there, with a `ConfigError`: there is nothing to trust."""
+    for setting, name in foreign.items():
+        for path in [part for part in name.split("+") if "." in part]:
+            module = path.rpartition(".")[0]
+            if _spec(module) is None:
+                raise ConfigError(
+                    f"Expected a class path that can be imported as {setting}, got {path!r} (in {source}; no module "
+                    f"{module.partition('.')[0]!r}); install its package, put the folder of its file on PYTHONPATH, or "
+                    "correct the path."
+                )
 
 
 def _makes(path: str, base: str, *, setting: str) -> bool:
