@@ -15,7 +15,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u20
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
 _WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
-_EXACT = 2**53  # float64 holds each whole number below it
+EXACT = 2**53  # float64 holds each whole number below it
 _SHOWN = 3
 
 
@@ -34,7 +34,7 @@ def name_of(value: object) -> str:
         value = value.decode()
     if isinstance(value, Real) and not isinstance(value, Integral):  # also of numpy
         number = float(value)
-        if number.is_integer() and abs(number) >= _EXACT:
+        if number.is_integer() and abs(number) >= EXACT:
             raise BagDataError(
                 f"Expected names as text or as whole numbers below 2**53, got the decimal number {number:.0f}, which "
                 "may have been another before it was rounded; store such names as text."

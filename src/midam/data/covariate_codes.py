@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEAST = 3  # training bags of a category that has a code of its own
 _CLIP = 10.0  # deviations: a slip of the pen must not decide alone
+_MANY = 5  # more categories than these may nearly name the bags
 _FEW = 20  # so many categories never pass for ids
 
 
@@ -165,6 +166,12 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
         raise BagDataError(
             f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
             f"{len(values)} training bags: {shown(words.tolist())} (in {source}); this names the bags: leave it out."
+        )
+    if 2 * len(words) > len(values) and len(words) > _MANY:
+        warnings.warn(
+            f"the covariate {name} has {len(words)} categories for {len(values)} training bags, so it nearly names the "
+            f"bags: join some of them, or leave it out (in {source})",
+            stacklevel=5,
         )
     own, rare = words[counts >= LEAST].tolist(), words[counts < LEAST].tolist()
     return Code(name, missing, categories=tuple(own), rare=tuple(rare))

@@ -9,8 +9,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.covariate_dates import days_of, days_of_times, note_of_packed_dates
 from midam.errors import BagDataError, nearest
-from midam.names import name_of, note_of_merged
+from midam.names import EXACT, name_of, note_of_merged
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"", "?", "<na>", "n/a", "na", "nan", "nat", "null"})
@@ -23,7 +24,8 @@ _SHOWN = 5
 class Covariates:
     """Raw columns of N bags, as they were read; they are encoded by what is fitted on training bags.
 
-    A column whose values all are numbers is one of numbers, any other one of categories. Missing are an empty field,
+    A column whose values all are numbers is one of numbers, one of dates as 2023-01-31 of days since 1970-01-01, any
+    other one of categories. Missing are an empty field,
     None, NaN, and what tables write for it: NA, N/A, null, ?.
 
     Attributes
@@ -130,20 +132,29 @@ def number_of(text: str) -> float | None:
 
 def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     array = np.asarray(values)
-    if array.dtype.kind in "biuf":
+    if array.dtype.kind == "M":
+        return days_of_times(array, name, source)
+    large = array.dtype.kind in "iu" and bool((array >= EXACT).any())
+    if array.dtype.kind in "biuf" and not large:
         numbers = array.astype(np.float64)
         if np.isinf(numbers).any():
             raise BagDataError(f"Expected finite numbers in the covariate {name!r}, got infinity (in {source}).")
+        note_of_packed_dates(numbers, name, source)
         return numbers
     array = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
     words = [category_of(value) for value in array.ravel().tolist()]
     given = [word for word in words if word]
     parsed = {word: number_of(word) for word in given}
     texts = [word for word, number in parsed.items() if number is None]
-    if not texts:
+    if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         found = np.array([parsed.get(word) for word in words], dtype=np.float64)
+        note_of_packed_dates(found, name, source)
         return found.reshape(array.shape)
-    _refuse_nearly_numbers(name, parsed, texts, source)
+    if texts:  # whole numbers that float64 does not tell apart are names
+        days = days_of(words, name, source)
+        if days is not None:
+            return days.reshape(array.shape)
+        _refuse_nearly_numbers(name, parsed, texts, source)
     # Of words that differ by case alone, all are written as the first one.
     note_of_merged(given, f"categories of the covariate {name!r}", source=source)
     first: dict[str, str] = {}

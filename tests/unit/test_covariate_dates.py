@@ -1,0 +1,105 @@
+"""Dates as covariates are days since 1970, or refused; categories that nearly name the bags are warned of."""
+
+import datetime
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.data.covariate_codes import CovariateCoder
+from midam.data.covariates import Covariates
+from midam.data.sources import read_bags
+from midam.errors import BagDataError, Note
+
+DAYS = [f"2023-01-{day:02}" for day in range(1, 25)]
+NUMBERS = [19358.0 + number for number in range(24)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        DAYS,
+        [f"{day} 00:00:00" for day in DAYS],
+        [f"{day}T00:00:00Z" for day in DAYS],
+        [f"{day}T02:00:00+02:00" for day in DAYS],
+        [f" {day}\u00a0" for day in DAYS],
+        ["2023-1-1", *DAYS[1:]],
+        np.array(DAYS, dtype="datetime64[D]"),
+        pd.to_datetime(DAYS).to_numpy(),
+        [datetime.date.fromisoformat(day) for day in DAYS],
+        np.array([day.encode() for day in DAYS]),
+    ],
+)
+def test_dates_are_days_since_1970(values):
+    with pytest.warns(Note, match="the covariate seen holds dates, which are read as days since 1970-01-01") as said:
+        found = Covariates.of({"seen": values})
+    assert len(said) == 1
+    assert found.kinds == ("number",)
+    assert found.values() == {"seen": NUMBERS}
+
+
+def test_a_date_that_is_missing_stays_so_and_one_bag_is_read_as_many():
+    for values in (["2023-01-01", "", None, "NaT"], np.array(["2023-01-01", *["NaT"] * 3], dtype="datetime64[s]")):
+        with pytest.warns(Note, match="holds dates"):
+            assert Covariates.of({"seen": values}).values() == {"seen": [19358.0, None, None, None]}
+    with pytest.warns(Note, match="holds dates"):
+        coder = CovariateCoder.fit(Covariates.of({"seen": DAYS}))
+    with pytest.warns(Note, match="holds dates"):
+        one = coder.matrix(Covariates.of({"seen": DAYS[3:4]}))
+    with pytest.warns(Note, match="holds dates"):
+        assert one[0] == pytest.approx(coder.matrix(Covariates.of({"seen": DAYS}))[3])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["31.12.2023", "12/31/2023", "2023-02-30", "2023-13-01", "2023/01/31", "01-31-23", "soon"]
+)
+def test_other_dates_are_refused_with_advice(wrong):
+    with pytest.raises(BagDataError, match=r"dates as 2023-01-31 in the covariate 'seen', got .*; write all dates so"):
+        Covariates.of({"seen": [wrong, *DAYS[:3]]})
+    if wrong != "soon":
+        with pytest.raises(BagDataError, match="dates as 2023-01-31"):
+            Covariates.of({"seen": [wrong] * 3})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx", "parquet", "npz"])
+def test_every_reader_takes_dates(tmp_path, suffix):
+    table = pd.DataFrame({"bag": [f"b{n}" for n in range(24)], "label": [0, 1] * 12, "seen": DAYS, "a": 1.0})
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "npz":
+        seen = np.array(DAYS, dtype="datetime64[D]")
+        np.savez(path, X=np.ones((24, 1)), bag=np.arange(24), y=[0, 1] * 12, seen=seen)
+    elif suffix == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table = table.assign(seen=pd.to_datetime(table.seen))
+        (table.to_excel if suffix == "xlsx" else table.to_parquet)(path, index=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        bags = read_bags(path, covariates=["seen"])
+    assert sum("holds dates" in str(one.message) for one in said) == 1
+    assert bags.covariates.values() == {"seen": NUMBERS}
+
+
+def test_numbers_that_may_be_dates_are_noted_and_words_stay_categories():
+    with pytest.warns(
+        Note, match="may hold dates, as 20230101, and is read as a plain number: write them as 2023-01-01"
+    ):
+        assert Covariates.of({"seen": [20230101, 20230102, 20230131]}).kinds == ("number",)
+    assert Covariates.of({"dose": [20230199, 20230102, 20230131]}).kinds == ("number",)
+    assert Covariates.of({"version": ["1.2.3", "a", "b"]}).kinds == ("category",)
+
+
+def test_whole_numbers_that_float64_cannot_tell_apart_are_categories():
+    large = [2**53, 2**53 + 1, 2**53]
+    for values in (large, np.array(large), [str(number) for number in large]):
+        assert Covariates.of({"code": values}).values() == {"code": [str(number) for number in large]}
+
+
+def test_a_covariate_with_about_as_many_categories_as_bags_is_named():
+    words = [*["w0"] * 8, *(f"w{number}" for number in range(12))]
+    with pytest.warns(
+        UserWarning, match="the covariate ward has 12 categories for 20 training bags, so it nearly names"
+    ):
+        CovariateCoder.fit(Covariates.of({"ward": words}))
+    CovariateCoder.fit(Covariates.of({"ward": [f"w{number % 10}" for number in range(40)]}))
