@@ -79,7 +79,7 @@ def fit_run(
     on_stage : callable, optional
         Called with what begins after the last epoch, and the number of bags that it will go through, 0 for none.
     on_bags : callable, optional
-        Called with positions of bags that the trained model has scored; of all, once for each set of weights reported.
+        Called with positions of bags that the trained model has scored; once each.
 
     on_candidate : callable, optional
         Called with what "auto" tries next, its number from 0, and how many there are.
@@ -345,34 +345,28 @@ class _Training:
     def finish(
         self, took: dict[str, float], *, waited: float, on_stage: OnStage, on_bags: OnBags | None
     ) -> dict[str, Any]:
-        """Score all bags under the last and the best weights, and write the results of those that are selected.
+        """Score all bags under the weights that are selected, once, and write the results.
 
         `took` are the seconds of what came before, to which those of the evaluation are added; `waited` is the part of
         the training in which it waited for instances.
         """
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
-        chunk, last = config.run.chunk_size, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        selected = "best" if config.training.select == "best" and self.trainer.best_epoch is not None else "last"
         started = time.monotonic()
         # Parts of the training: the leading process waited for the others or sent them what they need; for instances.
         within = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
         within["waiting"] = round(waited, 3)
-        on_stage("scoring (last weights)", len(bags))
-        how: dict[str, Any] = {"chunk_size": chunk, "on_bags": on_bags, "ranks": self.ranks}
-        scores = {"last": predict(model, bags, **how)}
-        if self.trainer.best_epoch is not None:
-            on_stage("scoring (best weights)", len(bags))
+        if selected == "best":
             read = partial(load_checkpoint, self.folder.best, BestContent)
             best = read() if self.ranks is None else self.ranks.from_lead(read)
             with fitting(self.folder.best):
                 model.load_state_dict(best["model"])
-            scores["best"] = predict(model, bags, **how)
+        on_stage(f"scoring ({selected} weights)", len(bags))
+        scores = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags, ranks=self.ranks)
         if self.ranks is not None:
             self.ranks.leave()
         if not self.leads:
             return {}
-        selected = config.training.select if config.training.select in scores else "last"
-        if selected == "last":
-            model.load_state_dict(last)
         what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
 
         def seconds(baseline: float) -> dict[str, float]:

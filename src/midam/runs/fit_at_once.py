@@ -75,7 +75,7 @@ def fit_at_once(
 
     what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
     what["on_stage"] = on_stage
-    summary = write_results(folder, trainer=fitted, scores={"last": scores}, selected="last", **what)
+    summary = write_results(folder, trainer=fitted, scores=scores, selected="last", **what)
     write_run_report(folder.root)
     return summary
 

@@ -48,7 +48,7 @@ def write_results(
     trainer: Trainer | Fitted,
     parts: SplitBags,
     data: str,
-    scores: dict[str, NDArray[np.float64]],
+    scores: NDArray[np.float64],
     selected: str,
     origin: dict[str, Any],
     seconds: Callable[[float], dict[str, float]],
@@ -59,16 +59,16 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
 
-    `scores` [N] of all bags are those under the weights "last" and, where there is one, "best"; `selected` says which
-    are reported, and what the trainer reports holds these weights. `origin` is what the model file remembers of the
+    `scores` [N] of all bags are those under the weights that `selected` names, "last" or "best", which are those of
+    what the trainer reports. `origin` is what the model file remembers of the
     data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
     the seconds of each part of the run, from those of the baseline, and is asked last. `on_stage` is told what begins.
     `about` is further told by the summary. The model is written before the baseline is trained, the summary last: where
     it is, all is. Returns the summary.
     """
     bags = parts.bags
-    chosen, settings = scores[selected], trainer.config.flat()
-    judge = judge_of(parts, chosen, classes=origin["data"]["classes"])
+    settings = trainer.config.flat()
+    judge = judge_of(parts, scores, classes=origin["data"]["classes"])
     made: dict[str, Any] = judge.made()
     if isinstance(trainer, Fitted):
         made |= {"method": trainer.method, "parts": trainer.parts}
@@ -81,16 +81,17 @@ def write_results(
         write_scores(folder, parts, beside)
     on_stage("writing results", 0)
     summary = judge.summarize()
-    covariates = summarize_covariates(trainer.reported, parts, chosen)
+    covariates = summarize_covariates(trainer.reported, parts, scores)
     known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-        weights = {"last": trainer.epoch, "best": trainer.best_epoch}
+        by_weights = _by_weights(trainer)
+        by_weights[selected] |= judge.merits(scores)
         summary |= {
-            "selected": {"weights": selected, "epoch": weights[selected]},
-            "by_weights": {key: {"epoch": weights[key], **judge.merits(of)} for key, of in scores.items()},
+            "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
+            "by_weights": by_weights,
             "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
             "members": trainer.config.training.members,
             "epochs": trainer.epoch,
@@ -118,6 +119,13 @@ def write_results(
     summary["seconds"] = seconds(beside.seconds)
     write_json(folder.summary, summary)
     return summary
+
+
+def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """Epoch of the last and, where there is one, the best weights, and what the training measured on validation bags."""
+    merit = f"val_{merit_of(trainer.history)}"
+    epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
+    return {name: {"epoch": epoch, merit: trainer.history[epoch - 1][merit]} for name, epoch in epochs.items() if epoch}
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
