@@ -19,6 +19,7 @@ from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import auroc
+from midam.report.leaks import feature_warnings
 from midam.report.outcome_facts import (
     label_codes,
     outcome_counts,
@@ -67,6 +68,8 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     few bags of a class: 2 positive; intervals will be wide
     """
     notes, warnings = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    training = bags if bags.splits is None else bags.subset(bags.splits == "train")
+    warnings += feature_warnings(training) if len(training) else ()
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         warnings += _duplicate_warnings(bags)
@@ -77,6 +80,18 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
         if not exact:
             notes.append("constant features were looked for in a sample of the instances")
     return BagDescription(bag_facts(name, bags), warnings, notes)
+
+
+def leaks(bags: Bags, training: NDArray[np.bool_]) -> list[str]:
+    """What gives the label away, by looks that cost next to nothing: at most three lines.
+
+    Single features and covariates, and the sizes of the bags, are looked at in the `training` bags [N] alone, bags of
+    the same content in all; those whose content is not known are not read for it.
+    """
+    train = bags.subset(training).replace(groups=None)
+    sizes = _bag_size_warnings(train) if len(train) <= _MANY_BAGS else ()
+    copies = _duplicate_warnings(bags) if bags.digests is not None else ()
+    return ["; ".join(lines) for part in (feature_warnings(train), sizes, copies) if (lines := list(part))]
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
@@ -192,6 +207,10 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
         most = int(bags.sizes[small].max())
         where = f"where the median is {median:g} ({_names(bags.ids[small])})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
+    yield from _bag_size_warnings(bags)
+
+
+def _bag_size_warnings(bags: Bags) -> Iterator[str]:
     groups = bags.groups if len(bags) <= _MANY_BAGS else None
     if bags.outcome is not None:
         yield from size_warnings(bags, bags.outcome, groups=groups)

@@ -17,6 +17,7 @@ from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_labels, split_strata
 from midam.data.validate import both_classes
 from midam.errors import BagDataError
+from midam.report.describe import leaks
 from midam.settings import Settings
 from midam.targets import target_of
 
@@ -104,6 +105,12 @@ def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | N
         return bags, None
     values, counts = fill_values(train, how), missing_counts(bags)
     return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
+
+
+def warn_of_leaks(bags: Bags, training: NDArray[np.bool_] | None = None) -> None:
+    """Warn of what gives the label away, in three lines at most; looked for in the training bags, by default all."""
+    for line in leaks(bags, np.ones(len(bags), dtype=np.bool_) if training is None else training):
+        warnings.warn(f"{line} (in {bags.source})", UserWarning, stacklevel=3)
 
 
 def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from midam.errors import (
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.ranks import Processes, Ranks
-from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data
+from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data, warn_of_leaks
 from midam.runs.fit_at_once import OnCandidate, fit_at_once, refit_at_once
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
@@ -221,6 +221,7 @@ class _Training:
         with noting() as notes:
             parts = split_data(read_data(data, settings), settings)
             origin = describe_origin(parts)
+            warn_of_leaks(parts.bags, parts.splits == "train")
         settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         loggers = None if processes.rank else make_loggers(settings, root=folder.root, title=folder.root.name)

@@ -10,7 +10,7 @@ from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
-from midam.runs.data import describe_origin, noting, read_data, split_data
+from midam.runs.data import describe_origin, noting, read_data, split_data, warn_of_leaks
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
@@ -49,6 +49,7 @@ def fit_at_once(
     with noting() as notes:
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
+        warn_of_leaks(parts.bags, parts.splits == "train")
     require_run_room(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}

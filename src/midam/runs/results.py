@@ -122,7 +122,7 @@ def write_results(
 
 
 def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """Epoch of the last and, where there is one, the best weights, and what the training measured on validation bags."""
+    """Epoch of the last and, where there is one, the best weights, and their validation figure."""
     merit = f"val_{merit_of(trainer.history)}"
     epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
     return {name: {"epoch": epoch, merit: trainer.history[epoch - 1][merit]} for name, epoch in epochs.items() if epoch}

@@ -1,0 +1,179 @@
+"""Cheap looks at labeled bags for what gives the label away: one feature or covariate, the size, the same bag twice."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
+
+from midam.data.bags import Bags
+from midam.data.covariates import missing_of
+from midam.data.on_disk import on_disk
+from midam.errors import given, listed
+from midam.evaluate.outcomes.classes import one_against_rest
+from midam.evaluate.outcomes.pairs import Pairs
+
+Numbers = NDArray[np.float64]
+MOST = 0.98  # AUROC or C-index of a single feature, from which it is named
+_NUMBERS = 4_000_000  # bags times features that are compared at most
+_BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # bags that are looked at, and instances of each
+_BYTES = 1 << 26  # that are read of a file
+_PAIRS, _AT_A_TIME = 4000, 512
+_CHANCE = 0.01  # of one such feature among all, where none tells anything
+_SHOWN = 5
+
+
+class Single(NamedTuple):
+    """A feature or covariate that alone ranks bags: its name, AUROC or C-index, and the statistic that does."""
+
+    name: str
+    area: float
+    statistic: str
+
+
+class _Label(NamedTuple):
+    """A label that orders bags: of two classes [N], NaN where it is not known, or comparable pairs."""
+
+    values: Numbers
+    pairs: Pairs | None
+
+
+def feature_warnings(bags: Bags) -> Iterator[str]:
+    """Name single features, by mean, max and min of a bag, and covariates that alone rank labeled bags above 0.98."""
+    labels = _labels(bags)
+    if not labels:
+        return
+    measure = "C-index" if labels[0].pairs is not None else "AUROC"
+    found = _single_features(bags) if len(bags.instance_shape) == 1 else []
+    if found:
+        told = listed([f"{one.name} ({one.area:.3f} by its {one.statistic})" for one in found], most=_SHOWN)
+        way_out = "leave out those that are"
+        if bags.feature_names is not None:
+            way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
+        yield (
+            f"single features rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
+            f"another form, {way_out}"
+        )
+    found = list(_single_covariates(bags, labels))
+    if found:
+        told = listed([f"{one.name} ({one.area:.3f})" for one in found], most=_SHOWN)
+        yield (
+            f"single covariates rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
+            "another form, leave it out of `covariates`"
+        )
+
+
+def _single_features(bags: Bags) -> list[Single]:
+    """Single features that rank the bags, or a sample of them."""
+    width = bags.instance_shape[0]
+    row_bytes = max(1, bags.instances.itemsize * width)
+    most = max(_FEWEST, min(_BAGS, _NUMBERS // width))
+    if on_disk(bags.instances):
+        most = max(_FEWEST // 2, min(most, _BYTES // (row_bytes * int(np.minimum(bags.sizes, _ROWS).mean() + 1))))
+    rng = np.random.default_rng(0)
+    chosen = np.arange(len(bags)) if len(bags) <= most else np.sort(rng.choice(len(bags), most, replace=False))
+    part = bags.subset(chosen)
+    labels = _labels(part)
+    names = [f"feature {n}" for n in range(width)] if bags.feature_names is None else list(bags.feature_names)
+    statistics = ("mean", "max", "min") if int(part.sizes.max()) > 1 else ("value",)
+    table = np.empty((len(statistics), len(part), width), dtype=np.float64)
+    for place, (start, size) in enumerate(zip(part.starts.tolist(), part.sizes.tolist())):
+        rows = np.asarray(part.instances[start : start + min(size, _ROWS)], dtype=np.float64)
+        every = (rows.mean(0), rows.max(0), rows.min(0))
+        table[:, place] = every[: len(statistics)]
+    best: dict[str, Single] = {}
+    for statistic, columns in zip(statistics, table):
+        for low in range(0, width, _AT_A_TIME):
+            block = columns[:, low : low + _AT_A_TIME]
+            ranks = rankdata(block, axis=0)
+            for label in labels:
+                areas = _areas(label, block, ranks, tests=3 * width * len(labels))
+                for at in np.flatnonzero(areas > MOST).tolist():
+                    one = Single(names[low + at], float(areas[at]), statistic)
+                    if one.area > best.get(one.name, one._replace(area=0.0)).area:
+                        best[one.name] = one
+    return sorted(best.values(), key=lambda one: -one.area)
+
+
+def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
+    """Covariates that rank the bags that have them; a category stands for the mean label of its bags."""
+    if bags.covariates is None:
+        return
+    for name, column in zip(bags.covariates.names, bags.covariates.columns):
+        area, known = 0.0, ~missing_of(column)
+        for label in _labels(bags.subset(known)) if known.any() else ():
+            own = column[known]
+            values = (own if own.dtype.kind == "f" else _encoded(own, label.values))[:, None]
+            area = max(area, float(_areas(label, values, rankdata(values, axis=0), tests=len(labels))[0]))
+        if area > MOST:
+            yield Single(name, area, "value")
+
+
+def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
+    """Mean label of the bags of each category; of a category of fewer than three bags, that of all."""
+    _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
+    held = np.nan_to_num(label, nan=float(np.nanmean(label)))
+    means = np.where(counts >= 3, np.bincount(codes, weights=held) / counts, held.mean())
+    found: Numbers = means[codes]
+    return found
+
+
+def _labels(bags: Bags) -> list[_Label]:
+    """What orders the bags: two classes, each class or label of several, or the pairs that numbers or times order."""
+    if bags.outcome is None:
+        return [] if bags.labels is None else [_Label(bags.labels.astype(np.float64), None)]
+    values, target = bags.outcome.values, bags.outcome.target
+    if target == "multilabel":
+        return [_Label(column, None) for column in values.T]
+    if target == "multiclass":
+        return [_Label(column, None) for column in one_against_rest(values[:, 0], len(bags.outcome.names)).T]
+    if target == "survival":
+        return [_Label(values[:, 0], Pairs.of_times(*values.T)), _Label(values[:, 1], None)]
+    return [_Label(values[:, 0], Pairs.of_numbers(values[:, 0]))]
+
+
+def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Numbers:
+    """AUROC or C-index of each column [N, K], whichever way it ranks; 0 where it may be as high by chance.
+
+    `ranks` [N, K] are those of the columns.
+    """
+    if label.pairs is not None:
+        return _concordances(label, columns, tests=tests)
+    known = ~np.isnan(label.values)
+    y = label.values[known] == 1
+    if not known.all():
+        ranks = rankdata(columns[known], axis=0)
+    positives, negatives = int(y.sum()), int((~y).sum())
+    if not positives or not negatives:
+        return np.zeros(columns.shape[1])
+    wins = y.astype(np.float64) @ ranks - positives * (positives + 1) / 2
+    spread = math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+    return _beyond_chance(wins / (positives * negatives), spread, tests)
+
+
+def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
+    """C-indices: exact of those that are high among some pairs of bags that differ in the label."""
+    count, pairs = len(columns), label.pairs
+    if pairs is None or not pairs.total > 0:
+        return np.zeros(columns.shape[1])
+    few = np.arange(0, count, max(1, count // 200))
+    sample = columns[few]
+    order = np.argsort(label.values[few], kind="stable")
+    first, second = np.triu_indices(len(few), k=max(1, len(few) // 3))  # far apart in the order of the label
+    chosen = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
+    low, high = sample[order[first[chosen]]], sample[order[second[chosen]]]
+    shares = ((high > low) + 0.5 * (high == low)).mean(axis=0)
+    found = np.full(columns.shape[1], 0.5)
+    for at in np.flatnonzero(np.maximum(shares, 1 - shares) > MOST - 0.1).tolist():
+        found[at] = pairs.concordance(columns[:, at])
+    return _beyond_chance(found, math.sqrt((2 * count + 5) / (18 * count * (count - 1))), tests)
+
+
+def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:
+    """Areas above one half, whichever way they rank; 0 where so many tests would reach them by chance."""
+    turned = np.maximum(areas, 1 - areas)
+    by_chance = 2 * norm.sf((turned - 0.5) / spread) * tests
+    found: Numbers = np.where(by_chance < _CHANCE, turned, 0.0)
+    return found

@@ -1,0 +1,195 @@
+"""What gives the label away is said by fit, compare and describe, for every kind of target."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.cli.app import main
+from midam.data import Bags, read_bags
+from midam.data.outcome import Outcome
+from midam.report import describe_bags
+from midam.report.leaks import feature_warnings
+
+COUNT = 120
+OUTCOMES = {
+    "binary": lambda y: {"labels": (y > 0.5).astype(int)},
+    "multiclass": lambda y: {"outcome": Outcome.of("multiclass", np.floor(y * 3), names=["a", "b", "c"])},
+    "multilabel": lambda y: {
+        "outcome": Outcome.of(
+            "multilabel", np.stack([y > 0.5, np.random.default_rng(5).random(COUNT) > 0.5], axis=1), names=["u", "v"]
+        )
+    },
+    "ordinal": lambda y: {"outcome": Outcome.of("ordinal", np.floor(y * 3), names=["low", "mid", "high"])},
+    "continuous": lambda y: {"outcome": Outcome.of("continuous", y, names=["size"])},
+    "survival": lambda y: {
+        "outcome": Outcome.of(
+            "survival",
+            np.stack([2 - y, (np.random.default_rng(6).random(COUNT) > 0.3) * 1.0], axis=1),
+            names=("time", "event"),
+        )
+    },
+}
+
+
+def bags_of(target, *, leak=None, covariate=None, width=6):
+    """Return bags of a target; feature 2 holds the label plus noise by a statistic, or a covariate does."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation((np.arange(COUNT) + 0.5) / COUNT)
+    sizes = rng.integers(3, 9, COUNT)
+    x = rng.normal(size=(sizes.sum(), width)).astype(np.float32)
+    ends = np.cumsum(sizes)
+    says = np.floor(y * 3) if target in ("ordinal", "multiclass") else y
+    says = (y > 0.5) * 1.0 if target in ("binary", "multilabel") else says
+    for end, size, own in zip(ends, sizes, says, strict=True):
+        rows = slice(end - size, end)
+        if leak == "mean":
+            x[rows, 2] = own + 0.002 * x[rows, 2]
+        elif leak == "max":
+            x[rows, 2] = -5 + 0.1 * x[rows, 2]
+            x[end - 1, 2] = own + 0.002 * x[end - 1, 2]
+        elif leak == "min":
+            x[rows, 2] = 5 + 0.1 * x[rows, 2]
+            x[end - 1, 2] = -own + 0.002 * x[end - 1, 2]
+    known = {} if covariate is None else {"covariates": {"age": rng.normal(size=COUNT), "code": covariate(says)}}
+    return Bags(x, sizes=sizes, feature_names=[f"f{n}" for n in range(width)], **OUTCOMES[target](y), **known)
+
+
+@pytest.mark.parametrize("target", OUTCOMES)
+@pytest.mark.parametrize("statistic", ["mean", "max", "min"])
+def test_a_feature_that_is_the_label_plus_noise_is_named(target, statistic):
+    (said,) = feature_warnings(bags_of(target, leak=statistic))
+    assert "f2 (" in said
+    assert "`ignore_columns=['f2']`" in said
+    assert ("C-index" in said) == (target in ("ordinal", "continuous", "survival"))
+
+
+@pytest.mark.parametrize("target", OUTCOMES)
+def test_honest_features_are_not_named(target):
+    assert list(feature_warnings(bags_of(target))) == []
+    assert list(feature_warnings(bags_of(target, covariate=lambda says: np.zeros(len(says))))) == []
+
+
+@pytest.mark.parametrize("target", OUTCOMES)
+def test_a_covariate_that_is_the_label_is_named(target):
+    (said,) = feature_warnings(bags_of(target, covariate=lambda says: says + 0.001))
+    assert "single covariates" in said
+    assert "code (" in said
+    assert "age" not in said
+
+
+@pytest.mark.parametrize("target", ["binary", "multiclass", "multilabel", "ordinal"])
+def test_a_category_that_is_the_label_is_named(target):
+    (said,) = feature_warnings(bags_of(target, covariate=lambda says: [f"level {one:g}" for one in says]))
+    assert "code (" in said
+
+
+def test_few_bags_with_many_features_name_none_by_chance():
+    rng = np.random.default_rng(1)
+    for count in (4, 6, 10, 16):
+        bags = Bags(rng.normal(size=(count * 3, 3000)), sizes=[3] * count, labels=np.arange(count) % 2)
+        assert list(feature_warnings(bags)) == []
+
+
+def test_whole_numbers_and_large_offsets_are_ranked_too():
+    bags = bags_of("binary", leak="mean")
+    moved = (bags.instances.astype(np.float64) * 1000).astype(np.int64) + 1_700_000_000
+    assert "f2" in next(feature_warnings(bags.replace(instances=moved)))
+
+
+def table(path, *, copies=0, leak=True, sizes=False):
+    """Write a table of 60 bags; the column `proxy` is the label plus noise."""
+    rng, rows = np.random.default_rng(0), []
+    for bag in range(60):
+        label = bag % 2
+        for number in range(3 + (5 * label if sizes else bag // 2 % 3)):
+            proxy = label + 0.05 * rng.normal() if leak else rng.normal()
+            rows.append([f"b{bag}", label, proxy, *rng.normal(size=2)])
+            if copies and bag % 10 == 9 and number < 3:
+                rows[-1][2:] = [7.0, 1.0 * number, 2.0]
+        if copies and bag % 10 == 9:
+            rows = [row for place, row in enumerate(rows) if row[0] != f"b{bag}" or row[2] == 7.0]
+    pd.DataFrame(rows, columns=["bag", "label", "proxy", "x", "y"]).to_csv(path, index=False)
+    return str(path)
+
+
+METHODS = [["--epochs", "1", "--members", "1", "--no-baseline"], ["--method", "bag-statistics-logistic"]]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["trained", "at once"])
+def test_fit_names_the_leak_on_the_console_in_the_log_the_summary_and_the_report(method, tmp_path, capsys):
+    data, run = table(tmp_path / "t.csv"), tmp_path / "run"
+    assert main(["fit", data, *method, "--out", str(run)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: single features")]
+    assert len(lines) == 1
+    assert "proxy (1.000 by its mean)" in lines[0]
+    assert "--ignore proxy" in lines[0]
+    (note,) = [note for note in json.loads((run / "summary.json").read_text())["data"]["notes"] if "proxy" in note]
+    assert "AUROC above 0.98" in note
+    if (run / "log.txt").exists():
+        assert "proxy" in (run / "log.txt").read_text()
+    assert "single features rank the bags alone" in (run / "report.html").read_text()
+
+
+def test_fit_says_what_it_finds_in_three_lines_at_most(tmp_path, capsys):
+    data = table(tmp_path / "t.csv", copies=True, sizes=True)
+    assert main(["fit", data, *METHODS[0], "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    found = [line for line in said.splitlines() if any(word in line for word in ("single", "bag size", "duplicate"))]
+    assert len(found) == 3
+    assert "proxy" in found[0]
+    assert "the bag size tells the label" in found[1]
+    assert "duplicate bags: 6 bags have the content of another" in found[2]
+
+
+def test_fit_says_nothing_of_an_honest_table(tmp_path, capsys):
+    assert main(["fit", table(tmp_path / "t.csv", leak=False), *METHODS[0], "--out", str(tmp_path / "run")]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_describe_and_compare_name_the_leak_too(tmp_path, capsys):
+    data = table(tmp_path / "t.csv")
+    assert main(["data", "describe", data]) == 0
+    assert "proxy (1.000 by its mean)" in capsys.readouterr().out
+    command = [
+        "compare",
+        data,
+        "--methods",
+        "bag-statistics-logistic,bag-statistics-extratrees",
+        "--cv",
+        "1x2",
+        "--jobs",
+        "1",
+    ]
+    assert main([*command, "--out", str(tmp_path / "c")]) == 0
+    said = capsys.readouterr()
+    assert "proxy (1.000 by its mean)" in said.err
+    assert "proxy" in (tmp_path / "c" / "report.html").read_text() + (tmp_path / "c" / "summary.md").read_text()
+
+
+def test_only_training_bags_are_looked_at(tmp_path, capsys):
+    frame = pd.read_csv(table(tmp_path / "t.csv"))
+    number = frame["bag"].str[1:].astype(int)
+    frame["split"] = np.where(number < 40, "train", np.where(number < 50, "val", "test"))
+    frame.loc[frame["split"] == "train", "proxy"] = np.random.default_rng(3).normal(size=(number < 40).sum())
+    frame.to_csv(tmp_path / "s.csv", index=False)
+    options = ["--split", "split", *METHODS[0], "--out", str(tmp_path / "run")]
+    assert main(["fit", str(tmp_path / "s.csv"), *options]) == 0
+    assert "single features" not in capsys.readouterr().err
+    bags = read_bags(tmp_path / "s.csv", split_column="split")
+    assert not [line for line in describe_bags("s.csv", bags).warnings if "single features" in line]
+
+
+def test_a_store_is_looked_at_in_a_sample(tmp_path, capsys):
+    data, store = table(tmp_path / "t.csv"), tmp_path / "store"
+    assert main(["data", "import", data, "--out", str(store)]) == 0
+    assert main(["fit", str(store), *METHODS[0], "--out", str(tmp_path / "run")]) == 0
+    assert "proxy" in capsys.readouterr().err
+
+
+def test_images_have_no_single_features():
+    images = np.random.default_rng(0).random((40, 3, 8, 8))
+    with warnings.catch_warnings(action="error"):
+        assert list(feature_warnings(Bags(images, sizes=[1] * 40, labels=np.arange(40) % 2))) == []
