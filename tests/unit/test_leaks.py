@@ -163,7 +163,7 @@ def test_describe_and_compare_name_the_leak_too(tmp_path, capsys):
         "--jobs",
         "1",
     ]
-    assert main([*command, "--out", str(tmp_path / "c")]) == 0
+    assert main([*command, "--jobs", "1", "--out", str(tmp_path / "c")]) == 0
     said = capsys.readouterr()
     assert "proxy (1.000 by its mean)" in said.err
     assert "proxy" in (tmp_path / "c" / "report.html").read_text() + (tmp_path / "c" / "summary.md").read_text()

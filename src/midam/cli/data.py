@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
 
 _DESCRIBE = """Counts, bag sizes, what bags are ranked by, groups and splits of data, and warnings: bag sizes that tell
-the label, duplicate bags, constant features, groups in several splits, a class that is missing or rare, few events."""
+the label, single features that do, duplicate bags, constant features, groups in several splits, a class that is missing
+or rare, few events."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 A stopped import goes on when the same command is given again."""
 _READING = Settings.names("data", "cut")
