@@ -184,7 +184,7 @@ class Bags:
         array([1., 3.])
         """
         # np.asarray would turn a memory map into a plain array.
-        X = np.asanyarray(X)
+        X = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         numbers = validate.int_array(bag, "bag numbers", source)
         if X.ndim == 0 or len(X) != len(numbers):
             raise BagDataError(
@@ -223,15 +223,18 @@ class Bags:
         splits: ArrayLike | None = None,
         coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
+        missing: bool = False,
     ) -> Self:
         """Make bags of a list of arrays [n_i, ...], one per bag; `coords` is such a list too, the rest as in `Bags`.
+
+        With `missing`, some values may be NaN.
 
         Examples
         --------
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1]).sizes
         array([1, 2])
         """
-        parts = [np.asarray(a) for a in arrays]
+        parts = [validate.as_array(a) for a in arrays]
         names = validate.name_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
@@ -246,7 +249,7 @@ class Bags:
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others |= {"outcome": outcome, "covariates": covariates}
-        found = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked()
+        found = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked(missing=missing)
         validate.warn_of_alike_names(found)
         return found
 
@@ -264,13 +267,14 @@ class Bags:
         covariates: Sequence[str] = (),
         positive: str | None = None,
         source: str = "a DataFrame",
+        missing: bool = False,
     ) -> "Bags":
         """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
 
         Bags are in the order of their first rows; every column that is not named is a feature. Where there is no
         column `bag_column`, the first of two levels of the index names the bag; where there is none named "label", the
-        bags have no labels. `source` is what messages call the frame, which is not changed; the rest is as of
-        `midam.read_bags`.
+        bags have no labels. `source` is what messages call the frame, which is not changed. With `missing`, some
+        values may be NaN; a run that was trained with `impute` fills them. The rest is as of `midam.read_bags`.
 
         Examples
         --------
@@ -283,7 +287,7 @@ class Bags:
 
         how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
         how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
-        how["covariates"] = tuple(covariates)
+        how |= {"covariates": tuple(covariates), "impute": missing}
         found = bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
         validate.warn_of_alike_names(found)
         return found

@@ -1,6 +1,7 @@
 """Checks of the arrays that `midam.data.bags.Bags` is made of. Each error names the first bag at fault."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,14 @@ LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """An array of numbers, of a tensor too: from any device, with its bits of conjugation and negation resolved."""
+    if hasattr(values, "resolve_neg"):
+        values = values.detach().resolve_conj().resolve_neg().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return np.asarray(values)
 
 
 def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
@@ -221,6 +230,8 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
     ids, source = bags.ids, bags.source
     check_instances(bags.instances, bags.coords, source)
     check_layout(bags.starts, bags.sizes, ids, len(bags.instances), source)
+    if bags.feature_names is not None:
+        check_feature_names(bags.feature_names, bags.instances.shape[-1], source)
     for name in ("groups", "sites", "sources", "attributes"):
         if getattr(bags, name) is not None:
             check_length(getattr(bags, name), ids, name[:-1], source)
@@ -236,6 +247,18 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
         bags.covariates.check(ids, source)
     if finite and (bags.instances.dtype.kind == "f" or bags.instances.dtype == np.uint64):
         check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
+
+
+def check_feature_names(names: Sequence[str], width: int, source: str) -> None:
+    """Refuse names that are not one for each feature, or are there twice."""
+    if len(names) != width:
+        raise BagDataError(
+            f"Expected a name for each of the {width} features, got {len(names)} names (in {source}); name all or none."
+        )
+    plain = [name_of(name) for name in names]
+    twice = next((name for name, count in Counter(plain).items() if count > 1), None)
+    if twice is not None:
+        raise BagDataError(f"Expected unique names of features, got {twice!r} twice (in {source}); rename one.")
 
 
 def both_classes(bags: "Bags") -> None:

@@ -15,6 +15,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
 from midam.evaluate.covariates import covariates_of, of_bag
+from midam.evaluate.inputs import prepared
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
@@ -68,7 +69,8 @@ def predict(
         Put into evaluation mode for the call; its device is used. Of an ensemble, the mean of the members' scores; each
         chunk is read once.
     bags : Bags
-        With or without labels; with the covariates that the model takes, if it takes some.
+        With or without labels; with the covariates that the model takes, if it takes some. The features of a model
+        that was loaded are found by name, and its missing values filled: `midam.evaluate.inputs.prepared`.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     reader : InstanceReader, optional
@@ -80,6 +82,7 @@ def predict(
     ranks : Ranks, optional
         Processes that call this together: each scores its share, and all get all scores.
     """
+    bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
     how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
     return predict_each([model], bags, **how, covariates=[known])[0]
@@ -157,8 +160,9 @@ def instance_scores(
     Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`). With covariates, those
     of this bag are those of a bag that held one instance alone.
     """
-    reader, model = reader_of(model, bags), of_bag(model, bags, index)
-    batch = WholeBatch.unlabeled(reader, torch.tensor([index]))
+    bags = prepared(model, bags.subset([index]))
+    reader, model = reader_of(model, bags), of_bag(model, bags, 0)
+    batch = WholeBatch.unlabeled(reader, torch.tensor([0]))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     passed = InstancePass(model, batch, column=column, chunk_size=chunk_size)
     with evaluation(model):

@@ -20,6 +20,7 @@ from midam.data.batch import WholeBatch
 from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
 from midam.evaluate.covariates import of_bag
+from midam.evaluate.inputs import prepared
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions
@@ -156,9 +157,10 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    model = column_of(of_bag(model, bags, index), column)
-    batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
+    one = prepared(model, bags.subset([index]))
+    chunk_size = chunk_size or usual_chunk(one.instance_shape)
+    model = column_of(of_bag(model, one, 0), column)
+    batch = WholeBatch.unlabeled(reader_of(model, one), torch.tensor([0]))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))
         passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)

@@ -14,6 +14,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
+from midam.evaluate.inputs import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.draws import DrawFacts
 from midam.explain.draws_text import draws_section, draws_table
@@ -83,6 +84,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
     """Positions of the run's test bags, which it knows by their content."""
+    bags = prepared(run.model, bags)
     return [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
 
 
@@ -168,7 +170,7 @@ def explain_bags(
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
     """
-    images = images_of(options, bags, index)
+    bags, images = prepared(run.model, bags), images_of(options, bags, index)
     if options.of is not None:
         run.target.column(options.of)
     names = bag_names(bags, index)

@@ -3,7 +3,7 @@
 From a shell, where a row of a table is an instance, and any other file a bag:
 
     python score_bags.py bags.csv > scores.csv
-    python score_bags.py slide1.pt slide2.npy --out scores.csv
+    python score_bags.py slide1.pt slide2.npy slide3.h5 --out scores.csv
 
 and from Python, where a bag is a tensor [n, ...] of instances or, if it is too large for that, an iterable of parts:
 
@@ -306,11 +306,17 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
         rows, comma = csv.DictReader(file, delimiter=separator), "," if separator == "," else "."
         columns = list(rows.fieldnames or [])
         features = model.config["data"]["feature_names"] or [name for name in columns if name != bag_column]
+        twice = next((name for name in columns if columns.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"Expected unique names of columns, got {twice!r} twice (in {path}).")
         missing = [name for name in (bag_column, *features) if name not in columns]
         if missing:
             raise ValueError(f"Expected the columns {', '.join(missing)}, got {', '.join(columns)} (in {path}).")
         if len(features) != math.prod(model.shape):
             raise ValueError(f"Expected {math.prod(model.shape)} feature columns, got {len(features)} (in {path}).")
+        others = [name for name in columns if name not in (bag_column, *features)]
+        if others:
+            sys.stderr.write(f"score_bags: note: columns left out: {', '.join(others)} (in {path})\n")
         fills = model.filling is not None
         for count, row in enumerate(rows, start=1):
             try:
@@ -338,16 +344,46 @@ def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
     """The bag of a file: a tensor of torch.save, or an array of numpy.save, which is read part by part."""
     if path.suffix in (".pt", ".pth"):
         found = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(found, Tensor):
-            raise ValueError(f"Expected one tensor, got {type(found).__name__} (in {path}).")
-        return found
+        found = _features(found, path) if isinstance(found, dict) else found
+        if not isinstance(found, Tensor) or found.is_complex():
+            kind = str(found.dtype) if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"Expected one tensor of real numbers, got {kind} (in {path}).")
+        return _squeezed(found.resolve_neg())
     if path.suffix == ".npy":
         import numpy as np  # noqa: PLC0415 - for this format alone
 
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = _squeezed(np.load(path, mmap_mode="r", allow_pickle=False))
         starts = range(0, len(array), chunk_size)
         return (torch.from_numpy(np.array(array[low : low + chunk_size])) for low in starts)
-    raise ValueError(f"Expected .csv, .tsv, .pt or .npy, got {path}.")
+    if path.suffix in (".h5", ".hdf5"):
+        return _read_h5(path, chunk_size=chunk_size)
+    raise ValueError(f"Expected .csv, .tsv, .pt, .npy or .h5, got {path}.")
+
+
+def _read_h5(path: Path, *, chunk_size: int) -> Iterator[Tensor]:
+    """Parts of the dataset `features` or `feats`, as CLAM, TRIDENT and STAMP write it; needs h5py."""
+    try:
+        import h5py  # noqa: PLC0415 - for this format alone
+    except ImportError:
+        raise ValueError(f"Expected the package h5py to read {path}, got none; pip install h5py.") from None
+    with h5py.File(path, "r") as file:
+        found = _features(file, path)
+        whole = found.ndim == 3 and len(found) == 1  # [1, n, D]
+        for low in range(0, found.shape[1] if whole else len(found), chunk_size):
+            part = slice(low, low + chunk_size)
+            yield torch.from_numpy(found[0, part] if whole else found[part])
+
+
+def _features(parts: Any, path: Path) -> Any:
+    name = next((name for name in ("features", "feats") if name in parts), None)
+    if name is None:
+        raise ValueError(f"Expected features or feats, got {', '.join(map(str, parts)) or 'nothing'} (in {path}).")
+    return parts[name]
+
+
+def _squeezed(array: Any) -> Any:
+    """[1, n, D] as [n, D]."""
+    return array[0] if array.ndim == 3 and len(array) == 1 else array
 
 
 def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
@@ -415,7 +451,7 @@ def _row(found: Score | Ranked) -> dict[str, Any]:
 def main() -> None:
     """Score the files that the command line names."""
     parser = argparse.ArgumentParser(description="Score bags with an exported midam model.")
-    text = "a table (.csv, .tsv) of instances, or a bag each (.pt, .npy)"
+    text = "a table (.csv, .tsv) of instances, or a bag each (.pt, .npy, .h5)"
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=text)
     parser.add_argument(
         "--out", type=Path, metavar="FILE.csv", help="where to write the scores; default: standard output"

@@ -82,7 +82,10 @@ class Model:
         )
 
     def _check(self, x: NDArray[Any]) -> None:
-        """Refuse what is no finite number; missing values (NaN) only where the model does not fill them."""
+        """Refuse another shape, and what is no finite number; missing values (NaN) where the model fills none."""
+        shape = self.config["architecture"]["instance_shape"]
+        if list(x.shape[1:]) != shape:
+            raise ValueError(f"Expected instances of shape {shape}, got {list(x.shape[1:])}.")
         fills = self.config["data"]["imputed"] is not None
         if not (np.isfinite(x) | (fills & np.isnan(x))).all():
             raise ValueError(f"Expected finite numbers{' or NaN' * fills}, got others; clean the features.")

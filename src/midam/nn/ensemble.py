@@ -1,7 +1,8 @@
 """Several bag scorers whose scores are averaged."""
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,30 @@ from midam.nn.pooling.shifted import ShiftedPooling
 from midam.nn.scorer import BagScorer
 
 _SUM_ERROR = 1e-9
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a trained model takes: the features of its training bags, which `midam.evaluate.inputs.prepared` finds.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of an instance.
+    names : tuple of str, optional
+        Names of the features along its last axis, in their order.
+    how, filling : str, nested list
+        What fills a missing value, "mean", "median" or "zero", and that value, in the shape of an instance; None where
+        none may be missing.
+    source : str
+        What messages call the model.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...] | None = None
+    how: str = "zero"
+    filling: Any = None
+    source: str = "training"
 
 
 class BagEnsemble(nn.Module):
@@ -40,6 +65,7 @@ class BagEnsemble(nn.Module):
     """
 
     weights: Tensor | None
+    inputs: Inputs | None = None  # what it was trained on, where that is known
 
     def __init__(self, members: Sequence[BagScorer], weights: Sequence[float] | Tensor | None = None) -> None:
         super().__init__()
@@ -108,7 +134,11 @@ def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) 
         BagScorer(member.encoder, pooling, standardizer=member.standardizer)
         for member, pooling in zip(scorers_of(model), poolings, strict=True)
     ]
-    return BagEnsemble(found, model.weights) if isinstance(model, BagEnsemble) else found[0]
+    if not isinstance(model, BagEnsemble):
+        return found[0]
+    ensemble = BagEnsemble(found, model.weights)
+    ensemble.inputs = model.inputs
+    return ensemble
 
 
 def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tensor:

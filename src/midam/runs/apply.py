@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.data.missing import impute, missing_counts, tell
+from midam.data.features import align_features
 from midam.data.outcome import Outcome
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
@@ -22,9 +22,10 @@ from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
+from midam.evaluate.inputs import prepared
 from midam.evaluate.outcomes import Decision
 from midam.names import name_of
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, Inputs
 from midam.registry import METRICS, typed
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS, RunFolder
@@ -80,6 +81,17 @@ class LoadedRun:
     source: str = "memory"
     method: str | None = None
     decision: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # Features and what fills missing values belong to the model, whoever scores with it.
+        names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
+        self.model.inputs = Inputs(
+            tuple(self.data["instance_shape"]),
+            None if names is None else tuple(names),
+            how=imputed.get("how", "zero"),
+            filling=imputed.get("values"),
+            source=self.source,
+        )
 
     def digest(self) -> str:
         """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
@@ -179,7 +191,7 @@ def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
 def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any) -> Bags:
     """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
 
-    Columns of a table are found by name, in any order, and others are left out. Labels are read by the names that the
+    Features are found by name, in any order, and others are left out with a note. Labels are read by the names that the
     classes of the run have.
 
     Parameters
@@ -196,7 +208,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     Raises
     ------
     BagDataError
-        If the instances have another shape, or lack features of the run; of a store, if the order differs.
+        If the instances have another shape, or lack features of the run.
     """
     # Called from another folder, the run may find its data and not its tables, which predictions can do without.
     tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
@@ -210,7 +222,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     unused = (name for name in known if name is not None and name not in taken)
     changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
     changes |= {name: value for name, value in reading.items() if value is not None}
-    classes, names, imputed = (run.data.get(key) for key in ("classes", "feature_names", "imputed"))
+    classes, names = run.data.get("classes"), run.data.get("feature_names")
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     how |= {"classes": None if classes is None else tuple(classes), "features": names}
     outcome = run.data.get("outcome")
@@ -224,8 +236,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
         _check_label_column(data, run.settings.replace(**changes), labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
-    if run.data["feature_names"] is not None and bags.feature_names is not None:
-        _check_names(run.data["feature_names"], list(bags.feature_names), data)
+    bags = align_features(bags, names, of=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut(cut, bags.cut, data)
     expected = tuple(run.data["instance_shape"])
@@ -234,10 +245,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
             f"Expected instances of shape {list(expected)}, on which {run.source} was trained, got "
             f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
-    if imputed is not None:
-        tell(bags, imputed["how"], missing_counts(bags))
-        bags = impute(bags, np.array(imputed["values"]))
-    return bags
+    return prepared(run.model, bags)
 
 
 def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:
@@ -251,21 +259,6 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
             f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
             "table of them with `labels`."
         )
-
-
-def _check_names(expected: list[str], found: list[str], data: str) -> None:
-    missing, extra = ([name for name in a if name not in b] for a, b in ((expected, found), (found, expected)))
-    if missing:
-        wanted, got, advice = "", f"no column {missing[0]!r}", f"add the {len(missing)} missing, or rename columns"
-    elif extra:
-        wanted, got = " alone", f"the column {extra[0]!r} too"
-        advice = f"remove the {len(extra)} that training did not have"
-    elif found != expected:
-        right, wrong = next((a, b) for a, b in zip(expected, found) if a != b)
-        wanted, got, advice = " in their order", f"{wrong!r} in place of {right!r}", "reorder the columns"
-    else:
-        return
-    raise BagDataError(f"Expected the feature columns of training{wanted}, got {got} (in {data}); {advice}.")
 
 
 def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> None:
@@ -332,6 +325,7 @@ def evaluate_bags(
 ) -> Evaluation:
     """As `evaluate_run`, with what it knows of each bag."""
     run.target.values(bags)
+    bags = prepared(run.model, bags)
     for name in metrics:
         METRICS.find(typed(name))
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])

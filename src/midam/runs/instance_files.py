@@ -22,6 +22,7 @@ from midam.data.batch import WholeBatch
 from midam.data.on_disk import Rows
 from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.covariates import covariates_of
+from midam.evaluate.inputs import prepared
 from midam.evaluate.instances import ColumnsPass, InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate
@@ -90,7 +91,7 @@ def write_instance_scores(
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
     need_h5py()
-    part = part if part is not None else range(len(bags))
+    bags, part = prepared(model, bags), part if part is not None else range(len(bags))
     names = file_names(bags)
     paths = {i: folder / f"{names[i]}.h5" for i in part}
     known = {} if journal is None else {i: journal.known(bags, range(i, i + 1)) for i in part}

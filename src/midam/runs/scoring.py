@@ -13,6 +13,7 @@ from midam.data.on_disk import Rows
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
 from midam.evaluate.covariates import covariates_of
+from midam.evaluate.inputs import prepared
 from midam.evaluate.predict import bag_groups, predict_each
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
@@ -30,6 +31,7 @@ OnBags = Callable[[Sequence[int]], None]
 class Scoring:
     """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
 
+    Its features are found by name, and missing values filled: `midam.evaluate.inputs.prepared`.
     What `journal` knows is taken from it, the rest is added to it as groups are done.
     """
 
@@ -37,6 +39,9 @@ class Scoring:
     bags: Bags
     part: range
     journal: ScoreJournal | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bags", prepared(self.run.model, self.bags))
 
     def groups(self) -> Iterator[range]:
         """Positions of the bags that are scored together, wherever the part begins."""

@@ -45,7 +45,9 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     def _match_features(self, X: Any) -> Bags:
         """Bags of X with the features that were learned."""
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
-        bags = bags_of(X, estimator=self, names=None if known is None else known.tolist())
+        model = getattr(self, "model_", None)
+        fills = model is not None and model.inputs is not None and model.inputs.filling is not None
+        bags = bags_of(X, estimator=self, names=None if known is None else known.tolist(), missing=fills)
         if bags.source == ROWS and not self._single:
             raise BagDataError(
                 "Expected bags, got rows [N, D], which would be N bags of one instance, and fit had larger ones; give "

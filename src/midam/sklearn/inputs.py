@@ -10,6 +10,8 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from midam.data.bags import Bags
+from midam.data.features import align_features, feature_order
+from midam.data.validate import as_array
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -21,7 +23,7 @@ ROWS = "rows in memory"
 """The source of bags of one instance that came as rows [N, D]."""
 
 
-def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) -> Bags:
+def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None, missing: bool = False) -> Bags:
     """Bags of what an estimator was given as X.
 
     Parameters
@@ -33,7 +35,9 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) ->
     estimator : object
         Whose name messages say.
     names : sequence of str, optional
-        Features that are wanted, in this order: others are left out where X has names.
+        Features that are wanted, in this order: others are left out with a note where X has names.
+    missing : bool
+        Values may be NaN.
 
     Raises
     ------
@@ -41,33 +45,33 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None) ->
         If that is none of these, a bag is at fault, or a feature is missing.
     """
     if isinstance(X, Bags):
-        return X if names is None else _matched(X, names)
+        return align_features(X, names, of="fit")
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
-        return _of_frame(X, estimator, names)
+        return _of_frame(X, estimator, names, missing=missing)
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
         X = list(X)
     if isinstance(X, list | tuple):
         if any(is_frame(part) for part in X):
-            return _of_frames(X, names)
+            return _of_frames(X, names, missing=missing)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
         parts = [_array(part, number) for number, part in enumerate(X)]
         if any(part.ndim > 1 for part in parts):
-            return Bags.from_list(parts)
+            return Bags.from_list(parts, missing=missing)
         X = parts if parts else np.empty((0, 1))
     elif not issparse(X):
-        stack = np.asanyarray(X)
+        stack = as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         if stack.ndim == 0:
             forms = "Bags, a DataFrame, an array, or a list of arrays, one a bag"
             raise BagDataError(f"Expected bags, got {type(X).__name__}; give {forms}.")
         if stack.ndim > 2:
             flat = stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:])
             bags = Bags(flat, sizes=np.full(len(stack), stack.shape[1]))
-            bags.check()
+            bags.check(missing=missing)
             return bags
-    return _of_rows(check_array(X, input_name="X", estimator=estimator))
+    return _of_rows(check_array(X, input_name="X", estimator=estimator, **_finite(missing)))
 
 
 def is_frame(X: object) -> bool:
@@ -112,7 +116,7 @@ def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _array(part: Any, number: int) -> NDArray[Any]:
     try:
-        return np.asarray(part)
+        return as_array(part)
     except ValueError:
         raise BagDataError(
             f"Expected instances of one width, got several widths (bag {number}); give each bag as an array [n, ...]."
@@ -123,18 +127,11 @@ def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
     return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names, source=ROWS)
 
 
-def _matched(bags: Bags, names: Sequence[str]) -> Bags:
-    """The same bags with the features of these names, in this order; those without names as they are."""
-    own, names = bags.feature_names, [name_of(name) for name in names]
-    if own is None or own == tuple(names):
-        return bags
-    _require(names, own, bags.source)
-    places = [own.index(name) for name in names]
-    rows = np.concatenate([bags[i][..., places] for i in range(len(bags))])
-    return bags.replace(instances=rows, starts=None, coords=None, witnesses=None, digests=None, feature_names=names)
+def _finite(missing: bool) -> dict[str, Any]:
+    return {"ensure_all_finite": "allow-nan"} if missing else {}
 
 
-def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None) -> Bags:
+def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None, *, missing: bool) -> Bags:
     levels, own = frame.index.nlevels, _names(frame)
     how = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
     if levels > 2:
@@ -146,11 +143,11 @@ def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | N
         raise BagDataError(f"Expected one row a bag, got several of one index; {how}.")
     frame = _selected(frame, own, names, "a DataFrame")
     if levels == 2:
-        return Bags.from_dataframe(frame)
-    return _of_rows(check_array(frame, input_name="X", estimator=estimator), _names(frame))
+        return Bags.from_dataframe(frame, missing=missing)
+    return _of_rows(check_array(frame, input_name="X", estimator=estimator, **_finite(missing)), _names(frame))
 
 
-def _of_frames(frames: Sequence[Any], names: Sequence[str] | None) -> Bags:
+def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
     """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
     parts, first = [], None
     for number, frame in enumerate(frames):
@@ -167,23 +164,13 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None) -> Bags:
         if part.dtype == object:
             raise BagDataError(f"Expected numbers, got texts in some column (bag {number}); drop or encode it.")
         parts.append(part)
-    return Bags.from_list(parts).replace(feature_names=names or first)
+    return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 
 
 def _selected(frame: Any, own: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
     """The columns of a DataFrame, which are called `own`, that have these names."""
-    if names is not None:
-        _require(names, own, where)
-    return frame.set_axis(list(own), axis=1)[list(own if names is None else names)]
-
-
-def _require(names: Sequence[str], own: Sequence[str], where: str) -> None:
-    missing = [name for name in names if name not in own]
-    if missing:
-        raise BagDataError(
-            f"Expected the features of fit, got no {', '.join(map(repr, missing[:3]))} ({len(missing)} of {len(names)} "
-            f"missing, in {where}); add or rename the columns."
-        )
+    places = range(len(own)) if names is None else feature_order(names, own, of="fit", where=where)
+    return frame.set_axis(list(own), axis=1)[[own[place] for place in places]]
 
 
 def _names(frame: Any) -> tuple[str, ...]:

@@ -214,6 +214,7 @@ class TrainedEstimator(BagEstimator):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
         self._decide_on(val)
+        self.to_run()  # whose making gives the model its features
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
         """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""

@@ -1,6 +1,5 @@
 """Bags in a table: one row an instance, one column the bag, one the label, the rest features."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -8,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.features import feature_order
 from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.faults import Faults
-from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
@@ -27,7 +26,7 @@ from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_o
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import name_array, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, DataNotFoundError, Note, columns_are, given
+from midam.errors import BagDataError, DataNotFoundError, columns_are, given
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -256,18 +255,7 @@ class _Table:
             )
         if wanted is None:
             return found
-        lost = [name for name in wanted if name not in found]
-        if lost:
-            raise BagDataError(
-                f"Expected the feature columns of training, got no column {lost[0]!r} (in {self.where}); add the "
-                f"{len(lost)} missing, or rename columns."
-            )
-        extra = [name for name in found if name not in set(wanted)]
-        if extra:
-            count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-            text = f"{count} that training did not have, left out: {first_names(extra)} (in {self.where})"
-            warnings.warn(text, Note, stacklevel=6)
-        return list(wanted)
+        return [found[place] for place in feature_order(wanted, found, of="training", where=self.where)]
 
     def numbers(self, columns: list[str], *, missing: bool = False) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`."""

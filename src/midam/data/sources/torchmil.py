@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
-from midam.data.validate import usable, warn_of_alike_names
+from midam.data.validate import as_array, usable, warn_of_alike_names
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -119,4 +118,4 @@ class ItemSet(Parts):
                 f"bag {self._ids[number]}); add X to the keys of the dataset."
             )
         known = {key: item[key] for key in ("X", "Y", "coords") if key in keys}
-        return {k: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x) for k, x in known.items()}
+        return {key: as_array(value) for key, value in known.items()}

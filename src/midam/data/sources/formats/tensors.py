@@ -79,5 +79,6 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _column(tensor: Tensor) -> Column:
-    tensor = squeezed(tensor.detach())
+    # A view such as x.conj().imag says in a bit that its numbers are to be negated.
+    tensor = squeezed(tensor.detach().resolve_neg())
     return _BFloat16(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()

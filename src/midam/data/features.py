@@ -1,0 +1,88 @@
+"""Features found by their names, whatever their order: the one place where those of bags meet those of a model."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.on_disk import Rows, on_disk
+from midam.errors import BagDataError, Note
+from midam.names import name_of
+
+_SHOWN = 3
+
+
+def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: str) -> list[int]:
+    """Places among the features `own` of those called `names`, the features of what messages call `of`.
+
+    Features that are not wanted are left out with a note; a `BagDataError` names those that are missing.
+
+    Examples
+    --------
+    >>> feature_order(["a", "b"], ["b", "a"], of="the run", where="memory")
+    [1, 0]
+    """
+    own = [name_of(name) for name in own]
+    places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
+    missing = [name for name in names if name not in places]
+    if missing:
+        raise BagDataError(
+            f"Expected the features of {of}, got no {_some(missing)} ({len(missing)} of {len(names)} missing, in "
+            f"{where}); add or rename the columns."
+        )
+    wanted = set(names)
+    extra = [name for name in own if name not in wanted]
+    if extra:
+        count = f"{len(extra)} features" if len(extra) > 1 else "a feature"
+        message = f"{count} that {of} did not have, left out: {_some(extra)} (in {where})"
+        warnings.warn(message, Note, stacklevel=3)
+    return [places[name] for name in names]
+
+
+def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
+    """Bags with the features of these names, in this order; what messages call `of` has these.
+
+    Where either has no names, the bags are returned as they are. What is on disk is not read.
+
+    Examples
+    --------
+    >>> bags = Bags.from_arrays([[1.0, 2.0]], [0], feature_names=["b", "a"])
+    >>> align_features(bags, ["a", "b"], of="the run")[0].tolist()
+    [[2.0, 1.0]]
+    """
+    own = bags.feature_names
+    if names is None or own is None or own == tuple(names):
+        return bags
+    places = np.array(feature_order(names, own, of=of, where=bags.source))
+    x = bags.instances
+    picked = _PickedRows(x, places) if on_disk(x) else np.ascontiguousarray(x[..., places])
+    return bags.replace(instances=picked, feature_names=names, digests=None)
+
+
+class _PickedRows(Rows):
+    """Features of instances on disk, in an order of their own."""
+
+    def __init__(self, rows: Any, places: NDArray[np.int64]) -> None:
+        self._rows, self._places = rows, places
+        self.shape, self.dtype = (*rows.shape[:-1], len(places)), rows.dtype
+        if isinstance(rows, Rows):
+            self.paths, self.plan = rows.paths, f"{rows.plan} {places.tolist()}"
+
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        found = self._rows.take(positions) if isinstance(self._rows, Rows) else self._rows[positions]
+        return np.asarray(found)[..., self._places]
+
+    def read(self, low: int, high: int) -> NDArray[Any]:
+        return np.asarray(self._rows[low:high])[..., self._places]
+
+    def close(self) -> None:
+        if isinstance(self._rows, Rows):
+            self._rows.close()
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(repr, names[:_SHOWN]))}{rest}"
