@@ -348,11 +348,13 @@ def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
         if not isinstance(found, Tensor) or found.is_complex():
             kind = str(found.dtype) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"Expected one tensor of real numbers, got {kind} (in {path}).")
-        return _squeezed(found.resolve_neg())
+        found = found.resolve_neg()
+        return found[0] if found.ndim == 3 and len(found) == 1 else found  # [1, n, D]
     if path.suffix == ".npy":
         import numpy as np  # noqa: PLC0415 - for this format alone
 
-        array = _squeezed(np.load(path, mmap_mode="r", allow_pickle=False))
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = array[0] if array.ndim == 3 and len(array) == 1 else array
         starts = range(0, len(array), chunk_size)
         return (torch.from_numpy(np.array(array[low : low + chunk_size])) for low in starts)
     if path.suffix in (".h5", ".hdf5"):
@@ -379,11 +381,6 @@ def _features(parts: Any, path: Path) -> Any:
     if name is None:
         raise ValueError(f"Expected features or feats, got {', '.join(map(str, parts)) or 'nothing'} (in {path}).")
     return parts[name]
-
-
-def _squeezed(array: Any) -> Any:
-    """[1, n, D] as [n, D]."""
-    return array[0] if array.ndim == 3 and len(array) == 1 else array
 
 
 def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:

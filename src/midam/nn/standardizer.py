@@ -108,7 +108,19 @@ class Standardizer(nn.Module):
         u = self._linear(x)
         if self.scaling == "linear":
             return u
-        return torch.where(self.blended, 0.5 * (u + _normal_scores(u, self.knots)), u)
+        if torch.compiler.is_compiling() or u.numel() <= _VALUES_AT_A_TIME:
+            return self._blend(u, slice(None))
+        # Ranks take some ten copies of the numbers: of wide features a few columns at a time, on the CPU those alone
+        # that use them.
+        width = max(_VALUES_AT_A_TIME // len(u), 1)
+        for low in range(0, u.shape[1], width):
+            part = slice(low, low + width)
+            if u.is_cuda or bool(self.blended[part].any()):
+                u[:, part] = self._blend(u[:, part], part)
+        return u
+
+    def _blend(self, u: Tensor, part: slice) -> Tensor:
+        return torch.where(self.blended[part], 0.5 * (u + _normal_scores(u, self.knots[part])), u)
 
     def _fit(self, part: slice, x: Tensor, called: tuple[str, Sequence[str] | None, str]) -> list[str]:
         """Set the statistics of some columns x [M, D]; returns the names of those that vary by rounding alone."""

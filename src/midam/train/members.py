@@ -1,6 +1,9 @@
 """The parts that train one scorer: built from settings and bags, before it is known what reads the instances."""
 
+import math
+import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,9 +12,11 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder, fit_coder
+from midam.data.free_memory import free_memory
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
 from midam.data.witness_log import WitnessLog
-from midam.errors import ConfigError
+from midam.errors import ConfigError, Note, given
+from midam.files import size_text
 from midam.nn.scorer import BagScorer
 from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
@@ -25,6 +30,9 @@ from midam.train.objectives import Objective
 from midam.train.sites import sites_to_balance
 from midam.train.training_scorer import channels_last, training_scorer
 
+_TRAINED, _COPIES = 3, 12  # times its weights that a network takes in a step, and with all that is kept and written
+_NARROW = 128
+_WORTH_SAYING = 1 << 30  # bytes
 DEFAULT_DRAW = MethodSettings().draw
 
 
@@ -65,6 +73,7 @@ def build_members(
     members: list[Member] = []
     target, coder = target_of(train), coder or fit_coder(train)
     config = with_objective(config, target).resolve(train.instance_shape)
+    _check_size(config, train, device)
     sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         own = config.replace(seed=member_seed(config.run.seed, number))
@@ -74,6 +83,27 @@ def build_members(
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
     members[0].model.pooling.check_sizes(int(train.sizes.max()))
     return members
+
+
+def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> None:
+    """Refuse an mlp that does not fit into memory, before it is made; one that is larger than the data is noted."""
+    if config.model.encoder != "mlp":
+        return
+    width = math.prod(train.instance_shape)
+    layers, count = [width, *(config.model.hidden or [width])], config.training.members
+    weights = 4 * count * sum(a * b for a, b in pairwise(layers))
+    least, most, free = _TRAINED * weights, _COPIES * weights, free_memory(device)
+    shape = " x ".join(map(str, layers))
+    advice = f"{given(hidden=[_NARROW])} takes {size_text(_COPIES * 4 * count * width * _NARROW)}"
+    what = f"{count} network{'s' if count > 1 else ''} of {shape} weights"
+    if least > free:
+        raise ConfigError(
+            f"Expected a network that fits into the {size_text(free)} of free memory, got {what}, of which weights, "
+            f"gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, {advice}."
+        )
+    if most > _WORTH_SAYING and most > 10 * train.num_instances * width * train.instances.itemsize:
+        message = f"{what} take up to {size_text(most)} of memory, with their gradients and copies: {advice}"
+        warnings.warn(message, Note, stacklevel=2)
 
 
 def _build_member(

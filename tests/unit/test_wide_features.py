@@ -1,0 +1,54 @@
+"""Wide features: what a network takes is said before it is made, and standardizing takes little beside the data."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from midam.data.bags import Bags
+from midam.errors import ConfigError, Note
+from midam.nn import standardizer
+from midam.nn.standardizer import Standardizer
+from midam.settings import Settings
+from midam.train.members import build_members
+
+LABELS = np.arange(16) % 2
+
+
+def wide_bags(width: int) -> Bags:
+    return Bags(np.broadcast_to(np.float32(0), (16, width)), sizes=np.ones(16, dtype=int), labels=LABELS)
+
+
+def test_a_network_that_does_not_fit_is_refused_before_it_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"networks of 10000000 x 10000000 weights.*`hidden=\[128\]`"):
+        build_members(Settings(), wide_bags(10_000_000), device=torch.device("cpu"))
+
+
+def test_a_network_that_is_larger_than_the_data_is_noted() -> None:
+    message = r"1 network of 6000 x 6000 weights take up to 1\.6 GiB.*`hidden=\[128\]` takes 35\.2 MiB"
+    with pytest.warns(Note, match=message):
+        build_members(Settings(members=1), wide_bags(6000), device=torch.device("cpu"))
+
+
+def test_parts_of_wide_features_are_standardized_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(40, 70, generator=torch.Generator().manual_seed(0))
+    x[:, ::3] = (x[:, ::3] > 1).float()
+    fitted = Standardizer((70,), clip=3.0, scaling="auto").fit(x)
+    whole = fitted(x)
+    monkeypatch.setattr(standardizer, "_VALUES_AT_A_TIME", 200)
+    assert torch.equal(fitted(x), whole)
+
+
+def test_wide_features_take_little_more_memory_than_they_are() -> None:
+    code = (
+        "import resource, torch\n"
+        "from midam.nn.standardizer import Standardizer\n"
+        "x = torch.randn(400, 20_000)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "Standardizer((20_000,), clip=3.0, scaling='blend').fit(x)(x)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 10 * 400 * 20_000 * 4
