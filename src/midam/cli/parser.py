@@ -92,6 +92,8 @@ class Parser(ArgumentParser):
         self._hidden: dict[Any, str] = {}
         self._needed: list[str] = []
         super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text, formatter_class=_Formatter)
+        # No option but -h has one hyphen: what begins with one is a value, as a negative number is.
+        self._negative_number_matcher = re.compile(r"-[^-]")
         self.known: Sequence[str] = ()  # options of the command that was given, where this parser only hands on to it
 
     def add_argument(self, *flags: Any, **how: Any) -> Any:
@@ -194,7 +196,9 @@ def normalize(argv: Sequence[str]) -> list[str]:
         name, equals, value = token.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
-        tokens += [name, value] if name.startswith("--") and equals else [name + equals + value]
+        # What begins with two hyphens would pass for an option if it stood alone.
+        apart = name.startswith("--") and equals and not value.startswith("--")
+        tokens += [name, value] if apart else [name + equals + value]
     for at in range(len(tokens) - 1, -1, -1):
         bare = at + 1 == len(tokens) or tokens[at + 1].lower() not in ("true", "false")
         if tokens[at][2:] in _FLAGS and tokens[at].startswith("--") and bare:

@@ -195,5 +195,8 @@ def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
 
 def _thumbnail(path: Path) -> Backdrop:
     slide = open_pyramid(path)
-    pixels = slide.thumbnail(MAX_SIDE)
+    try:
+        pixels = slide.thumbnail(MAX_SIDE)
+    finally:
+        slide.close()
     return Backdrop(pixels, max(pixels.shape[:2]) / max(slide.sizes[0]))

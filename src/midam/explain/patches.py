@@ -206,7 +206,7 @@ def warn_of_unknown(patches: Patches) -> None:
         )
     if not patches.in_pixels:
         warnings.warn(
-            "no GeoJSON: the places are in micrometers, and no slide says how many are a pixel; name the folder of the "
+            "no GeoJSON: places are in micrometers, and no slide says how many are a pixel; name the folder of the "
             "slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
             UserWarning,
             stacklevel=3,

@@ -188,11 +188,11 @@ def file_name(bag: str) -> str:
 
     Examples
     --------
-    >>> file_name("slide 7.svs"), file_name("../a/b"), file_name(".hidden"), file_name("con.svs")
-    ('slide 7.svs', '%2E.%2Fa%2Fb', '%2Ehidden', '%63on.svs')
+    >>> file_name("slide 7.svs"), file_name("../a/b"), file_name(".hidden"), file_name("con.svs"), file_name("-x")
+    ('slide 7.svs', '%2E.%2Fa%2Fb', '%2Ehidden', '%63on.svs', '%2Dx')
     """
     name = quote(bag, safe=" ()+,;=@&!#$'[]{}^~")
-    if name.startswith(".") or name.partition(".")[0].strip().lower() in _RESERVED:
+    if name.startswith((".", "-")) or name.partition(".")[0].strip().lower() in _RESERVED:
         name = f"%{ord(name[0]):02X}{name[1:]}"
     return with_digest(name, bag) if len(name) > _MAX_NAME else name or "%"
 

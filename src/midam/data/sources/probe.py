@@ -20,6 +20,7 @@ from midam.errors import BagDataError, DataNotFoundError, fault_list, given
 
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
+_EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -81,8 +82,8 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     n = shape[0]
     if coords is not None and (len(coords.shape) != 2 or coords.shape[0] != n or coords.dtype.kind not in "iuf"):
         raise BagDataError(
-            f"Expected coordinates [{n}, 2], one row for each instance, got {coords.dtype} {list(coords.shape)} (in "
-            f"{where}); extract the slide anew."
+            f"Expected coordinates [{n}, 2], a row of numbers for each instance, got {coords.dtype} "
+            f"{list(coords.shape)} (in {where}); extract the slide again."
         )
     if opened.cut == "patches":
         features[n - 1 :]  # a copy of a slide that broke off lacks its end
@@ -91,6 +92,9 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
         return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut)
     width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
     places = coords[:] if cut else None
+    if coords_dtype == np.float16 and np.nanmax(np.abs(coords[:]), initial=0) > _EXACT_HALF:
+        doubt = f"its places are float16, which holds whole numbers up to {_EXACT_HALF}: patches are drawn beside them"
+        attributes = {**attributes, "file": {**attributes.get("file", {}), "doubt": doubt}}
     return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places)
 
 

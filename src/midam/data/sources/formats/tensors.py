@@ -18,7 +18,7 @@ from midam.reading import check_archive
 
 _PLAIN = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
-    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64),
 )
 
 
