@@ -1,6 +1,8 @@
 """Names that look the same are one, in every input; those that differ only in case are kept apart, with a warning."""
 
 import gzip
+import subprocess
+import sys
 import unicodedata
 import warnings
 
@@ -245,6 +247,21 @@ def test_a_run_is_trained_and_applied_across_forms(tmp_path, capsys):
     assert main(["predict", run, str(tmp_path / "b.csv"), "--out", str(tmp_path / "p.csv")]) == 0
     assert pd.read_csv(tmp_path / "p.csv").bag.tolist() == PLAIN
     assert main(["explain", run, str(tmp_path / "b.csv"), "--bags", NFD(PLAIN[3]), "--out", str(tmp_path / "e")]) == 0
+
+
+def test_the_exported_script_reads_names_in_one_form(tmp_path):
+    table = frame(rows=3)[["bag", "lábel", "größe", "b"]]
+    table.to_csv(tmp_path / "a.csv", index=False)
+    other = table.assign(bag=odd(table.bag.tolist(), "decomposed")).drop(columns="lábel")
+    other.columns = [FORMS["no-break"](NFD(name)) for name in other.columns]
+    other.to_csv(tmp_path / "b.csv", index=False)
+    words = ["--epochs", "1", "--members", "1", "--no-baseline", "--label-column", "lábel", "--positive", "évolué"]
+    assert main(["fit", str(tmp_path / "a.csv"), *words, "--out", str(tmp_path / "run")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "e")]) == 0
+    script = [sys.executable, str(tmp_path / "e" / "score_bags.py"), str(tmp_path / "b.csv")]
+    done = subprocess.run([*script, "--out", str(tmp_path / "s.csv")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(tmp_path / "s.csv").bag.tolist() == PLAIN
 
 
 def test_paths_in_another_form_or_with_backslashes_are_found(tmp_path):

@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import sys
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -320,8 +321,9 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
         separator = max(",;\t", key=file.readline().count)
         file.seek(0)
         rows, comma = csv.DictReader(file, delimiter=separator), "," if separator == "," else "."
-        columns = list(rows.fieldnames or [])
-        features = model.config["data"]["feature_names"] or [name for name in columns if name != bag_column]
+        columns = rows.fieldnames = [_name(column) for column in rows.fieldnames or []]
+        bag_column, known = _name(bag_column), [_name(name) for name in model.config["data"]["feature_names"] or ()]
+        features = known or [name for name in columns if name != bag_column]
         twice = next((name for name in columns if columns.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"Expected unique names of columns, got {twice!r} twice (in {path}).")
@@ -340,13 +342,18 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
                 numbers = [math.nan if fills and text in _MISSING else float(text) for text in texts]
             except (AttributeError, ValueError):
                 raise ValueError(f"Expected numbers as features, got others (in {path}, row {count + 1}).") from None
-            bag = row[bag_column]
+            bag = _name(row[bag_column])
             waiting.setdefault(bag, []).append(numbers)
             if count % chunk_size == 0:
                 _flush(model, totals, waiting)
     _flush(model, totals, waiting)
     for bag, total in totals.items():
         yield bag, total.score()
+
+
+def _name(text: str) -> str:
+    """A name as midam reads it: names that look the same are one."""
+    return unicodedata.normalize("NFC", text).replace("\ufeff", "").replace("\u200b", "").strip()
 
 
 def _flush(model: Model, totals: dict[str, Total], waiting: dict[str, list[list[float]]]) -> None:
