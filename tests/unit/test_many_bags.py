@@ -55,7 +55,7 @@ def test_offsets_that_are_not_those_of_the_texts_are_refused(content, offsets):
     [
         (["a", "b", "c", "d", "b"], "got 2 bags of one id .*bag b"),
         (["a", "b", "b", "c"], "got 2 bags of one id"),
-        (["a", "b", "c", "d", "b "], "got 'b' and 'b '"),
+        (["a", "b", "c", "d", "b "], "got 2 bags of one id .*bag b"),
         (["a", "b", "c", " "], "got an empty one"),
         (["", "b", "c"], "got an empty one"),
     ],

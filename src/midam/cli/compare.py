@@ -52,7 +52,7 @@ def parser() -> ArgumentParser:
     compare.add_text("--methods", metavar="A,B,...", help=text)
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
     text = "table or folder of splits, CLAM's or Patho-Bench's, whose folds take the place of --cv"
-    compare.add_text("--split_file", metavar="FILE", help=text)
+    compare.add_hidden(compare.add_argument("--split_file", type=str | None, default=None, metavar="FILE", help=text))
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
     compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")

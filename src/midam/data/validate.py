@@ -316,7 +316,7 @@ def check_names(ids: NDArray[np.str_], source: str) -> None:
         if counts.max() > 1:
             raise BagDataError(
                 f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag "
-                f"{names[counts.argmax()]}), blanks around it aside; rename or merge them."
+                f"{names[counts.argmax()]}); rename or merge them: names that look the same are one."
             )
     if any((part == "").any() for part in _parts(ids)):
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")

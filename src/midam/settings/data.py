@@ -30,8 +30,8 @@ class DataSettings(Room):
     grades
         The grades of an ordinal target, the lowest first; default: numbers, in their order.
     groups
-        Column of the group (patient), by which splits are disjoint, or several with commas, such as site,patient, where
-        ids repeat across hospitals; default: the column group, patient or case of a label table.
+        Column of the group (patient), or columns site,patient, by which splits are disjoint; default: the column group,
+        patient or case of a label table.
     split
         Column of a table that names the split: train, val or test; default: the column split of a label table.
     coords
