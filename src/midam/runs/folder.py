@@ -99,6 +99,10 @@ class RunFolder:
         with open_plain(self.log) as file:
             return _LOGGED.match(file.read(64)) is not None
 
+    def is_model_alone(self) -> bool:
+        """Whether the folder holds a model with its settings and nothing else, as `midam.MIDAMClassifier.save` does."""
+        return {path.name for path in self.contents()} == {self.config.name, self.model.name}
+
     def is_begun(self) -> bool:
         """Whether the run was stopped after its settings were written, and before its first checkpoint."""
         written = (self.last, self.best, self.model, self.metrics, self.predictions, self.summary)

@@ -90,14 +90,16 @@ class TrainedEstimator(BagEstimator):
             **self._made(),
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write a new run folder, which `midam predict`, `evaluate` and `explain` take, and `load`.
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a new run folder, which `midam predict`, `evaluate`, `explain` and `report` take, and `load`.
 
         It knows the bags that it was trained on by their content, so that none of them passes for a test. A
-        `RunExistsError` if the folder holds something.
+        `RunExistsError` if the folder holds something; with `overwrite`, if that is more than an estimator that was
+        saved.
         """
         folder, run = RunFolder(Path(path)), self.to_run()
-        folder.require_free()
+        if not (overwrite and folder.is_model_alone()):
+            folder.require_free()
         write_model(folder, model_content(run.settings, run.model, self.origin_, **self._made()))
 
     @classmethod

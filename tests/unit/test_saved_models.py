@@ -1,0 +1,131 @@
+"""Estimators that were saved, reports on them, and files of tensors as torch and others write them."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import midam
+from midam.cli.app import main
+from midam.data.bags import Bags
+from midam.errors import RunExistsError
+from midam.runs import load_run, predict_run
+
+COUNT = 24
+
+
+def frame_of(*, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    bags = np.repeat(np.arange(COUNT), 3)
+    frame = pd.DataFrame(rng.normal(size=(len(bags), 2)) + (bags % 2)[:, None], columns=["a", "b"])
+    frame.insert(0, "bag", [f"b{bag:02}" for bag in bags])
+    frame.insert(1, "label", bags % 2)
+    return frame
+
+
+def fitted(*, seed: int = 0) -> midam.MIDAMClassifier:
+    return midam.MIDAMClassifier(epochs=1, members=1, seed=seed).fit(Bags.from_dataframe(frame_of()))
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+def test_an_estimator_is_saved_over_one_that_was_saved(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "model")
+    with pytest.raises(RunExistsError, match="Expected a free run folder"):
+        fitted(seed=1).save(tmp_path / "model")
+    other = fitted(seed=1)
+    other.save(tmp_path / "model", overwrite=True)
+    bags = Bags.from_dataframe(frame_of(seed=2))
+    loaded = midam.MIDAMClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.bag_scores(bags), other.bag_scores(bags))
+    other.save(tmp_path / "new", overwrite=True)
+    (tmp_path / "model" / "mine.txt").write_text("mine")
+    with pytest.raises(RunExistsError):
+        other.save(tmp_path / "model", overwrite=True)
+
+
+def test_a_saved_estimator_has_a_report_on_labeled_bags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted().save(tmp_path / "model")
+    frame_of(seed=5).to_csv(tmp_path / "new.csv", index=False)
+    assert main(["report", str(tmp_path / "model")]) != 0
+    assert f"`midam report {tmp_path / 'model'} DATA`" in " ".join(capsys.readouterr().err.split())
+    assert main(["report", str(tmp_path / "model"), str(tmp_path / "new.csv")]) == 0
+    assert (tmp_path / "model" / "report-new.csv.html").exists() or list((tmp_path / "model").glob("report-*.html"))
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    """A run that was trained on h5 files, with its export; the features of its bags."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "h5").mkdir()
+    bags = {f"s{i:02}": np.random.default_rng(i).normal(size=(5, 3)).astype("f4") + i % 2 for i in range(COUNT)}
+    for name, x in bags.items():
+        with h5py.File(folder / "h5" / f"{name}.h5", "w") as file:
+            file["features"] = x[None] if name > "s11" else x
+    pd.DataFrame({"slide": list(bags), "label": np.arange(COUNT) % 2}).to_csv(folder / "labels.csv", index=False)
+    options = ["--labels", str(folder / "labels.csv"), "--epochs", "1", "--members", "1", "--no-baseline"]
+    assert main(["fit", str(folder / "h5"), *options, "--out", str(folder / "run")]) == 0
+    assert main(["export", str(folder / "run"), "--format", "python", "--out", str(folder / "export")]) == 0
+    return folder, bags
+
+
+def exported_scores(folder: Path, files: list[Path]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(folder / "export" / "score_bags.py"), *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def strange_tensors(x: np.ndarray) -> dict[str, object]:
+    """The same numbers in tensors whose bits say that they are negated, views, and containers."""
+    negated = torch.complex(torch.zeros(x.shape), -torch.from_numpy(x)).conj().imag
+    assert negated.is_neg()
+    return {
+        "plain": torch.from_numpy(x),
+        "negated": negated,
+        "turned": torch.from_numpy(x.T.copy()).T,
+        "grad": torch.from_numpy(x).requires_grad_(),
+        "dictionary": {"features": negated},
+        "batch": negated[None],
+    }
+
+
+def test_the_export_reads_the_files_of_the_training(of_files: tuple[Path, dict[str, np.ndarray]]) -> None:
+    folder, bags = of_files
+    done = exported_scores(folder, sorted((folder / "h5").iterdir()))
+    assert done.returncode == 0, done.stderr
+    found = [float(row["score"]) for row in csv.DictReader(done.stdout.splitlines())]
+    wanted = predict_run(load_run(folder / "run"), Bags.from_list(list(bags.values())))[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_tensors_with_any_bits_are_read_as_their_numbers(
+    of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    folder, bags = of_files
+    x = bags["s03"]
+    tensors = strange_tensors(x)
+    for name, tensor in tensors.items():
+        torch.save(tensor, tmp_path / f"{name}.pt")
+    read = midam.read_bags(tmp_path, require_labels=False)
+    assert len(read) == len(tensors)
+    for number in range(len(read)):
+        np.testing.assert_array_equal(np.asarray(read[number]), x)
+    done = exported_scores(folder, sorted(tmp_path.iterdir()))
+    assert done.returncode == 0, done.stderr
+    assert len({row["score"] for row in csv.DictReader(done.stdout.splitlines())}) == 1
+    own = Bags.from_list([tensors["plain"], tensors["negated"], tensors["grad"]])
+    np.testing.assert_array_equal(own.instances, np.concatenate([x] * 3))
+    assert np.array_equal(Bags.from_arrays(tensors["negated"], [0] * len(x)).instances, x)
+
+
+def test_complex_tensors_are_refused(of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    torch.save(torch.ones(3, 3, dtype=torch.complex64).conj(), tmp_path / "c.pt")
+    with pytest.raises(midam.MidamError, match="complex64"):
+        midam.read_bags(tmp_path, require_labels=False)
+    done = exported_scores(of_files[0], [tmp_path / "c.pt"])
+    assert done.returncode == 1
+    assert "complex64" in done.stderr
