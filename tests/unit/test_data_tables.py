@@ -223,7 +223,7 @@ def test_known_features_are_found_by_name(tmp_path):
         bags = read_bags(path, features=["y", "x"])
     assert bags.feature_names == ("y", "x")
     np.testing.assert_array_equal(bags[0], [[5.0, 1.5], [6.0, 2.5]])
-    with pytest.raises(BagDataError, match="feature columns of training, got no column 'z'"):
+    with pytest.raises(BagDataError, match="features of training, got no 'z'"):
         read_bags(path, features=["x", "z"])
 
 

@@ -29,14 +29,14 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
     places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
     missing = [name for name in names if name not in places]
     if missing:
+        lost, count = _some(list(map(repr, missing))), f"{len(missing)} of {len(names)}"
         raise BagDataError(
-            f"Expected the features of {of}, got no {_some(missing)} ({len(missing)} of {len(names)} missing, in "
-            f"{where}); add or rename the columns."
+            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns."
         )
     wanted = set(names)
     extra = [name for name in own if name not in wanted]
     if extra:
-        count = f"{len(extra)} features" if len(extra) > 1 else "a feature"
+        count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
         message = f"{count} that {of} did not have, left out: {_some(extra)} (in {where})"
         warnings.warn(message, Note, stacklevel=3)
     return [places[name] for name in names]
@@ -85,4 +85,4 @@ class _PickedRows(Rows):
 
 def _some(names: Sequence[str]) -> str:
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(map(repr, names[:_SHOWN]))}{rest}"
+    return f"{', '.join(names[:_SHOWN])}{rest}"
