@@ -6,6 +6,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 import difflib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from midam.synonyms import plain_key, same_meaning
@@ -183,6 +184,21 @@ def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
             lines += [*(f"- {text}" for text in texts), f"{FOR_THESE} {len(texts)}: {advice}"]
     rest = len(faults) - most
     return "\n".join([head, *lines, *([f"- and {rest} more"] if rest > 0 else [])])
+
+
+def path_of(value: object, what: str) -> Path:
+    """A path of a text; a `ConfigError` for what is none.
+
+    Examples
+    --------
+    >>> path_of(3, "a run folder")
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected the path of a run folder, got int; pass a text or a Path.
+    """
+    if not isinstance(value, str | Path):
+        raise ConfigError(f"Expected the path of {what}, got {type(value).__name__}; pass a text or a Path.")
+    return Path(value)
 
 
 def install(extra: str) -> str:

@@ -93,7 +93,7 @@ def read_json(path: Path, form: type[Form] = Form, *, error: type[MidamError] = 
             raise
         found = None
     if not isinstance(found, dict):
-        raise error(f"Expected a whole JSON file, got a damaged one (in {path}); copy it anew.")
+        raise error(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
     check_form(found, form, path, error=error)
     return found
 

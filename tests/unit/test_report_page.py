@@ -239,7 +239,7 @@ def test_a_damaged_file_is_named(made, tmp_path, name, content):
     shutil.copytree(made[0], tmp_path / "run")
     (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "run" / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"got a damaged one \(in .*{name}\); copy it anew"):
+    with pytest.raises(CheckpointError, match=rf"got a damaged one \(in .*{name}\); copy it again"):
         write_run_report(tmp_path / "run")
 
 

@@ -161,7 +161,7 @@ def test_truncated_files_are_named(tmp_path):
         if path.is_dir() or path.suffix == ".csv":
             continue
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with pytest.raises(BagDataError, match=f"{name}.*(anew)"):
+        with pytest.raises(BagDataError, match=f"{name}.*(again)"):
             probe(path)
         path.write_bytes(b"")
         with pytest.raises(BagDataError, match=name):

@@ -32,7 +32,7 @@ class Draw:
     remembers : bool
         It goes by what the instances scored when they were last seen, and has a `memory`.
     memory : ScoreMemory or None
-        A training leaves there the logit of each instance that a step has encoded, and fills it anew when `pass_due`
+        A training leaves there the logit of each instance that a step has encoded, and fills it again when `pass_due`
         says so.
     """
 

@@ -128,7 +128,7 @@ class RowFile(Rows):
         found = self.path.stat().st_size
         if found < self.nbytes:
             raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it anew."
+                f"Expected {self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it again."
             )
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
@@ -193,7 +193,7 @@ class RowFile(Rows):
                     file.seek(start)
                     count = file.readinto(view)
             if not count:
-                raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make the file anew.")
+                raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make it again.")
             view, start = view[count:], start + count
 
     def _open(self) -> FileIO:

@@ -80,7 +80,7 @@ def stratified_folds(
 
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
-    labels = np.asarray(labels)
+    labels = _labels_of(labels)
     if groups is not None:
         return _assign(labels, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
     _require(labels, np.arange(len(labels)), folds, what="fold", unit="bags")
@@ -201,7 +201,7 @@ def _assign(
     labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
 ) -> NDArray[np.int64]:
     """Give each bag the number of a part; groups stay together and each part gets both classes."""
-    labels = np.asarray(labels)
+    labels = _labels_of(labels)
     codes = _codes(labels, groups)
     counts = _require(labels, codes, len(shares), what=what, unit="bags" if groups is None else "groups")
     order = np.random.default_rng(seed).permutation(len(counts))
@@ -210,6 +210,21 @@ def _assign(
     if not np.all([np.bincount(parts, weights=of_class, minlength=len(shares)) for of_class in counts.T]):
         parts = _fill(counts, order, shares, _seeds(counts, order, shares))
     return parts[codes]
+
+
+def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
+    """Labels 0 or 1 [N]; what is something else is refused, with what to pass."""
+    advice = "pass labels 0 and 1, one a bag, such as `bags.labels`"
+    try:
+        found = np.asarray(labels)
+    except ValueError:
+        found = np.empty((0, 2))
+    if hasattr(labels, "instances") or found.ndim != 1:
+        raise BagDataError(f"Expected labels [N], got {type(labels).__name__}; {advice}.")
+    wrong = [value for value in found.tolist() if value not in (0, 1)]
+    if wrong:
+        raise BagDataError(f"Expected labels 0 and 1, got {wrong[0]!r}; {advice}.")
+    return found.astype(np.int64)
 
 
 def _require(

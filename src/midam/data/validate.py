@@ -191,7 +191,7 @@ def count_instances(
 ) -> NDArray[np.int64]:
     """Count the instances of the bags 0, 1, ..., at least ``expected`` of them; refuse gaps."""
     if len(numbers) and numbers.min() < 0:
-        raise BagDataError(f"Expected bag numbers from 0, got {numbers.min()} (in {source}); number the bags anew.")
+        raise BagDataError(f"Expected bag numbers from 0, got {numbers.min()} (in {source}); number the bags again.")
     present = np.unique(numbers)
     count = max(int(numbers.max(initial=-1)) + 1, expected)
     if len(present) < count:

@@ -22,7 +22,11 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
 
     A `BagDataError` for no bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
     """
-    y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+    try:
+        y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        got = f"{type(labels).__name__} and {type(scores).__name__}"
+        raise BagDataError(f"Expected labels and scores as numbers, got {got}; pass two arrays of length N.") from None
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
             f"Expected one label and one score a bag, got shapes {y.shape} and {s.shape}; pass two arrays of length N."

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package
+from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package, path_of
 from midam.export.card import card_text
 from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
@@ -61,7 +61,7 @@ def export_run(
     MidamError
         If a package is missing (extra ``export``).
     """
-    path, out = Path(path), Path(out)
+    path, out = path_of(path, "a run folder"), path_of(out, "a folder")
     for name in formats:
         if name not in FORMATS:
             raise ExportError(f"Expected formats among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")

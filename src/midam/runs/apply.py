@@ -19,7 +19,7 @@ from midam.data.outcome import Outcome
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
-from midam.errors import BagDataError, CheckpointError
+from midam.errors import BagDataError, CheckpointError, path_of
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.inputs import prepared
@@ -128,7 +128,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     UntrustedError
         If it names code of another package that nobody has trusted yet; none of it has then run.
     """
-    folder = RunFolder(Path(path))
+    folder = RunFolder(path_of(path, "a run folder"))
     if not folder.root.exists():
         raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; check the path.")
     # The summary is written after the model: with it alone, a finished run has lost its model.

@@ -125,7 +125,7 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
     if volumes.ndim != 4 or len(volumes) != len(arrays["labels"]):
         raise BagDataError(
             f"Expected volumes [N, slices, rows, columns] and labels [N], got {list(volumes.shape)} and "
-            f"{list(arrays['labels'].shape)} (in {path}); write them anew."
+            f"{list(arrays['labels'].shape)} (in {path}); write them again."
         )
     return _bags_of_volumes(
         volumes,

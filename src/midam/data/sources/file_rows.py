@@ -201,6 +201,6 @@ class FileRows(Rows):
             row = at + index.start if isinstance(index, slice) else int(index[at])
             got = flat[at, column]
             raise BagDataError(
-                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it anew, "
+                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it again, "
                 "or leave it out."
             )

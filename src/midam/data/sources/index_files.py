@@ -39,7 +39,7 @@ def with_index(opened: OpenFile, path: Path) -> OpenFile:
         with sound("a whole .npy file of plain numbers", beside):
             found = np.load(beside, allow_pickle=False)
     if found is None:
-        raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {beside}); write them anew.")
+        raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {beside}); write them again.")
     # Slideflow notes the centers of its tiles.
     said = dict(opened.attributes)
     said[COORDS] = {**said.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}

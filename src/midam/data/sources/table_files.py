@@ -25,6 +25,7 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
+_SAID = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _EMPTY = ["", "NA", "N/A", "nan", "NaN"]
 
 
@@ -41,7 +42,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     suffix, named = file_suffix(path), set(texts)
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")
-        with sound("a Parquet file", path, advice="write the file anew"):
+        with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
         frame = _renamed(frame, path)
         _refuse_nested(frame, path)
@@ -60,8 +61,9 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
         _check_header(header, path)
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
+        how["skiprows"] = int(bool(said_separator(path)))
         frame = pd.read_csv(path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **how)
-    frame = _renamed(frame, path)
+    frame = _renamed(frame, path).set_axis(frame.index + how["skiprows"], axis=0)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
     return frame if separator == "," else _with_points(frame, named, path)
@@ -89,7 +91,9 @@ def read_names(path: str | Path, *, sheet: str | None = None, raw: str | None = 
         with sound_text("a table with a header line", path):
             _check_given(first_line(path, separator), path)
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
+            how["skiprows"] = int(bool(said_separator(path)))
             frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
+            frame.index += how["skiprows"]
     frame = _renamed(frame, path)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
@@ -138,14 +142,28 @@ def separator_of(path: Path) -> str:
     """
     if ".tsv" in file_suffix(path):
         return "\t"
-    with sound_text("a table of text", path), open_text(path) as file:
-        line = re.sub(r'"[^"]*"', "", file.readline(2**20))
+    with sound_text("a table of text", path):
+        if said := said_separator(path):
+            return said
+        with open_text(path) as file:
+            line = re.sub(r'"[^"]*"', "", file.readline(2**20))
     return max(",;\t", key=line.count)
 
 
+def said_separator(path: Path) -> str:
+    """Separator that a first line `sep=;` names, as Excel writes it; empty without such a line."""
+    with open_bytes(path) as file:
+        found = _SAID.match(file.read(32))
+    return "" if found is None else found[1].decode("ascii")
+
+
 def open_text(path: Path) -> IO[str]:
-    """Open a text table, packed or not; a byte order mark is left out."""
-    return io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
+    """Open a text table, packed or not; a byte order mark and a line `sep=;` before the header are left out."""
+    skipped = bool(said_separator(path))
+    file = io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
+    if skipped:
+        file.readline()
+    return file
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -191,7 +209,7 @@ def _read_excel(
     require_fits(path)
     empty: dict[str, Any] = {"keep_default_na": False, "na_values": _EMPTY} if texts is None else {}
     with (
-        sound("an Excel workbook (.xlsx)", path, advice="save it anew, or as CSV"),
+        sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"),
         warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
         pd.ExcelFile(path, engine="openpyxl") as book,
     ):

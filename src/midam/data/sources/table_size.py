@@ -30,7 +30,7 @@ def require_fits(path: Path) -> None:
 
 def _check_parquet(path: Path) -> None:
     parquet = need("pyarrow.parquet", "Parquet", path, extra="parquet")
-    with sound("a Parquet file", path, advice="write the file anew"):
+    with sound("a Parquet file", path, advice="write the file again"):
         facts = parquet.read_metadata(path)
         unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
     # Equal values are stored once, and take 8 bytes each when they are read.
@@ -53,7 +53,7 @@ def _check_text(path: Path, *, packed: bool) -> None:
 
 def _check_excel(path: Path) -> None:
     """Count the cells of the sheets as they would be read: what the file says of their number may be anything."""
-    with sound("an Excel workbook (.xlsx)", path, advice="save it anew, or as CSV"), zipfile.ZipFile(path) as book:
+    with sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"), zipfile.ZipFile(path) as book:
         members = book.infolist()
         sheets = [member for member in members if member.filename.startswith("xl/worksheets/")]
         _require(sum(member.file_size for member in members if member not in sheets), "texts", path)

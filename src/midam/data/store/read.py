@@ -37,7 +37,7 @@ from midam.data.store.format import (
     unpack_witnesses,
 )
 from midam.data.validate import name_array
-from midam.errors import BagDataError, DataNotFoundError
+from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.names import name_of
 
 
@@ -83,7 +83,7 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     array([[3., 4.],
            [5., 6.]])
     """
-    return _open(Path(path), reads)[0]
+    return _open(path_of(path, "a store"), reads)[0]
 
 
 def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
@@ -91,7 +91,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
 
     `on_bag` is called with the position of each bag, once it is read.
     """
-    bags, coords_digests = _open(Path(path), "pread")
+    bags, coords_digests = _open(path_of(path, "a store"), "pread")
 
     def damage(number: int) -> list[DamagedBag]:
         expected = [(bags.instances, content_hash(bags.instances.dtype, bags.instance_shape), bags.digests)]

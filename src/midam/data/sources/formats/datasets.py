@@ -143,7 +143,7 @@ def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     if not written:
         raise BagDataError(
             f"Expected {name!r} {list(data.shape)} in full, got a part of it (in {path}): the rest was never written, "
-            "and would read as zeros; extract the slide anew."
+            "and would read as zeros; extract the slide again."
         )
 
 
@@ -178,7 +178,7 @@ def _refuse_codecs(folder: Path) -> None:
         got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
         raise BagDataError(
             f"Expected plain numbers behind known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); "
-            "write the array anew with one of these."
+            "write the array again with one of these."
         )
 
 
@@ -195,7 +195,7 @@ def _refuse_cut(path: Path, folder: Path) -> None:
             header = chunk.read(16)
         if int.from_bytes(header[12:], "little") != file.stat().st_size:
             raise BagDataError(
-                f"Expected whole chunks, got {file.name} cut or longer (in {path}); write the array anew."
+                f"Expected whole chunks, got {file.name} cut or longer (in {path}); write the array again."
             )
 
 

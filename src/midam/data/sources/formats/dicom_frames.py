@@ -67,7 +67,7 @@ class Frame:
 def read_file(path: Path) -> Any:
     """Read a DICOM file with its pixels, not yet decoded."""
     pydicom = need("pydicom", "DICOM", path, extra="medical")
-    with sound("a whole DICOM file", path, advice="copy the series anew"):
+    with sound("a whole DICOM file", path, advice="copy the series again"):
         return pydicom.dcmread(path)
 
 
@@ -84,7 +84,7 @@ def frames_of(file: Any, path: Path) -> list[Frame]:
     pixels = next((file[name].value for name in _PIXELS if name in file), None) or b""
     if count > max(1, len(pixels)) or (stated is not None and len(stated) != count):
         got = "fewer pixels" if stated is None else f"functional groups of {len(stated)}"
-        raise BagDataError(f"Expected {count} frames, as NumberOfFrames says, got {got} (in {path}); export it anew.")
+        raise BagDataError(f"Expected {count} frames, as NumberOfFrames says, got {got} (in {path}); export it again.")
     own = [(group,) for group in stated] if stated is not None else [()] * count
     return [Frame(file, path, number, (*own[number], *shared)) for number in range(count)]
 
@@ -121,7 +121,7 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
     if silent and any(scale not in (None, (1.0, 0.0)) for scale in scales):
         raise BagDataError(
             f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got none in {len(silent)} of "
-            f"{len(frames)}: {_named(silent)} (in {where}); export the series anew, its intensities cannot be compared."
+            f"{len(frames)}: {_named(silent)} (in {where}); export it again: its intensities cannot be compared."
         )
     for name in ("RescaleType", "Units"):
         units = sorted({frame.text(name) for frame in frames} - {""})
@@ -148,7 +148,7 @@ def scale_of(frame: Frame) -> tuple[float, float] | None:
         got = " and ".join(f"a {name} of {frame.text(name) or 'nothing'}" for name in ("RescaleSlope", said[-1]))
         raise BagDataError(
             f"Expected a RescaleSlope that is not 0 and a RescaleIntercept, got {got} (in {frame.path}); export the "
-            "series anew."
+            "series again."
         )
     return float(slope[0]), float(intercept[0])
 
@@ -172,7 +172,7 @@ def _decoded(frame: Frame) -> NDArray[Any]:
     from pydicom.pixels.utils import pixel_array  # noqa: PLC0415
 
     file, path = frame.file, frame.path
-    with sound("pixels that pydicom can decode", path, advice="copy the series anew, or decompress it"):
+    with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
         syntax = file.file_meta.TransferSyntaxUID
         if not get_decoder(syntax).is_available:
             raise BagDataError(
@@ -197,7 +197,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
     scale = scale_of(frame)
     if scale is not None:
         return (stored.astype(np.float64) * scale[0] + scale[1]).astype(np.float32)
-    with sound("a table of intensities that can be applied", frame.path, advice="export the series anew"):
+    with sound("a table of intensities that can be applied", frame.path, advice="export the series again"):
         return np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
 
 

@@ -63,7 +63,7 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
         raise BagDataError(
             f"Expected slices {least:.2f} mm apart, as they are at the narrowest place, got a gap of "
             f"{gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts}): slices are "
-            "missing; copy the series anew, or leave it out. If two distances are meant, convert it to NIfTI."
+            "missing; copy the series again, or leave it out. If two distances are meant, convert it to NIfTI."
         )
     return float(np.median(gaps))
 

@@ -179,7 +179,7 @@ def _headers(paths: Iterable[Path]) -> list[Any]:
     headers = []
     for path in paths:
         pydicom = need("pydicom", "DICOM", path, extra="medical")
-        with sound("a whole DICOM file", path, advice="copy the series anew"):
+        with sound("a whole DICOM file", path, advice="copy the series again"):
             tags = [*_SAID, *_KIND, _GROUPS]
             headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags))
     return headers

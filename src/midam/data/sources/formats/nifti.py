@@ -79,4 +79,4 @@ def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
 
 
 def _whole(path: Path) -> AbstractContextManager[None]:
-    return sound("a whole NIfTI file", path, advice="copy or convert the file anew")
+    return sound("a whole NIfTI file", path, advice="copy or convert the file again")

@@ -17,7 +17,7 @@ from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 from midam.files import size_text
 
-_ANEW = "write it anew with numpy.save"
+_ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
 _SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how much larger than that the content may be
 

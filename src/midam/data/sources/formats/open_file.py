@@ -1,5 +1,6 @@
 """A file of instances that is open: its arrays, which are read by position, and what it says of itself."""
 
+import errno
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,36 @@ from midam.files import size_text
 
 T = TypeVar("T")
 
+# Numbers of errors, words of libraries that hide them, what is the matter, and what helps.
+_UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
+    (
+        (errno.EAGAIN, errno.EBUSY, errno.ETXTBSY),
+        ("unable to lock file", "already open for write", "being used by another process"),
+        "one that another program holds open for writing",
+        "wait until it is done, or close the file there",
+    ),
+    (
+        (errno.EACCES, errno.EPERM),
+        ("Permission denied",),
+        "no permission",
+        "grant access to it, or close it in the program that holds it",
+    ),
+    (
+        (errno.EMFILE, errno.ENFILE),
+        ("Too many open files",),
+        "too many open files",
+        "raise the limit with `ulimit -n 4096`, or import the data into a store with `midam data import`",
+    ),
+    ((errno.EISDIR,), ("Is a directory",), "a folder", "name a file in it"),
+    (
+        (errno.ESTALE, errno.EIO, errno.ETIMEDOUT),
+        ("Stale file handle",),
+        "an error of the disk or network",
+        "try again",
+    ),
+    ((errno.ENOENT,), ("No such file or directory",), "none", "check the path: it was moved or removed meanwhile"),
+    ((), ("truncated file",), "one that is cut short", "copy it again, or wait until it is written"),
+)
 FEATURES = ("features", "feats")
 COORDS = "coords"
 _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
@@ -124,21 +155,35 @@ def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -
 
 
 @contextmanager
-def sound(what: str, path: Path, *, advice: str = "copy or write the file anew") -> Iterator[None]:
+def sound(what: str, path: Path, *, advice: str = "copy or write the file again") -> Iterator[None]:
     """Turn what a library raises on a damaged file, whatever it is, into a `BagDataError` that names the file."""
     try:
         yield
     except MidamError:
         raise
     except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
+        refuse_unreadable(error, path)
         text = " ".join(str(error).split()) or type(error).__name__
         raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error
+
+
+def refuse_unreadable(error: Exception, path: Path) -> None:
+    """Refuse a file that is no worse than it was, but cannot be read now; an error about its content is let pass."""
+    text, number = " ".join(str(error).split()), getattr(error, "errno", None)
+    for known, words, got, advice in _UNREADABLE:
+        if number in known or any(word in text for word in words):
+            raise BagDataError(f"Expected a file that can be read, got {got} (in {path}); {advice}.") from error
+    if path.name.startswith("~$"):
+        raise BagDataError(
+            f"Expected a table, got the mark of one that Office has open (in {path}); name {path.name[2:]}, or "
+            "close it there."
+        ) from error
 
 
 def refuse_empty(path: Path) -> None:
     """Refuse a file without a byte, as a broken download leaves it."""
     if path.is_file() and not path.stat().st_size:
-        raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it anew.")
+        raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it again.")
 
 
 def refuse_growth(opened: OpenFile, path: Path) -> None:

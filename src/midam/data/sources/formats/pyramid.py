@@ -88,4 +88,4 @@ def magnification_of(power: Any, micrometers: float | None) -> float | None:
 
 def whole_slide(path: Path) -> AbstractContextManager[None]:
     """Turn any error into that of a slide that cannot be read."""
-    return sound("a whole slide", path, advice="copy or convert the file anew")
+    return sound("a whole slide", path, advice="copy or convert the file again")

@@ -31,13 +31,13 @@ class TensorReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file."""
         mapped = zipfile.is_zipfile(path)
-        with sound("a whole .pt file", path, advice="write the file anew"):
+        with sound("a whole .pt file", path, advice="write the file again"):
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             except pickle.UnpicklingError as error:
                 raise BagDataError(
                     f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
-                    f"damage (in {path}); save the features anew: torch.save(tensor, path)."
+                    f"damage (in {path}); save the features again: torch.save(tensor, path)."
                 ) from error
         tensors = content if isinstance(content, dict) else {"features": content}
         features, coords = pick_features(tensors, path), tensors.get(COORDS)
@@ -58,7 +58,7 @@ class TensorReader(FileReader):
     def verify(self, path: Path) -> None:
         """Compare the checksums, which torch passes over."""
         if zipfile.is_zipfile(path):
-            with sound("a whole .pt file", path, advice="write the file anew"):
+            with sound("a whole .pt file", path, advice="write the file again"):
                 check_archive(path)
 
 

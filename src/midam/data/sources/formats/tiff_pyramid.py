@@ -107,7 +107,7 @@ def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
         except Exception as error:  # decoders raise what they like
             hint = f"{error}; compressed TIFFs may need the package imagecodecs"
             raise BagDataError(
-                f"Expected a whole slide, got: {hint} (in {path}); copy or convert the file anew."
+                f"Expected a whole slide, got: {hint} (in {path}); copy or convert the file again."
             ) from error
         return np.ascontiguousarray(part)
 

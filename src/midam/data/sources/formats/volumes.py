@@ -186,7 +186,7 @@ def kept_slices(
     if len(wrong):
         raise BagDataError(
             f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
-            "convert the scan anew, or leave it out."
+            "convert the scan again, or leave it out."
         )
     _refuse_coarse(low, high, where=where)
     least, seen, advice = float(low.min()), "", "leave it out"

@@ -1,0 +1,121 @@
+"""A file that another program holds is not called damaged, `sep=;` is read, and wrong arguments say what to pass."""
+
+import errno
+import gzip
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+import midam
+from midam import BagDataError, Bags, ConfigError, MidamError, read_bags
+from midam.data.covariates import Covariates
+from midam.data.sources.formats.open_file import sound
+
+TABLE = "bag;label;a;b\nb0;no;1,5;2\nb0;no;2;3\nb1;yes;4;1\n"
+
+
+def test_an_h5_that_another_program_writes_is_not_called_damaged(tmp_path):
+    (tmp_path / "f").mkdir()
+    for name in "abcd":
+        with h5py.File(tmp_path / "f" / f"{name}.h5", "w") as file:
+            file["features"] = np.ones((3, 2), np.float32)
+    (tmp_path / "labels.csv").write_text("slide,label\na,0\nb,1\nc,0\nd,1\n")
+    held = f"import h5py; f = h5py.File({str(tmp_path / 'f' / 'd.h5')!r}, 'a'); print(1, flush=True); input()"
+    holder = subprocess.Popen([sys.executable, "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        holder.stdout.readline()
+        with pytest.raises(BagDataError, match=r"another program holds open .*d\.h5\); wait until it is done"):
+            read_bags(tmp_path / "f", labels=tmp_path / "labels.csv")
+    finally:
+        holder.communicate(b"\n")
+    assert len(read_bags(tmp_path / "f", labels=tmp_path / "labels.csv")) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), "no permission .*grant access"),
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files .*ulimit"),
+        (OSError(errno.ESTALE, "Stale file handle"), "disk or network .*try again"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory"), "got a folder"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "moved or removed meanwhile"),
+        (OSError("truncated file: eof = 12, sblock->base_addr = 0"), "cut short .*wait until it is written"),
+        (ValueError("bad magic"), "Expected a book, got: bad magic .*copy or write the file again"),
+    ],
+)
+def test_what_the_system_refuses_is_told_from_damage(error, words, tmp_path):
+    with pytest.raises(BagDataError, match=words), sound("a book", tmp_path / "x"):
+        raise error
+
+
+def test_the_mark_of_an_open_workbook_is_named(tmp_path):
+    (tmp_path / "~$t.xlsx").write_bytes(b"\x05owner")
+    with pytest.raises(BagDataError, match=r"mark of one that Office has open.*name t\.xlsx"):
+        read_bags(tmp_path / "~$t.xlsx")
+
+
+@pytest.mark.parametrize("head", ["sep=;\n", "sep=;\r\n", "\ufeffsep=;\n", '"sep=;"\n'])
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_line_of_excel_that_names_the_separator_is_read_as_such(head, packed, tmp_path):
+    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
+    path.write_bytes(gzip.compress((head + TABLE).encode()) if packed else (head + TABLE).encode())
+    with pytest.warns(UserWarning, match="is positive|decimal points"):
+        bags = read_bags(path)
+    assert bags.feature_names == ("a", "b")
+    assert bags.instances.tolist() == [[1.5, 2], [2, 3], [4, 1]]
+
+
+def test_lines_are_counted_with_the_line_that_names_the_separator(tmp_path):
+    (tmp_path / "t.csv").write_text("sep=;\nbag;label;a\nb0;0;1\nb1;1;u\n")
+    with pytest.raises(BagDataError, match=r"got 'u' .*line 4"):
+        read_bags(tmp_path / "t.csv")
+
+
+def test_a_label_table_may_name_its_separator(tmp_path):
+    (tmp_path / "f").mkdir()
+    for name in "ab":
+        np.save(tmp_path / "f" / f"{name}.npy", np.ones((2, 2), np.float32))
+    (tmp_path / "labels.csv").write_text("sep=;\nslide;label\na;0\nb;1\n")
+    assert read_bags(tmp_path / "f", labels=tmp_path / "labels.csv").labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, np.inf, "1e300"])
+def test_a_covariate_beyond_float32_is_refused_at_the_door(value):
+    with pytest.raises(BagDataError, match=r"Expected .* in the covariate 'age', got"):
+        Covariates.of({"age": [1, 2, value]}, source="t.csv")
+
+
+WRONG = {
+    "bags": Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1]),
+    "frame": pd.DataFrame({"a": [1, 2]}),
+    "words": ["a", "b"],
+    "none": None,
+    "nan": [0, 1, np.nan, 1],
+    "number": 3,
+    "nested": [[1], [2, 3]],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", ["split_bags", "stratified_folds"])
+def test_wrong_labels_of_a_split_say_what_to_pass(name, wrong):
+    with pytest.raises(BagDataError, match=r"`bags\.labels`"):
+        getattr(midam, name)(WRONG[wrong])
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", ["load_run", "open_store", "verify_store"])
+def test_wrong_paths_say_what_to_pass(name, wrong):
+    with pytest.raises(ConfigError, match=r"Expected the path of .*pass a text or a Path"):
+        getattr(midam, name)(WRONG[wrong])
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", ["auroc", "auprc", "auroc_interval", "summarize"])
+def test_wrong_labels_and_scores_are_refused_by_midam(name, wrong):
+    with pytest.raises(MidamError, match="Expected"):
+        getattr(midam, name)(WRONG[wrong], WRONG[wrong])
