@@ -499,3 +499,36 @@ def test_the_folder_of_a_set_of_the_catalog_is_kept(tmp_path, monkeypatch):
         keep_sources(bags, "musk1", str(tmp_path / "tabular" / "why"), "--out", folder=True)
     keep_sources(bags, "musk1", str(tmp_path / "why"), "--out", folder=True)
     keep_sources(bags, "digits", str(tmp_path / "why"), "--out", folder=True)
+
+
+def test_each_slide_of_a_patient_has_its_polygons_maps_and_rows(tmp_path, capsys):
+    rng, rows = np.random.default_rng(0), ["slide\tpatient\tlabel"]
+    (tmp_path / "f").mkdir()
+    for patient in range(16):
+        for name in ("a", "b")[: 1 + patient % 2]:
+            x, places = rng.normal(size=(6, 3)).astype("f4"), np.arange(12).reshape(6, 2) * 8.0
+            places[0] = np.nan if name == "b" else places[0]
+            with h5py.File(tmp_path / "f" / f"p{patient}{name}.h5", "w") as file:
+                file["features"], file["coords"] = x, places
+                file["coords"].attrs["patch_size_level0"] = 8
+            rows.append(f"p{patient}{name}\tp{patient}\t{patient // 2 % 2}")
+    (tmp_path / "labels.tsv").write_text("\n".join(rows))
+    data = [str(tmp_path / "f"), "--labels", str(tmp_path / "labels.tsv")]
+    fit = ["fit", *data, "--bag-by", "patient", "--epochs", "1", "--members", "1", "--no-baseline"]
+    assert main([*fit, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "run"), *data, "--bags=p1", "--out", str(tmp_path / "o")]) == 0
+    said, (entry,) = capsys.readouterr(), json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
+    assert (
+        "instances without a place are not on the map: it is NaN, infinite, or beyond any slide (1 of 12)" in said.err
+    )
+    assert [slide["file"] for slide in entry["slides"]] == ["p1a.h5", "p1b.h5"]
+    for slide, count in zip(entry["slides"], (6, 5), strict=True):
+        polygons = json.loads((tmp_path / "o" / slide["files"]["polygons"]).read_text())["features"]
+        assert (len(polygons), slide["polygons"]) == (count, count)
+        assert all((tmp_path / "o" / name).exists() for name in slide["files"].values())
+    table = pd.read_csv(tmp_path / "o" / "p1.csv")
+    assert (table["file"] == np.where(table["instance"] < 6, "p1a.h5", "p1b.h5")).all()
+    page = (tmp_path / "o" / "index.html").read_text()
+    assert "<h3>p1a.h5</h3>" in page
+    assert "p1.p1b.geojson" in page

@@ -96,7 +96,7 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
     seen = " / ".join(dict.fromkeys(map(view_text, views)))
-    text = f"Slices: {seen}.\nBlack to white: {window_text(windows)}."
+    text = f"Slices: {seen}{_numbers_text(found)}.\nBlack to white: {window_text(windows)}."
     note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
     panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in panels.flat:
@@ -120,10 +120,17 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
 def slice_text(found: Explanation, instance: int) -> str:
     """Which slice of its file an instance is, and where it lies; nothing where the file does not say."""
     known = {name: column[instance] for name, column in found.columns.items() if column[instance] is not None}
-    parts = [f"InstanceNumber {known['instance_number']}"] if "instance_number" in known else []
+    parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
     parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
-    parts += [f"{known['position_mm']:.6g} mm"] if "position_mm" in known else []
-    return ", ".join(parts)
+    parts += [f"at {known['position_mm']:.6g} mm"] if "position_mm" in known else []
+    return " ".join(parts)
+
+
+def _numbers_text(found: Explanation) -> str:
+    """What the numbers of the slices in their files are."""
+    names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
+    words = [text for name, text in names.items() if name in found.columns]
+    return f"; {', '.join(words)}" if words else ""
 
 
 def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,6 +151,7 @@ def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[in
     for axes, (values, colors, name) in zip(charts, kinds):
         axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(found)))
         axes.margins(x=0.01)
+        axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover the name of a scan
         axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
         for begin in scans.begins[1:]:
