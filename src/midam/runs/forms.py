@@ -1,6 +1,7 @@
 """Forms of the files of a run, one class a file; each has one reader here or in `midam.runs.scored`."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -358,13 +359,18 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
 
 def summary_form(target: Target) -> type[Summary]:
     """Form of the ``summary.json`` of a run with this target."""
-    figure, part = target.metric, _PARTS.get(target.name)
+    return _summary_form(target.name, target.metric, target.names)
+
+
+@lru_cache(maxsize=16)
+def _summary_form(name: str, figure: str, names: tuple[str, ...]) -> type[Summary]:
+    part = _PARTS.get(name)
     merit: dict[str, Any] = {figure: (Share, ...), f"{figure}_ci95": (Interval, ...), f"{figure}_method": (str, ...)}
     alone: dict[str, Any] = {figure: (Share | None, None), f"{figure}_ci95": (Interval | None, None)}
     baseline: Any = create_model("Baseline", __base__=_Compared, **merit)
     beside: Any = create_model("Alone", __base__=_Alone, **alone)
     covariates: Any = create_model("Covariates", __base__=_Covariates, alone=(beside | None, ...))
-    kind: Any = dict[str, Any] if part is None else _named(part, target)
+    kind: Any = dict[str, Any] if part is None else _named(part, names)
     fields: dict[str, Any] = dict.fromkeys(SPLITS, (Annotated[kind | None, BeforeValidator(_given)], None))
     fields["baseline"] = (baseline | None, None)
     fields["covariates"] = (Annotated[covariates | None, BeforeValidator(_given)], None)
@@ -372,9 +378,9 @@ def summary_form(target: Target) -> type[Summary]:
     return made
 
 
-def _named(part: type[_Part], target: Target) -> type[_Part]:
+def _named(part: type[_Part], names: tuple[str, ...]) -> type[_Part]:
     """The form of a part, in which each class, label or grade has its place."""
-    names, count = list(target.names), len(target.names)
+    count = len(names)
 
     class Named(part):  # type: ignore[misc, valid-type]
         @model_validator(mode="after")
