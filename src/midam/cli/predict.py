@@ -27,7 +27,7 @@ TABLES = {
     "positive": "value of the label column that is label 1; default: by the names of the run's classes",
     "sheet": "sheet of an Excel table; default: the first, of the run's own data the run's",
     "groups": "column of the group; default: the run's",
-    "missing": "what to do about rows whose file is missing; default: the run's",
+    "missing": "what to do about rows whose file is missing, and files that cannot be used; default: the run's",
 }
 
 
@@ -87,6 +87,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
     from midam.runs.apply import load_run, read_for
+    from midam.runs.data import left_out_notes, write_left_out
     from midam.runs.judge import decision_notes
     from midam.runs.room import require_score_room
     from midam.runs.scoring import read_together
@@ -118,6 +119,11 @@ def run(options: Namespace, console: Console) -> int:
                 scoring.journal.remove()
     # What reads the scores from a stream reads nothing else there.
     said_to = console if is_stream(outs[0]) else stdout_console()
+    listing = outs[0].with_name(f"{outs[0].stem}.left-out.csv")
+    if not is_stream(outs[0]):
+        write_left_out(bags[0], listing)
+        for note in left_out_notes(bags[0], listing.name):
+            said_to.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     for out, scoring in zip(outs, scorings):
         for note in decision_notes(scoring.run.calibrator):
             said_to.print(f"[yellow]note:[/] {escape(note)}")

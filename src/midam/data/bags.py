@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data import validate
 from midam.data.covariates import Covariates
 from midam.data.digests import fingerprint
+from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
@@ -65,6 +66,8 @@ class Bags:
         JSON of what the files of each bag say of themselves: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
         How images, slides or volumes were cut into instances, where that is known.
+    left_out : sequence of LeftOut
+        Files and bags that were not read, and why.
     source : str, default "memory"
         Where the bags come from; error messages name it.
 
@@ -102,6 +105,7 @@ class Bags:
     sources: NDArray[np.object_] | None
     attributes: NDArray[np.object_] | None
     cut: dict[str, Any] | None
+    left_out: tuple[LeftOut, ...]
     source: str
 
     def __init__(
@@ -125,6 +129,7 @@ class Bags:
         sources: ArrayLike | None = None,
         attributes: ArrayLike | None = None,
         cut: Mapping[str, Any] | None = None,
+        left_out: Sequence[LeftOut] = (),
         source: str = "memory",
     ) -> None:
         sizes = validate.int_array(sizes, "sizes", source)
@@ -150,6 +155,7 @@ class Bags:
             sources=None if sources is None else validate.text_array(sources),
             attributes=None if attributes is None else validate.text_array(attributes),
             cut=None if cut is None else dict(cut),
+            left_out=tuple(left_out),
             source=source,
         )
         self.check(finite=False)

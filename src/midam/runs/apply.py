@@ -16,6 +16,7 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.features import align_features
 from midam.data.outcome import Outcome
+from midam.data.sources.imageoptions import RunOptions
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
@@ -231,9 +232,14 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
         if outcome["target"] == "survival" and reading.get("positive") is None:
             changes["positive"] = run.settings.data.positive  # which value is the event
         how["classes"] = known_names(Outcome.of(outcome["target"], [], names=outcome["names"]))
-    bags = read_data(data, run.settings.replace(**changes), **how)
+    settings = run.settings.replace(**changes)
+    if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
+        # Slices, or volumes, of which no size was asked for have that of the run.
+        matrix = tuple(run.data["instance_shape"][1:])
+        how["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
+    bags = read_data(data, settings, **how)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
-        _check_label_column(data, run.settings.replace(**changes), labeled=labeled)
+        _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
     bags = align_features(bags, names, of=run.source)

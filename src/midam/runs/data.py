@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
+from midam.data.left_out import left_out_csv, lost_bags
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_labels, split_strata
 from midam.data.validate import both_classes
 from midam.errors import BagDataError
+from midam.files import write_text
 from midam.report.describe import leaks
 from midam.settings import Settings
 from midam.targets import target_of
@@ -48,7 +50,8 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
     """
     how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
     how |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
-    return read_bags(data, **how, images=settings.cut, reads=settings.run.reads, require_labels=require_labels)
+    how.setdefault("images", settings.cut)
+    return read_bags(data, **how, reads=settings.run.reads, require_labels=require_labels)
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:
@@ -111,6 +114,20 @@ def warn_of_leaks(bags: Bags, training: NDArray[np.bool_] | None = None) -> None
     """Warn of what gives the label away, in three lines at most; looked for in the training bags, by default all."""
     for line in leaks(bags, np.ones(len(bags), dtype=np.bool_) if training is None else training):
         warnings.warn(f"{line} (in {bags.source})", UserWarning, stacklevel=3)
+
+
+def write_left_out(bags: Bags, path: Path) -> None:
+    """List in a file what was left out when bags were read, if anything was; the list of an earlier call is removed."""
+    if bags.left_out:
+        write_text(path, left_out_csv(bags.left_out))
+    elif path.is_file() and path.read_bytes().startswith(left_out_csv([]).encode()):
+        path.unlink()
+
+
+def left_out_notes(bags: Bags, name: str) -> list[str]:
+    """A note that says how much was left out, and which file lists it; none where all was read."""
+    lost, count = len(lost_bags(bags.left_out)), len(bags.left_out)
+    return [f"{count} files or rows, and {lost} bags as a whole, are left out: {name} lists them"] if count else []
 
 
 def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:

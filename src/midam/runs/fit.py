@@ -21,7 +21,16 @@ from midam.errors import (
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.ranks import Processes, Ranks
-from midam.runs.data import SplitBags, describe_origin, noting, read_data, split_data, warn_of_leaks
+from midam.runs.data import (
+    SplitBags,
+    describe_origin,
+    left_out_notes,
+    noting,
+    read_data,
+    split_data,
+    warn_of_leaks,
+    write_left_out,
+)
 from midam.runs.fit_at_once import OnCandidate, fit_at_once, refit_at_once
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.loggers import Tracking, make_loggers
@@ -222,6 +231,7 @@ class _Training:
             parts = split_data(read_data(data, settings), settings)
             origin = describe_origin(parts)
             warn_of_leaks(parts.bags, parts.splits == "train")
+        notes += left_out_notes(parts.bags, folder.left_out.name)
         settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         loggers = None if processes.rank else make_loggers(settings, root=folder.root, title=folder.root.name)
@@ -252,6 +262,7 @@ class _Training:
         if not self.leads:
             return
         self.require_room()
+        write_left_out(self.parts.bags, self.folder.left_out)
         text = yaml_text({"data": self.data, **self.trainer.config.flat()})
         write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
         self.save(NOTHING)

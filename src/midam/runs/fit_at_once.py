@@ -10,7 +10,15 @@ from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
-from midam.runs.data import describe_origin, noting, read_data, split_data, warn_of_leaks
+from midam.runs.data import (
+    describe_origin,
+    left_out_notes,
+    noting,
+    read_data,
+    split_data,
+    warn_of_leaks,
+    write_left_out,
+)
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
@@ -53,6 +61,8 @@ def fit_at_once(
     require_run_room(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
+    notes += left_out_notes(parts.bags, folder.left_out.name)
+    write_left_out(parts.bags, folder.left_out)
     write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
     remember({"method": method, **taken_settings(config)})
     if on_start is not None:

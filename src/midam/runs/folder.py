@@ -38,6 +38,8 @@ class RunFolder:
         What `auto` has tried, a line a method.
     log : Path
         What the console said, with the time of each line.
+    left_out : Path
+        Files and bags of the data that were not read, a row each; none where all were.
     roc, scores, curves : Path
         ROC curve of the test bags, or of each class or label; scores beside grades or numbers, or survival by risk;
         loss and figure of merit along the epochs.
@@ -60,6 +62,7 @@ class RunFolder:
         self.scores = root / "scores.png"
         self.curves = root / "curves.png"
         self.log = root / "log.txt"
+        self.left_out = root / "left-out.csv"
         self.was_held = False
 
     def require_free(self) -> None:

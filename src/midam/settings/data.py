@@ -60,7 +60,8 @@ class DataSettings(Room):
     fold
         Number of the split, where `split_file` holds several.
     missing
-        What to do about rows of the tables whose file is missing: "error", or "skip" them with a warning.
+        What to do about rows of the tables whose file is missing, and files that cannot be used: "error", or "skip"
+        them with a warning and a list, left-out.csv. Files without instances are always left out.
     reader
         Reader of the data, by name or class path; default: the one that takes it.
     """

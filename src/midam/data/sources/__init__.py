@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from midam.data.bags import Bags
+from midam.data.left_out import LeftOut, lost_bags
 from midam.data.on_disk import ReadsName
 from midam.data.sources.covariate_columns import sites_apart
 from midam.data.sources.file_names import first_names
@@ -22,7 +23,18 @@ __all__ = ["read_bags"]
 
 # What a run cannot have brought along from other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
-_ANYWHERE = ("source", "images", "reads", "require_labels", "reader", "on_file", "classes", "features", "bad_labels")
+_ANYWHERE = (
+    "source",
+    "images",
+    "reads",
+    "require_labels",
+    "reader",
+    "on_file",
+    "classes",
+    "features",
+    "bad_labels",
+    "left_out",
+)
 
 
 def read_bags(
@@ -97,7 +109,8 @@ def read_bags(
         Table of splits (`midam.data.sources.split_table.read_splits`), and which of its splits; bags that it does not
         name are left out, with a warning.
     missing : {"error", "skip"}
-        What to do about rows of the tables whose file is missing.
+        What to do about rows of the tables whose file is missing, and about files that cannot be used; what is skipped
+        is listed in `Bags.left_out`. A file without instances is always left out.
     sheet : str, optional
         Sheet of an Excel table; default: the first.
     impute : bool, default False
@@ -152,7 +165,8 @@ def read_bags(
     _check_applies(found, request)
     bags = sites_apart(found.read(request.completed()), request)
     warn_of_alike_names(bags)
-    return bags if split_file is None else _split(bags, split_file, request)
+    bags = bags if split_file is None else _split(bags, split_file, request)
+    return bags.replace(left_out=request.left_out)
 
 
 def _unknown(request: Request) -> DataNotFoundError:
@@ -196,10 +210,12 @@ def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
         groups=None if bags.groups is None else bags.groups.tolist(),
         fold=request.fold,
         skip_missing=request.missing == "skip",
+        left_out=lost_bags(request.left_out),
         source=bags.source,
     )
     named = splits != ""
     if not named.all():
         text = f"{int((~named).sum())} of {len(bags)} bags: {first_names(bags.ids[~named].tolist())}"
         warnings.warn(f"no split, hence left out: {text} (in {split_file})", stacklevel=3)
+        request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~named].tolist())
     return bags.subset(np.flatnonzero(named)).replace(splits=splits[named])

@@ -1,6 +1,7 @@
 """Bags over files: which files are one bag, and what is known of it."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.bag_files import ROWS, SEPARATOR
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of
+from midam.data.left_out import LeftOut, lost_bags
 from midam.data.outcome import Outcome
-from midam.data.sources.file_names import distinct_names
+from midam.data.sources.file_names import distinct_names, first_names
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.probe import FileFacts
+from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.reader import OnFile
 from midam.data.validate import ClassName
 from midam.errors import BagDataError
+
+_SHOWN = 10  # reasons that are warned of
 
 
 def assemble(
@@ -37,9 +41,24 @@ def assemble(
     reader: str | None = None,
     on_file: OnFile | None = None,
     by_name: bool = False,
+    skip: bool = False,
+    left_out: list[LeftOut] | None = None,
 ) -> Bags:
-    """Bags over files, of which these are given, in the order of their first files, or `by_name`."""
+    """Bags over files, of which these are given, in the order of their first files, or `by_name`.
+
+    Files without instances are left out, with `skip` those too that cannot be used; they are added to `left_out`.
+    """
     names = np.asarray(bags, dtype=np.str_)
+    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file, skip=skip)
+    if wrong:
+        kept = np.array([fact is not None for fact in facts])
+        lost = [LeftOut(str(names[at]), str(paths[at]), why, int(kept[names == names[at]].sum())) for at, why in wrong]
+        _tell(lost, len(paths), source)
+        (left_out if left_out is not None else []).extend(lost)
+        paths, facts, names = [p for p, k in zip(paths, kept) if k], [f for f in facts if f is not None], names[kept]
+        labels, groups, splits = (None if part is None else part[kept] for part in (labels, groups, splits))
+        outcome = None if outcome is None else replace(outcome, values=outcome.values[kept])
+        covariates = None if covariates is None else covariates.subset(np.flatnonzero(kept))
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = codes if by_name else np.argsort(np.argsort(first))[codes]
     order = np.argsort(rank, kind="stable")
@@ -73,7 +92,7 @@ def assemble(
     own_values = of_bag("label", None if outcome is None else outcome.values)
     if covariates is not None:
         covariates = replace(covariates, columns=tuple(map(covariate, covariates.names, covariates.columns)))
-    files = FileSet.probed(paths, options, reader=reader, on_file=on_file)
+    files = FileSet.told(paths, [facts[i] for i in order], options, reader=reader)
     ends = np.append(opens[1:], len(paths))
     ranges = list(zip(opens.tolist(), ends.tolist()))
     told = any(fact.attributes for fact in files.facts) or len(ranges) < len(paths)
@@ -101,6 +120,22 @@ def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
     return {
         name: {**own, **fact.attributes} for name, own, fact in zip(distinct_names(paths), rows, facts, strict=True)
     }
+
+
+def _tell(lost: Sequence[LeftOut], count: int, source: str) -> None:
+    """Say how many files are left out, why, and which bags with them."""
+    told = [f"{len(names)} of {count} files are left out: {first_names(names)}: {why}" for why, names in _reasons(lost)]
+    bags = lost_bags(lost)
+    told += [f"{len(bags)} bags have no other file: {first_names(bags)}"] if bags else []
+    warnings.warn(f"{'; '.join(told)} (in {source})", stacklevel=4)
+
+
+def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
+    """Names of files under each reason, in which the path of each is left out."""
+    found: dict[str, list[str]] = {}
+    for row in lost:
+        found.setdefault(row.reason.replace(f" (in {row.file})", "").removesuffix("."), []).append(Path(row.file).name)
+    return list(found.items())[:_SHOWN]
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:

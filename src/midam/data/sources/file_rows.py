@@ -16,9 +16,8 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.probe import FileFacts, open_file, probe_files
+from midam.data.sources.probe import FileFacts, open_file, probe_files, refuse_not_finite
 from midam.data.sources.reader import OnFile
-from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, Note
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
@@ -65,8 +64,14 @@ class FileSet(Parts):
         reader: str | None = None,
         on_file: OnFile | None = None,
     ) -> "FileSet":
-        """Probe files and put them together; say once of how many scans something may be wrong."""
-        facts = probe_files(paths, options, reader=reader, on_file=on_file)
+        """Probe files, and put them together."""
+        return cls.told(paths, probe_files(paths, options, reader=reader, on_file=on_file), options, reader=reader)
+
+    @classmethod
+    def told(
+        cls, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, *, reader: str | None = None
+    ) -> "FileSet":
+        """Put probed files together; say once of how many scans something may be wrong."""
         _tell(paths, [fact.attributes.get("file", {}) for fact in facts])
         return cls(paths, facts, options, reader)
 
@@ -153,7 +158,8 @@ class FileRows(Rows):
         self.paths, self.plan = tuple(files.paths), f"{column} {files.plan}"
         first, total = files.facts[0], int(files.offsets[-1])
         if column == "features":
-            self.shape, self.dtype = (total, *first.instance_shape), first.dtype
+            types = {fact.dtype for fact in files.facts}
+            self.shape, self.dtype = (total, *first.instance_shape), np.result_type(*types)
         else:
             types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
             self.shape, self.dtype = (total, first.coords_width or 0), np.result_type(*types)
@@ -194,13 +200,4 @@ class FileRows(Rows):
             raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, begin anew.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
-        flat = part.reshape(len(part), -1)
-        good = usable(flat)
-        if not good.all():
-            at, column = np.argwhere(~good)[0].tolist()
-            row = at + index.start if isinstance(index, slice) else int(index[at])
-            got = flat[at, column]
-            raise BagDataError(
-                f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it again, "
-                "or leave it out."
-            )
+        refuse_not_finite(part, index, name)

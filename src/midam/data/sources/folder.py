@@ -109,6 +109,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
 def _assembled(request: Request, paths: Sequence[Path], bags: ArrayLike, **known: Any) -> Bags:
     """Bags over files as the request says."""
     how: dict[str, Any] = {"options": request.images, "source": str(request.path), "reader": request.reader}
+    how |= {"skip": request.missing == "skip", "left_out": request.left_out}
     return assemble(paths, bags, on_file=request.on_file, **how, **known)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
+from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.covariate_columns import frame_covariates, known_covariates
 from midam.data.sources.faults import Faults
@@ -143,6 +144,8 @@ def _labeled(
         empty = frame[list(label)].isna().all(axis=1)
         if empty.any():
             _warn(f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})")
+            lost = frame[column][empty].dropna().astype(str).tolist()
+            request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
             frame = frame[~empty]
     frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.beside))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
@@ -216,6 +219,7 @@ def _matched(
                 f"{given(missing='skip')}."
             )
         _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
+        request.left_out.extend(LeftOut(str(name), "", f"no file in {request.source}") for name in names)
         frame = frame[frame["_file"] >= 0]
     counts = frame.groupby("_file", sort=False)[column].nunique()
     for position in counts.index[counts > 1][:1]:  # all names but one mean another file that is missing
@@ -231,6 +235,7 @@ def _matched(
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"
         _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
+        request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
     beside = list(request.beside)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from midam.data.bags import Bags
+from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.covariate_columns import frame_covariates
@@ -73,6 +74,9 @@ class ManifestReader(BagReader):
                     f"with {given(missing='skip')}."
                 )
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
+            kept = frame[bag][found].value_counts()
+            rows = zip(frame[bag][~found].tolist(), names)
+            request.left_out.extend(LeftOut(str(own), name, "no file", int(kept.get(own, 0))) for own, name in rows)
             frame = frame[found]
         paths = places[frame.index].tolist()
         coded = labels_or_none(request, lambda: _labels(frame, label, request, where)) if label else None
@@ -88,6 +92,8 @@ class ManifestReader(BagReader):
             source=where,
             reader=request.reader,
             on_file=request.on_file,
+            skip=request.missing == "skip",
+            left_out=request.left_out,
         )
 
 

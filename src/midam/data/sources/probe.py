@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.data.sources.file_names import first_names
-from midam.data.sources.formats.open_file import OpenFile, refuse_empty, refuse_growth
+from midam.data.sources.formats.open_file import OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.index_files import with_index
 from midam.data.sources.reader import OnFile, file_reader
-from midam.errors import BagDataError, DataNotFoundError, fault_list, given
+from midam.data.validate import usable, wanted
+from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given
 
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
 _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
+_ROWS = 4096  # of features that are checked at a time
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -55,20 +58,50 @@ def open_file(
     return with_index(opened, path)
 
 
-def probe(path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileFacts:
-    """Open a file and say what it holds; images and volumes are read, so that damage is found now."""
+class NoInstancesError(BagDataError):
+    """A file is sound, and has no instance."""
+
+
+def probe(
+    path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None, values: bool = False
+) -> FileFacts:
+    """Open a file and say what it holds; images and volumes are read, so that damage is found now.
+
+    With `values`, features are read too, and refused if they are not finite.
+    """
     opened = open_file(path, options, reader=reader)
     file_reader(path, reader).verify(path)
     try:
-        return facts_of(opened, where=str(path))
+        with sound("a readable file", path):
+            facts = facts_of(opened, where=str(path))
+            for low in range(0, facts.rows, _ROWS) if values and not opened.cut and facts.dtype.kind == "f" else ():
+                part = slice(low, min(low + _ROWS, facts.rows))
+                refuse_not_finite(np.asarray(opened.features[part]), part, path)
+        return facts
     finally:
         opened.close()
+
+
+def refuse_not_finite(part: NDArray[Any], index: slice | NDArray[np.int64], name: object) -> None:
+    """Refuse rows of floating point numbers at these positions of a file that are not all finite."""
+    flat = part.reshape(len(part), -1)
+    good = usable(flat)
+    if not good.all():
+        at, column = np.argwhere(~good)[0].tolist()
+        row = at + index.start if isinstance(index, slice) else int(index[at])
+        got = flat[at, column]
+        raise BagDataError(
+            f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it anew, "
+            "or leave it out."
+        )
 
 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     """What an open file holds; one without instances, or with coordinates of another length, is refused."""
     features, coords = opened.features, opened.coords
     shape = list(features.shape)
+    if shape[:1] == [0] and not opened.cut:
+        raise NoInstancesError(f"Expected at least one instance, got none (in {where}); remove the file, or fill it.")
     if len(shape) < 2 or features.dtype.kind not in "biuf":
         raise BagDataError(
             f"Expected features [n, D] of real numbers, got {features.dtype} {shape} (in {where}); write one row for "
@@ -102,29 +135,78 @@ def probe_files(
     paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances."""
-    facts: list[FileFacts] = []
-    wrong: list[tuple[Path, BagDataError]] = []
+    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file)
+    if wrong:
+        raise BagDataError(wrong[0][1])
+    return [fact for fact in facts if fact is not None]
+
+
+def sift_files(
+    paths: Sequence[Path],
+    options: ImageOptions = DEFAULTS,
+    *,
+    reader: str | None = None,
+    on_file: OnFile | None = None,
+    skip: bool = False,
+) -> tuple[list[FileFacts | None], list[tuple[int, str]]]:
+    """Probe files, several at a time: facts of each, None of those that are left out, and why these are, by position.
+
+    Files without instances are left out; with `skip` those too that cannot be used, and features of another shape than
+    most. All others hold the same kind of instances.
+    """
+    found: list[FileFacts | None] = []
+    wrong: dict[int, BagDataError] = {}
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
-        futures = [pool.submit(probe, path, options, reader=reader) for path in paths]
+        futures = [pool.submit(probe, path, options, reader=reader, values=skip) for path in paths]
         try:
-            for number, (path, future) in enumerate(zip(paths, futures, strict=True), start=1):
+            for number, future in enumerate(futures):
                 try:
-                    facts.append(future.result())
+                    found.append(future.result())
                 except BagDataError as error:
-                    wrong.append((path, error))
+                    found.append(None)
+                    wrong[number] = error
                 if on_file is not None:
-                    on_file(number, len(paths))
+                    on_file(number + 1, len(paths))
         finally:
             pool.shutdown(cancel_futures=True)
-    if len(wrong) == 1:
-        raise wrong[0][1]
-    if wrong:
-        head = f"Expected files that can be used, got {len(wrong)} of {len(paths)} that cannot:"
-        raise BagDataError(fault_list(head, _told(wrong), most=_LINES))
-    _refuse_mixed(paths, facts)
-    check_like(paths, facts)
+    faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
+    if faults:
+        raise _refusal(faults, len(paths))
+    if skip:
+        for at in _unlike(found):
+            shape = list(found[at].instance_shape)  # type: ignore[union-attr]
+            wrong[at] = BagDataError(f"its features have the shape {shape}, and not that of most files")
+            found[at] = None
+    kept = [at for at, fact in enumerate(found) if fact is not None]
+    facts = [fact for fact in found if fact is not None]
+    if not facts:
+        raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
+    own = [paths[at] for at in kept]
+    _refuse_mixed(own, facts)
+    check_like(own, facts)
     _warn_of_scales(facts)
-    return facts
+    return found, [(at, str(wrong[at])) for at in sorted(wrong)]
+
+
+def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
+    """Error of files that cannot be used, with the way to leave them out."""
+    leave = "" if len(wrong) == count else f"leave such files out with {given(missing='skip')}"
+    if len(wrong) == 1:
+        text = str(wrong[0][1])
+        return BagDataError(f"{text.removesuffix('.')}, or {leave}." if leave else text)
+    head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
+    return BagDataError(fault_list(head, _told(wrong), most=_LINES) + (f" Or {leave}." if leave else ""))
+
+
+def _unlike(facts: Sequence[FileFacts | None]) -> list[int]:
+    """Positions of features of another shape than most files have."""
+    shapes = Counter(fact.instance_shape for fact in facts if fact is not None and not fact.cut)
+    usual = shapes.most_common(1)[0][0] if len(shapes) > 1 else None
+    return [
+        at
+        for at, fact in enumerate(facts)
+        if usual is not None and fact is not None and not fact.cut and fact.instance_shape != usual
+    ]
 
 
 def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
@@ -143,10 +225,20 @@ def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
 
 
 def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Refuse instances of several shapes or types, and coordinates that only some have."""
+    """Refuse instances of several shapes, pixels of several types, and coordinates that only some have.
+
+    Features of several types are read as one that holds them all, with a note.
+    """
+    types = Counter(str(fact.dtype) for fact in facts)
+    if not facts[0].cut and len(types) > 1:
+        kinds_of = ", ".join(f"{count} of {name}" for name, count in types.most_common())
+        wide = np.result_type(*(fact.dtype for fact in facts))
+        first = next(name for name, fact in zip(names, facts) if str(fact.dtype) != types.most_common(1)[0][0])
+        warnings.warn(f"features of several types ({kinds_of} files) are read as {wide}: {first}", Note, stacklevel=5)
+    pixels = [fact.dtype if fact.cut else None for fact in facts]
     kinds: tuple[tuple[str, list[Any], str], ...] = (
-        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts[0])),
-        ("features of type", [fact.dtype for fact in facts], "convert the files to one type"),
+        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts)),
+        ("pixels of type", pixels, "convert the files to one type"),
         ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
     )
     for what, values, advice in kinds:
@@ -183,7 +275,7 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
         warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
 
 
-def _same_shape(fact: FileFacts) -> str:
-    if fact.cut in ("slices", "volume"):
+def _same_shape(facts: Sequence[FileFacts]) -> str:
+    if facts[0].cut in ("slices", "volume") and len({fact.instance_shape[0] for fact in facts}) == 1:
         return f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
-    return "convert the images to color, or to gray" if fact.cut else "use features of one encoder"
+    return "convert the images to color, or to gray" if facts[0].cut else "use features of one encoder"

@@ -5,11 +5,12 @@ Both are rows of `midam.registry.READERS`, which are asked from the last to the 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from midam.data.bags import Bags
+from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
@@ -68,6 +69,7 @@ class Request:
     require_labels: bool = True
     reader: str | None = None
     on_file: OnFile | None = None
+    left_out: list[LeftOut] = field(default_factory=list)  # grows while it is read
 
     def __post_init__(self) -> None:
         for name in _NAMES:

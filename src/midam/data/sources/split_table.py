@@ -29,12 +29,14 @@ def read_splits(
     groups: Sequence[str] | None = None,
     fold: int | None = None,
     skip_missing: bool = False,
+    left_out: Sequence[str] = (),
     source: str = "memory",
 ) -> NDArray[np.str_]:
     """Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
-    `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped.
+    `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped; those
+    of bags that were `left_out` are skipped.
     """
     path = _table_of(on_disk(path), fold)
     frame, where = read_names(path), str(path)
@@ -55,6 +57,8 @@ def read_splits(
         pairs = list(zip(frame[names].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
     by_patient = patients is not None and patients.count(n for n, _ in pairs) > bags.count(n for n, _ in pairs)
     named, keys = (patients, groups) if by_patient else (bags, ids)
+    lost = NameIndex(left_out)
+    pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or bags).certain(pair[0]) is not None]
     splits = _spread(pairs, named or bags, skip_missing=skip_missing, where=where, source=source)
     return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import OpenFile, need, sound
-from midam.data.sources.formats.volumes import Volume, along, open_volume, seen
+from midam.data.sources.formats.volumes import Volume, along, open_volume, refuse_coarse, seen
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
@@ -52,7 +52,8 @@ def _nibabel(path: Path) -> Any:
 def _read(path: Path, axis: int) -> Volume:
     with _whole(path):
         image, data, rest = _data(path)
-    if not isinstance(data, np.memmap) and data.dtype.kind in "biuf":
+    if not isinstance(data, np.memmap) and data.dtype.kind in "biuf" and data.size:
+        refuse_coarse(float(data.min()), float(data.max()), where=str(path))
         data = data.astype(np.float32, copy=False)
     while data.ndim > 3 and data.shape[-1] == 1:
         data = data[..., 0]

@@ -188,7 +188,7 @@ def kept_slices(
             f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
             "convert the scan again, or leave it out."
         )
-    _refuse_coarse(low, high, where=where)
+    refuse_coarse(float(low.min()), float(high.max()), where=where)
     least, seen, advice = float(low.min()), "", "leave it out"
     if options.window is not None:
         dark, bright = options.window
@@ -204,12 +204,12 @@ def kept_slices(
     return kept, least
 
 
-def _refuse_coarse(low: NDArray[np.float64], high: NDArray[np.float64], *, where: str) -> None:
+def refuse_coarse(low: float, high: float, *, where: str) -> None:
     """Refuse intensities that float32, in which instances are read, cannot hold or tell apart."""
-    largest, span = max(abs(low.min()), abs(high.max())), high.max() - low.min()
+    largest, span = max(abs(low), abs(high)), high - low
     if largest > _LARGEST or 0 < span < _SMALLEST or 0 < span < _STEPS * np.spacing(np.float32(largest)):
         raise BagDataError(
-            f"Expected intensities that numbers of 32 bits hold and tell apart, got {low.min():g} to {high.max():g} "
+            f"Expected intensities that numbers of 32 bits hold and tell apart, got {low:g} to {high:g} "
             f"(in {where}); subtract an offset, or change the unit."
         )
 

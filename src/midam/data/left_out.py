@@ -1,0 +1,39 @@
+"""What was left out when bags were read: files, or bags as a whole, each with the reason."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class LeftOut(NamedTuple):
+    """A file, or a row of a table, that is no part of the bags.
+
+    Attributes
+    ----------
+    bag, file : str
+        Whose it was; empty where that is not known.
+    reason : str
+        Why it was left out.
+    kept : int
+        Number of other files that its bag keeps; 0 where the bag is left out.
+    """
+
+    bag: str
+    file: str
+    reason: str
+    kept: int = 0
+
+
+def left_out_csv(rows: Sequence[LeftOut]) -> str:
+    """Text of a table of what was left out, a row each."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["bag", "file", "reason", "files_kept"])
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def lost_bags(rows: Sequence[LeftOut]) -> list[str]:
+    """Names of the bags that were left out as a whole."""
+    return list(dict.fromkeys(row.bag for row in rows if not row.kept and row.bag))
