@@ -292,9 +292,6 @@ def test_folders_without_features_are_named(tmp_path, table):
 
 
 def test_a_bad_file_of_a_folder_is_named(folder, table):
-    write_h5(folder / "d.h5", "d", x=np.ones((2, D + 1), np.float32))
-    with pytest.raises(BagDataError, match=rf"got \({D + 1},\) .in .*d\.h5"):
-        read_bags(folder, labels=table(CLAM), positive="tumor")
     (folder / "d.h5").write_bytes((folder / "c.h5").read_bytes()[:700])
     with pytest.raises(BagDataError, match=r"d\.h5"):
         read_bags(folder, labels=table(CLAM), positive="tumor")

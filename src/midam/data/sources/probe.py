@@ -195,7 +195,9 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
         text = str(wrong[0][1])
         return BagDataError(f"{text.removesuffix('.')}, or {leave}." if leave else text)
     head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
-    return BagDataError(fault_list(head, _told(wrong), most=_LINES) + (f" Or {leave}." if leave else ""))
+    told = _told(wrong)
+    text = f"{head}\n- {told[0]}" if len(told) == 1 else fault_list(head, told, most=_LINES)
+    return BagDataError(text + (f" Or {leave}." if leave else ""))
 
 
 def _unlike(facts: Sequence[FileFacts | None]) -> list[int]:
