@@ -91,7 +91,7 @@ def refuse_not_finite(part: NDArray[Any], index: slice | NDArray[np.int64], name
         row = at + index.start if isinstance(index, slice) else int(index[at])
         got = flat[at, column]
         raise BagDataError(
-            f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it anew, "
+            f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it again, "
             "or leave it out."
         )
 
