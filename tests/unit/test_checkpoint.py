@@ -6,9 +6,11 @@ import resource
 import signal
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 
+from midam import MIDAMClassifier
 from midam.errors import CheckpointError
 from midam.train.checkpoint import FORMAT, TrainerContent, load_checkpoint, save_checkpoint
 
@@ -123,3 +125,18 @@ def test_a_failed_write_keeps_the_old_file_and_names_it(path):
         signal.signal(signal.SIGXFSZ, handler)
     assert caught.value.filename == str(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_scale_of_a_constant_feature_may_be_infinite_and_no_other_weight(tmp_path):
+    bags = [np.array([[i, 5.0], [-i, 5.0]], dtype=float) for i in range(20)]
+    MIDAMClassifier(epochs=1, members=1).fit(bags, np.arange(20) % 2).save(tmp_path / "run")
+    file, scale = tmp_path / "run" / "model.pt", "members.0.standardizer.scale"
+    content = torch.load(file, weights_only=True)
+    assert torch.isinf(content["model"][scale]).tolist() == [False, True]
+    MIDAMClassifier.load(tmp_path / "run")
+    for name, wrong in ((scale, torch.nan), ("members.0.standardizer.center", torch.inf)):
+        weights = content["model"] | {name: torch.full_like(content["model"][name], wrong)}
+        torch.save(content | {"model": weights}, file)
+        with pytest.raises(CheckpointError, match=name):
+            MIDAMClassifier.load(tmp_path / "run")

@@ -20,16 +20,26 @@ from midam.reading import Form, check_archive, check_form, plain_fault
 from midam.registry import ClassPath
 
 FORMAT = 3
+_SCALE = "standardizer.scale"
 _MOST_SETTINGS = 200_000  # values in the settings of a checkpoint
 _SETTINGS = ("config", "method", "parts")  # entries with names that may be class paths
 
 
-def _finite(tensor: Tensor) -> Tensor:
+def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Refuse weights that are cut off, NaN or infinite; the scale of a constant feature is infinite on purpose."""
+    for name, tensor in weights.items():
+        fault = _fault(tensor.nan_to_num(nan=torch.nan, posinf=1.0) if name.endswith(_SCALE) else tensor)
+        if fault is not None:
+            raise ValueError(f"{fault} in {name}")
+    return weights
+
+
+def _fault(tensor: Tensor) -> str | None:
     if tensor.layout != torch.strided or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise ValueError("fewer numbers than its shape says")
+        return "fewer numbers than its shape says"
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise ValueError("NaN or infinity among its numbers")
-    return tensor
+        return "NaN or infinity"
+    return None
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +50,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 _Settings = Annotated[dict[str, Any], AfterValidator(_plain)]
-_Weights = dict[str, Annotated[Tensor, AfterValidator(_finite)]]
+_Weights = Annotated[dict[str, Tensor], AfterValidator(_finite)]
 _Splits = dict[str, Literal["train", "val", "test"]]
 
 
