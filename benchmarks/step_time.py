@@ -20,9 +20,11 @@ import contextlib
 import datetime
 import io
 import json
+import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -249,11 +251,14 @@ def main() -> None:
         parser.error(f"Expected --repeats of at least 30, got {options.repeats}; a median of fewer steps is noise.")
     torch.set_num_threads(options.threads)
     rows, notes = [], []
-    for case in options.case or CASES:
-        repeats = options.repeats or (200 if case.startswith("features") else 40)
-        measured, said = measure(case, repeats=repeats, drawn=options.num_instances)
-        rows += measured
-        notes += said
+    # Of its own for each run: what another process has half written there is no code.
+    with tempfile.TemporaryDirectory(prefix="midam-inductor-") as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        for case in options.case or CASES:
+            repeats = options.repeats or (200 if case.startswith("features") else 40)
+            measured, said = measure(case, repeats=repeats, drawn=options.num_instances)
+            rows += measured
+            notes += said
     lines = table(rows)
     print("\n".join([*lines, *notes]))
     print(f"torch {torch.__version__}, threads: {options.threads}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}")

@@ -80,12 +80,16 @@ def main(cases, out):
     if count > 1:
         dist.init_process_group("gloo")
         ranks = Ranks(dist.get_rank(), count, torch.device("cpu"))
-    for number, case in enumerate(json.loads(Path(cases).read_text())):
-        found = train(case, ranks)
-        if ranks is None or ranks.leads:
-            np.savez(Path(out) / f"{number}.npz", **found)
-    if ranks is not None:
-        ranks.leave()
+    try:
+        for number, case in enumerate(json.loads(Path(cases).read_text())):
+            found = train(case, ranks)
+            if ranks is None or ranks.leads:
+                np.savez(Path(out) / f"{number}.npz", **found)
+        if ranks is not None:
+            ranks.leave()
+    finally:
+        if ranks is not None:
+            ranks.abandon()
 
 
 def launch(cases, out, count):

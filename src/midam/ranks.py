@@ -5,9 +5,11 @@ own, all know the scores and the tracked statistics of all, and the gradients of
 rounding depends on W, and whatever one process knows, the others know.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -25,6 +27,8 @@ T = TypeVar("T")
 
 _TASK = "SLURM_PROCID"
 _ROLL_CALL_S = 4.0
+_LEAVE_S, _END_S, _LOOK_S = 30.0, 60.0, 0.02
+_LEAVES = itertools.count()  # a store of torchrun outlives the group
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Processes:
         except BaseException:
             if others is not None:
                 others.end()
+            close_group()
             raise
         return Ranks(fabric.global_rank, fabric.world_size, fabric.device, others=others)
 
@@ -131,6 +136,25 @@ def _meet_again(device: torch.device, timeout: timedelta) -> None:
     attempt = dist.PrefixStore(f"midam/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)  # type: ignore[attr-defined]
     backend = dist.get_default_backend_for_device(device)
     dist.init_process_group(backend, store=attempt, rank=rank, world_size=count, timeout=timeout)
+
+
+def close_group() -> None:
+    """Close the group of this process, if it has joined one, and end its threads.
+
+    An interpreter that exits before a thread of the group has ended aborts: the thread asks for Python's lock then.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _wait_for_all(store: Any, name: str, count: int) -> None:
+    """Add this process to a list, and wait until `count` are on it; no longer than for one that has died."""
+    deadline = time.monotonic() + _LEAVE_S
+    # Who keeps the list has ended: there is nobody left to wait for.
+    with suppress(RuntimeError):
+        store.add(name, 1)
+        while store.add(name, 0) < count and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
 
 
 class Ranks:
@@ -239,16 +263,24 @@ class Ranks:
             own.copy_(sent)
 
     def leave(self) -> None:
-        """Take leave of the others; the leading process waits for those that it has started."""
+        """Close the group once no process needs it; the leading process waits for those that it has started.
+
+        Nobody closes a connection that another may still read from: all say that they are through before the first
+        closes, and the leading one, which keeps the list, closes last.
+        """
         if dist.is_initialized():
-            dist.destroy_process_group()
+            store, number = dist.distributed_c10d._get_default_store(), next(_LEAVES)
+            _wait_for_all(store, f"through/{number}", self.count)
+            close_group()
+            _wait_for_all(store, f"closed/{number}", self.count if self.leads else 0)
         if self._others is not None:
-            self._others.end(wait_s=60)
+            self._others.end(wait_s=_END_S)
 
     def abandon(self) -> None:
-        """End the processes that this one has started, whatever they do."""
+        """End the processes that this one has started, whatever they do, and close the group."""
         if self._others is not None:
             self._others.end()
+        close_group()
 
     def _all_gather(self, x: Tensor) -> Tensor:
         """[W, ...] of the x [...] of each process."""

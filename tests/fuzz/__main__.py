@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz inputs`: damaged inputs; `kills`: commands killed; `ranks`: one process killed of several."""
+"""`python -m tests.fuzz inputs`: damaged inputs; `kills`: commands killed; `ranks`, `endings`: of several processes."""
 
 import argparse
 import json
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.fuzz import lost_ranks
+from tests.fuzz import endings, lost_ranks
 from tests.fuzz.campaign import BAD, OUTCOMES, Found, campaign, replay
+from tests.fuzz.endings import end_often
 from tests.fuzz.lost_ranks import lose_processes
 from tests.fuzz.samples import samples
 from tests.fuzz.torture import FAULTS, JOBS, torture
@@ -37,13 +38,19 @@ def main() -> int:
     ranks = commands.add_parser("ranks", help="runs of several processes, of which one is killed")
     ranks.add_argument("--count", type=int, default=10, help="so many kills, of each process by turns")
     ranks.add_argument("--devices", type=int, default=2, help="processes")
-    ranks.add_argument("--seed", type=int, default=0, help="another number gives other moments")
+    ended = commands.add_parser("endings", help="runs of several processes that end in every way, on busy cores")
+    ended.add_argument("--count", type=int, default=100, help="so many endings, each way by turns")
+    ended.add_argument("--devices", type=int, default=3, help="processes")
+    ended.add_argument("--busy", type=int, default=os.cpu_count() or 1, help="processes that never rest next to them")
+    for one in (ranks, ended):
+        one.add_argument("--seed", type=int, default=0, help="another number gives other moments")
     for one, known in ((inputs, samples()), (kills, [job.name for job in JOBS])):
         one.add_argument("--seed", type=int, default=0, help="another number gives others")
         one.add_argument("--only", default="", metavar="A,B,...", help=f"of: {', '.join(known)}")
         one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; default: one a core")
     options = parser.parse_args()
-    return {"inputs": _inputs, "replay": _replay, "kills": _kills, "ranks": _ranks}[options.command](options)
+    ways = {"inputs": _inputs, "replay": _replay, "kills": _kills, "ranks": _ranks, "endings": _endings}
+    return ways[options.command](options)
 
 
 def _inputs(options: argparse.Namespace) -> int:
@@ -82,6 +89,17 @@ def _ranks(options: argparse.Namespace) -> int:
     kills = ", ".join(f"process {rank}: {count}" for rank, count in sorted(found.kills.items()))
     faults = ", ".join(f"{name} {found.faults[name]}" for name in lost_ranks.FAULTS)
     _CONSOLE.print(f"kills: {kills}; {faults}; the others ended within {found.longest_s:.1f} s")
+    return int(found.faults.total() > 0)
+
+
+def _endings(options: argparse.Namespace) -> int:
+    how = {"seed": options.seed, "devices": options.devices, "busy": options.busy}
+    with tempfile.TemporaryDirectory(prefix="midam-endings-") as folder:
+        found = end_often(Path(folder), options.count, **how)
+    for text in found.said:
+        _CONSOLE.print(text)
+    ways = ", ".join(f"{way} {count}" for way, count in found.ways.items())
+    _CONSOLE.print(f"endings: {ways}; {', '.join(f'{name} {found.faults[name]}' for name in endings.FAULTS)}")
     return int(found.faults.total() > 0)
 
 

@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tests.fuzz.endings import WAYS, end_often
 from tests.fuzz.lost_ranks import lose_processes
 from tests.ranked import launch
 
@@ -106,6 +107,13 @@ def test_a_run_of_two_processes_loses_one_and_goes_on_with_one_and_with_three(wh
 def test_a_lost_process_is_named_and_the_run_goes_on(tmp_path):
     found = lose_processes(tmp_path, 2, seed=3)
     assert found.kills == {0: 1, 1: 1}
+    assert not found.faults, found.said
+
+
+@pytest.mark.slow
+def test_groups_end_in_every_way_without_an_abort(tmp_path):
+    found = end_often(tmp_path, len(WAYS), seed=1, busy=1)
+    assert found.ways.total() == len(WAYS)
     assert not found.faults, found.said
 
 
