@@ -1,9 +1,10 @@
 """Measure how often the intervals of the AUROC, and of paired differences, hold the true value, by simulation.
 
     python benchmarks/coverage.py --sims 2000 --write
+    python benchmarks/coverage.py --part calibration --sims 40 --write
 
 Scores are binormal with a known AUROC. The first table has independent bags, the second correlated bags in groups, the
-third two scorers on the same bags in groups.
+third two scorers on the same bags in groups. The last compares Platt's line on the score and on its logit.
 """
 
 import argparse
@@ -15,9 +16,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from midam.evaluate.calibrate import PlattCalibrator, calibration_line
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import placements, resampled_aurocs
 
@@ -27,6 +30,16 @@ PAIRS = ((0.8, 0.8), (0.95, 0.85))
 GROUPS = ((10, 4), (20, 3), (40, 3), (100, 2), (400, 2))
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "coverage.md"
 RESAMPLES = 1000
+CALIBRATION, TESTED = "## Calibration: ", 5000
+# Mean and spread of the logit of the true probability; the logit of the score is `power` times it.
+TRUTHS = {
+    "the probability": (0, 3, 1.0),
+    "the probability, 9% positive": (-6, 3, 1.0),
+    "the probability, 3% positive": (-12, 6, 1.0),
+    "too extreme": (0, 2, 3.0),
+    "too timid": (0, 2, 0.25),
+    "too timid, 17% positive": (-3, 2.5, 0.25),
+}
 
 
 def plain_logit_delong(labels: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
@@ -117,6 +130,47 @@ def paired_rows(sims: int) -> Iterator[str]:
         )
 
 
+def calibration_rows(sims: int) -> Iterator[str]:
+    yield "| the score is | validation bags | line on | log loss | above the truth | Brier | slope, median |"
+    yield "|---|---|---|---|---|---|---|"
+    generator = np.random.default_rng(0)
+    for (name, (center, spread, power)), bags in product(TRUTHS.items(), (100, 1000)):
+        found: dict[str, list[NDArray[np.float64]]] = {"score": [], "logit": []}
+        for _ in range(sims):
+            held, new = (center + spread * generator.standard_normal(size) for size in (bags, TESTED))
+            labels, truth = ((generator.random(len(x)) < expit(x)).astype(int) for x in (held, new))
+            if labels.min() == labels.max():
+                continue
+            scores, tested = (expit(power * x).astype(np.float32).astype(np.float64) for x in (held, new))
+            least = log_loss(truth, new)
+            for on, figures in found.items():
+                calibrator = PlattCalibrator().fit(scores, labels, raw=on == "score")
+                logits = calibrator.logits(tested)
+                line = calibration_line(truth, expit(logits)) or (np.nan, np.nan)
+                loss, brier = log_loss(truth, logits), np.mean((expit(logits) - truth) ** 2)
+                figures.append(np.array([loss, loss - least, brier, line[0]]))
+        for on, figures in found.items():
+            loss, excess, brier, _ = np.mean(figures, axis=0)
+            slope = np.nanmedian([own[3] for own in figures])
+            yield f"| {name} | {bags} | {on} | {loss:.4f} | {excess:.4f} | {brier:.4f} | {slope:.2f} |"
+
+
+def log_loss(labels: NDArray[np.int64], logits: NDArray[np.float64]) -> float:
+    return float(np.mean(np.logaddexp(0, logits) - labels * logits))
+
+
+def calibration(sims: int) -> Iterator[str]:
+    yield f"\n{CALIBRATION}Platt's line on the score or on its logit, {sims} simulations a row\n"
+    yield (
+        f"Command: `python benchmarks/coverage.py --part calibration --sims {sims} --write`, "
+        f"{datetime.now(UTC):%Y-%m-%d}. The line is fitted on the validation bags and tested on {TESTED} others. "
+        "'Above the truth': log loss beyond that of the true probabilities. 'Too extreme' and 'too timid': the logit "
+        "of the score is 3 times and a fourth of that of the probability. midam takes the logit. Scores are simulated; "
+        "the rows are the smallest that answer the question.\n"
+    )
+    yield from calibration_rows(sims)
+
+
 def page(sims: int) -> Iterator[str]:
     grouped = max(sims // 4, 1)
     yield "# Coverage of the AUROC's intervals\n"
@@ -137,15 +191,19 @@ def page(sims: int) -> Iterator[str]:
     )
     yield f"Standard error of a coverage of 0.95: {np.sqrt(0.95 * 0.05 / grouped):.4f}.\n"
     yield from paired_rows(grouped)
+    yield from calibration(max(sims // 50, 1))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sims", type=int, default=2000, help="simulations a row of independent bags (default 2000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} as well")
+    parser.add_argument("--part", choices=("all", "calibration"), default="all", help="which tables (default: all)")
     chosen = parser.parse_args()
-    lines = []
-    for line in page(chosen.sims):
+    whole = chosen.part == "all"
+    kept = "" if whole else PAGE.read_text(encoding="utf-8").split(f"\n{CALIBRATION}")[0].rstrip()
+    lines = [] if whole else [kept]
+    for line in page(chosen.sims) if whole else calibration(chosen.sims):
         print(line, flush=True)
         lines.append(line)
     if chosen.write:

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import PlattCalibrator, calibration_line
+from midam.evaluate.calibrate import PlattCalibrator, calibration_line, score_logits
+from midam.evaluate.outcomes import LabelCalibrator, TemperatureCalibrator
 
 
 def fitted_by_bfgs(x, targets):
@@ -144,3 +145,59 @@ def test_calibration_line_takes_certain_probabilities():
 )
 def test_calibration_line_that_does_not_exist_is_none(labels, probabilities):
     assert calibration_line(labels, probabilities) is None
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(0, 3), (-6, 3), (6, 3), (-12, 6)])
+def test_scores_that_are_the_probabilities_are_left_alone(offset, scale):
+    generator = np.random.default_rng(0)
+    held, new = (generator.normal(size=size) * scale + offset for size in (2000, 20_000))
+    labels, truth = ((generator.random(len(x)) < expit(x)).astype(int) for x in (held, new))
+    found = PlattCalibrator().fit(expit(held), labels).predict(expit(new))
+    on_score = PlattCalibrator().fit(expit(held), labels, raw=True).predict(expit(new))
+    best, reached, before = (
+        -np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p)) for p in (expit(new), found, on_score)
+    )
+    assert reached < best + 0.002 < before - 0.005
+    assert found.min() < 1e-4 if offset <= 0 else found.max() > 1 - 1e-4
+
+
+def test_scores_of_exactly_0_and_1_have_probabilities_and_keep_their_order():
+    scores = np.array([0, 1e-300, 1e-9, 1e-8, 0.5, 1 - 1e-8, 1 - 1e-9, np.nextafter(1, 0), 1])
+    labels = np.array([0, 0, 0, 1, 0, 1, 0, 1, 1])
+    x = score_logits(scores)
+    assert (np.diff(x[[0, 2, 3, 4, 5, 6, 8]]) > 0).all()
+    assert (np.diff(x) >= 0).all()
+    assert np.abs(x).max() == pytest.approx(24 * np.log(2), abs=1e-3)
+    found = PlattCalibrator().fit(scores, labels)
+    assert np.isfinite(found.logits(scores)).all()
+    assert (np.diff(found.predict(scores)) >= 0).all()
+    np.testing.assert_array_equal(found.predict([-1e-9, 1 + 1e-9]), found.predict([0, 1]))  # rounding outside
+
+
+def test_a_calibrator_of_an_earlier_version_keeps_its_meaning():
+    earlier = {"center": 0.4, "scale": 0.2, "slope": 1.5, "intercept": -0.3}
+    calibrator, scores = PlattCalibrator.from_dict(earlier), np.linspace(0, 1, 11)
+    np.testing.assert_allclose(calibrator.predict(scores), expit(1.5 * (scores - 0.4) / 0.2 - 0.3), rtol=1e-12)
+    assert calibrator.to_dict() == earlier
+    made = PlattCalibrator().fit(scores, [0, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1])
+    assert made.to_dict()["version"] == 2
+    with pytest.raises(ConfigError, match="version 1 or 2"):
+        PlattCalibrator.from_dict({**earlier, "version": 3.0})
+
+
+def test_classes_and_labels_are_calibrated_on_the_logit_too():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 3)) * 3 - 2
+    labels = (generator.random(logits.shape) < expit(logits)).astype(float)
+    found = LabelCalibrator().fit(expit(logits), labels).predict(expit(logits))
+    np.testing.assert_allclose(found, expit(logits), atol=0.03)
+    shares = softmax(logits, axis=1)
+    codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
+    calibrator = TemperatureCalibrator().fit(expit(logits), codes)
+    np.testing.assert_allclose(calibrator.predict(expit(logits)), shares, atol=0.03)
+    again = TemperatureCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
+    np.testing.assert_array_equal(again.predict(expit(logits)), calibrator.predict(expit(logits)))
+    earlier = {"center": 0.5, "scale": 0.5, "slope": 2.0, "offsets": [0.0, 1.0]}
+    scores = np.array([[0.2, 0.7]])
+    expected = softmax(4 * (scores - 0.5) + [0.0, 1.0], axis=1)
+    np.testing.assert_allclose(TemperatureCalibrator.from_dict(earlier).predict(scores), expected, rtol=1e-12)

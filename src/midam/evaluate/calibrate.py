@@ -5,23 +5,79 @@ A model trained for the AUROC ranks; its sigmoid is no probability until it is c
 
 import warnings
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from midam.errors import ConfigError
 from midam.evaluate.ranking import Scores, check_bags, check_two_classes
+from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
 _KEYS = ("center", "scale", "slope", "intercept")
+_ON_SCORE, _ON_LOGIT = 1, 2
 
 
-class PlattCalibrator:
-    """Probability ``sigmoid(slope (score - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
+class OnLogit:
+    """A map that is linear in the logit of scores in [0, 1], or in scores of any other range as they are.
+
+    Scores that are probabilities already then need no change: slope 1 and intercept 0. The logit is bounded, as scores
+    are single precision numbers that may round to 0 or 1: it is that of ``eps + (1 - 2 eps) score``, eps = 2^-24, in
+    [-16.6, 16.6], and rises with the score.
+
+    Attributes
+    ----------
+    version_ : int
+        2 on the logit; 1 on the score itself, as calibrators fitted by earlier versions are.
+    """
+
+    version_: int
+
+    def _choose_scale(self, scores: Scores, *, raw: bool = False) -> Scores:
+        """Choose logit or score by the scores that are fitted on; returns what the line takes of them."""
+        self.version_ = _ON_LOGIT if not raw and scores.min() >= 0 and scores.max() <= 1 else _ON_SCORE
+        return self._on_scale(scores)
+
+    def _on_scale(self, scores: ArrayLike) -> Scores:
+        """What the line takes of scores of any shape."""
+        s = np.asarray(scores, dtype=np.float64)
+        return s if self.version_ == _ON_SCORE else score_logits(s)
+
+    def _version_dict(self) -> dict[str, float]:
+        """Entry of `to_dict`; none for the score itself, as in files of earlier versions."""
+        return {} if self.version_ == _ON_SCORE else {"version": float(self.version_)}
+
+    def _take_version(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the version out of what `to_dict` gave; a `ConfigError` for one that is unknown."""
+        version = values.get("version", _ON_SCORE)
+        if version not in (_ON_SCORE, _ON_LOGIT):
+            raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; update midam.")
+        self.version_ = int(version)
+        return {key: value for key, value in values.items() if key != "version"}
+
+
+def score_logits(scores: ArrayLike) -> Scores:
+    """Bounded logits of scores in [0, 1], of any shape; see `OnLogit`.
+
+    Examples
+    --------
+    >>> score_logits([0.0, 0.25, 1.0]).round(4).tolist()
+    [-16.6355, -1.0986, 16.6355]
+    """
+    s = torch.from_numpy(np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0))
+    found: Scores = bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
+    return found
+
+
+class PlattCalibrator(OnLogit):
+    """Probability ``sigmoid(slope (x - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
+
+    x is the logit of a score in [0, 1], and the score itself where a fitted one lies outside, see `OnLogit`.
 
     The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in place of 1 and 0, so that separable validation
     bags keep a finite slope. Scores that rank validation bags the wrong way, or not at all, carry no usable
@@ -30,9 +86,11 @@ class PlattCalibrator:
     Attributes
     ----------
     center_, scale_ : float
-        Mean and standard deviation of the validation scores.
+        Mean and standard deviation of x over the validation bags.
     slope_, intercept_ : float
-        Line on the standardized score, in logits; the slope is never negative.
+        Line on the standardized x, in logits; the slope is never negative.
+    version_ : int
+        2 where x is the logit, 1 where it is the score.
 
     Examples
     --------
@@ -41,13 +99,17 @@ class PlattCalibrator:
     [0.21, 0.5, 0.79]
     """
 
-    def fit(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes."""
+    def fit(self, scores: ArrayLike, labels: ArrayLike, *, raw: bool = False) -> Self:
+        """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
+
+        With `raw`, scores are taken as they are, even where all lie in [0, 1].
+        """
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
         targets = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-        self.center_, self.scale_ = _location(s)
-        self.slope_, self.intercept_ = _line((s - self.center_) / self.scale_, targets)
+        x = self._choose_scale(s, raw=raw)
+        self.center_, self.scale_ = _location(x)
+        self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets)
         # Exact zero slopes come out as rounding.
         if self.slope_ <= 1e-8:
             what = "every probability is the share of positive validation bags."
@@ -64,13 +126,15 @@ class PlattCalibrator:
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Logits [N] of these probabilities, which tell those apart that round to 1."""
         self._check_fitted()
-        s = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
-        return self.slope_ * s + self.intercept_
+        return self.slope_ * (self._on_scale(scores) - self.center_) / self.scale_ + self.intercept_
 
     def to_dict(self) -> dict[str, float]:
-        """The fitted numbers `center`, `scale`, `slope` and `intercept` as plain floats, for JSON or a checkpoint."""
+        """The fitted numbers as plain floats, for JSON or a checkpoint: center, scale, slope, intercept, version.
+
+        Without `version` the line is on the score itself, as that of earlier versions.
+        """
         self._check_fitted()
-        return {key: float(getattr(self, f"{key}_")) for key in _KEYS}
+        return {key: float(getattr(self, f"{key}_")) for key in _KEYS} | self._version_dict()
 
     @property
     def ranks(self) -> bool:
@@ -81,11 +145,12 @@ class PlattCalibrator:
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> Self:
         """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        calibrator = cls()
+        values = calibrator._take_version(values)
         if set(values) != set(_KEYS):
             raise ConfigError(f"Expected the keys {', '.join(_KEYS)}, got {', '.join(values)}; pass to_dict's result.")
         if not all(np.isfinite(values[key]) for key in _KEYS) or values["scale"] <= 0 or values["slope"] < 0:
             raise ConfigError(f"Expected finite numbers, scale > 0 and slope >= 0, got {dict(values)}; fit again.")
-        calibrator = cls()
         for key in _KEYS:
             setattr(calibrator, f"{key}_", float(values[key]))
         return calibrator

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.evaluate.calibrate import PlattCalibrator
+from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.pooling import Pooling
 from midam.nn.pooling.statistic import MAXIMUM
 from midam.nn.scorer import BagScorer
@@ -89,21 +90,23 @@ class Outer(nn.Module):
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(member.pooling for member in members)
-        self.line = None if calibrator is None else calibrator.to_dict()
         self.softmax, lines = target == "multiclass", list[Any]()
         if decision is not None and self.softmax:
             lines = [{**decision, "intercept": offset} for offset in decision["offsets"]]
         elif decision is not None and target == "multilabel":
             lines = decision["columns"]
         # Of a label without a probability, NaN.
+        lines = lines if calibrator is None else [calibrator.to_dict()]
         names = ("slope", "scale", "center", "intercept")
         rows = [[math.nan if line is None else line[name] for name in names] for line in lines]
         self.register_buffer("lines", torch.tensor(rows, dtype=torch.float64).reshape(-1, len(names)))
+        on_logit = [line is not None and line.get("version") == 2 for line in lines]
+        self.register_buffer("on_logit", torch.tensor(on_logit, dtype=torch.bool))
 
     @property
     def calibrated(self) -> bool:
         """Whether there is a probability."""
-        return self.line is not None or len(self.get_buffer("lines")) > 0
+        return len(self.get_buffer("lines")) > 0
 
     def forward(self, n: Tensor, l: Tensor, r: Tensor) -> tuple[Tensor, ...]:  # noqa: E741
         """Score, scores, probability."""
@@ -118,11 +121,10 @@ class Outer(nn.Module):
         score = scores.double().mean() if scores.ndim == 1 else scores.double().mean(dim=0)
         if not self.calibrated:
             return score, scores
-        if self.line is not None:
-            steep = self.line["slope"] / self.line["scale"]
-            return score, scores, torch.sigmoid(steep * (score - self.line["center"]) + self.line["intercept"])
         slope, scale, center, intercept = self.get_buffer("lines").unbind(1)
-        logits = slope * (score - center) / scale + intercept
+        x = torch.where(self.get_buffer("on_logit"), bounded_logit(score, eps=SCORE_RESOLUTION), score)
+        logits = slope * (x - center) / scale + intercept
+        logits = logits[0] if score.ndim == 0 else logits
         return score, scores, torch.softmax(logits, dim=0) if self.softmax else torch.sigmoid(logits)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _RISKS = ("low", "middle", "high")
+_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
 
 
 class Score(NamedTuple):
@@ -108,14 +109,13 @@ def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
     if decision is None:
         return {}
     if kind == "multiclass":
-        steep, center = decision["slope"] / decision["scale"], decision["center"]
-        logits = [steep * (score - center) + offset for score, offset in zip(scores, decision["offsets"])]
+        logits = [_logit(decision, score, offset) for score, offset in zip(scores, decision["offsets"])]
         shares = [math.exp(logit - max(logits)) for logit in logits]
         likely = names[shares.index(max(shares))]
         return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
     if kind == "multilabel":
         pairs = zip(scores, decision["columns"])
-        found = [None if line is None else _platt(line, score) for score, line in pairs]
+        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
         return {f"probability_{name}": share for name, share in zip(names, found)}
     if kind == "continuous":
         return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
@@ -132,7 +132,15 @@ def _between(score: float, scores: list[float], numbers: list[float]) -> float:
     return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
 
 
-def _platt(line: dict[str, float], score: float) -> float:
-    """Probability of a label."""
-    logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
+def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
+    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
+    x = score
+    if line.get("version") == 2:
+        share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
+        x = math.log(share) - math.log(1 - share)
+    logit: float = line["slope"] * (x - line["center"]) / line["scale"] + intercept
+    return logit
+
+
+def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

@@ -24,6 +24,8 @@ from torch.nn.functional import logsigmoid
 
 _LOG_HALF = -math.log(2.0)
 _SHRINK = 1e-6
+# Half the distance of float32 numbers below 1: scores that are rounded to 1 are at most this far from it.
+SCORE_RESOLUTION = 2.0**-24
 
 
 def smoothed_max(l: Tensor, *, tau: Tensor | float) -> Tensor:  # noqa: E741
@@ -74,8 +76,8 @@ def logit(score: Tensor) -> Tensor:
     return torch.logit(score, eps=torch.finfo(score.dtype).eps)
 
 
-def bounded_logit(score: Tensor) -> Tensor:
-    """Logit of a score in [0, 1], shrunk to ``eps + (1 - 2 eps) score`` first, eps = 1e-6: in [-13.8, 13.8].
+def bounded_logit(score: Tensor, *, eps: float = _SHRINK) -> Tensor:
+    """Logit of a score in [0, 1], shrunk to ``eps + (1 - 2 eps) score`` first: in [-13.8, 13.8] for eps = 1e-6.
 
     That of exactly 0 and 1, which trees give, is finite, and scores keep their order down to differences of 1e-15: a
     cut would make those beyond it equal. For float64.
@@ -85,7 +87,7 @@ def bounded_logit(score: Tensor) -> Tensor:
     >>> [round(x, 4) for x in bounded_logit(torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64)).tolist()]
     [-13.8155, -1.0986, 13.8155]
     """
-    return torch.logit(_SHRINK + (1 - 2 * _SHRINK) * score)
+    return torch.logit(eps + (1 - 2 * eps) * score)
 
 
 def log_phi(score: Tensor) -> Tensor:

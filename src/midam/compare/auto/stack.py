@@ -32,7 +32,7 @@ def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
     """Platt's line (1999) on the logits [M, n] of held-out bags; None where they rank no better than chance."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of such logits
-        found = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)))
+        found = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
     slope = found.slope_ / found.scale_
     return Line(slope, found.intercept_ - slope * found.center_) if found.ranks else None
 

@@ -15,7 +15,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.calibrate import OnLogit, PlattCalibrator
 from midam.evaluate.outcomes.classes import check_codes, check_table
 from midam.evaluate.outcomes.grades import GradeCuts, check_cuts
 from midam.evaluate.outcomes.pairs import check_numbers, check_scores
@@ -33,8 +33,10 @@ class Decision(Protocol):
         """The fitted numbers, for JSON or a checkpoint."""
 
 
-class TemperatureCalibrator:
-    """Probabilities ``softmax(slope (scores - center) / scale + offsets)`` of classes, fitted on validation bags.
+class TemperatureCalibrator(OnLogit):
+    """Probabilities ``softmax(slope (x - center) / scale + offsets)`` of classes, fitted on validation bags.
+
+    x are the logits of scores in [0, 1], and the scores themselves where one lies outside, see `OnLogit`.
 
     Temperature scaling (Guo et al. 2017) with an offset of each class (bias-corrected, Alexandari et al. 2020), since
     columns that are trained to rank say nothing of how they compare. The targets are smoothed as Platt's: for a bag of
@@ -44,7 +46,7 @@ class TemperatureCalibrator:
     Attributes
     ----------
     center_, scale_ : float
-        Mean and standard deviation of all validation scores.
+        Mean and standard deviation of x over the validation bags.
     slope_ : float
         At least 0; the temperature is ``scale_ / slope_``.
     offsets_ : array of float64, shape [C]
@@ -72,8 +74,9 @@ class TemperatureCalibrator:
         check_table(np.eye(s.shape[1])[y], s)
         if y.min() == y.max():
             raise OneClassError(f"Expected bags of two classes or more, got class {y[0]} alone; fit on other bags.")
-        self.center_, self.scale_ = float(s.mean()), float(s.std()) or 1.0
-        x, count = (s - self.center_) / self.scale_, s.shape[1]
+        x, count = self._choose_scale(s), s.shape[1]
+        self.center_, self.scale_ = float(x.mean()), float(x.std()) or 1.0
+        x = (x - self.center_) / self.scale_
         of = np.bincount(y, minlength=count)[y][:, None]
         targets = (1 + of * np.eye(count)[y]) / (of + count)
 
@@ -102,7 +105,7 @@ class TemperatureCalibrator:
     def logits(self, scores: ArrayLike) -> Scores:
         """What the softmax takes of scores [N, C]: each column rises with its score alone."""
         _check_fitted(self)
-        x = (np.asarray(scores, dtype=np.float64) - self.center_) / self.scale_
+        x = (self._on_scale(scores) - self.center_) / self.scale_
         found: Scores = self.slope_ * x + self.offsets_
         return found
 
@@ -110,13 +113,15 @@ class TemperatureCalibrator:
         """The fitted numbers."""
         _check_fitted(self)
         offsets = [float(offset) for offset in self.offsets_]
-        return {"center": self.center_, "scale": self.scale_, "slope": self.slope_, "offsets": offsets}
+        numbers = {"center": self.center_, "scale": self.scale_, "slope": self.slope_, "offsets": offsets}
+        return numbers | self._version_dict()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
-        _check_keys(values, "center", "scale", "slope", "offsets")
         made = cls()
+        values = made._take_version(values)
+        _check_keys(values, "center", "scale", "slope", "offsets")
         made.center_, made.scale_, made.slope_ = (_number(values[key]) for key in ("center", "scale", "slope"))
         made.offsets_ = _numbers(values["offsets"])
         if made.scale_ <= 0 or made.slope_ < 0 or made.offsets_.size < 2:
