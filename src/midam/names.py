@@ -14,6 +14,7 @@ from midam.errors import BagDataError, Note
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
 EXACT = 2**53  # float64 holds each whole number below it
 _SHOWN = 3
@@ -23,7 +24,7 @@ def name_of(value: object) -> str:
     r"""A name as text in one form, so that names that look the same are the same.
 
     Unicode in NFC; no blanks around it, no-break and zero-width ones among them; every space inside a plain one; a
-    whole number without a point. Letters keep their case.
+    whole number without a point; without the apostrophe of `safe_cell`. Letters keep their case.
 
     Examples
     --------
@@ -43,7 +44,41 @@ def name_of(value: object) -> str:
     text = str(value)
     if not text.isascii():
         text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip(_JOINERS)
-    return text.strip()
+    return plain_cell(text.strip())
+
+
+def safe_cell(text: str) -> str:
+    """Text as a table takes it: with an apostrophe before what a spreadsheet would run as a formula.
+
+    That is text that begins with =, +, -, @, a tab or a line break and is no number. `plain_cell` takes it off.
+
+    Examples
+    --------
+    >>> safe_cell("=cmd"), safe_cell("-5"), safe_cell("P-1"), safe_cell("'=cmd")
+    ("'=cmd", '-5', 'P-1', "''=cmd")
+    """
+    return f"'{text}" if _is_formula(text) else text
+
+
+def plain_cell(text: str) -> str:
+    """The text of which `safe_cell` made this.
+
+    Examples
+    --------
+    >>> plain_cell("'=cmd"), plain_cell("'tis"), plain_cell("=cmd")
+    ('=cmd', "'tis", '=cmd')
+    """
+    return text[1:] if text.startswith("'") and _is_formula(text) else text
+
+
+def _is_formula(text: str) -> bool:
+    if not _FORMULA.match(text):
+        return False
+    try:
+        float(text.lstrip("'"))
+    except ValueError:
+        return True
+    return False
 
 
 def on_disk(path: str | Path) -> Path:

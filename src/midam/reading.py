@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from midam.errors import CheckpointError, MidamError
+from midam.names import plain_cell
 
 DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # of what lies in each other; of values in all; of a whole number
 _MOST_BYTES = 1 << 30
@@ -193,7 +194,7 @@ def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[st
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise error(f"Expected {len(header)} fields, got {len(row)} (in {path}, line {number}); {_ADVICE}.")
-    return header, rows
+    return [*map(plain_cell, header)], [[*map(plain_cell, row)] for row in rows]
 
 
 def check_archive(path: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.bombs import BOMBS
 from tests.fuzz.children import Server
 from tests.fuzz.hostile import HOSTILE, Craft
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
@@ -23,7 +22,7 @@ from tests.fuzz.reading import CANARY
 from tests.fuzz.samples import Sample, samples
 
 GOOD = ("same", "changed", "refused")  # accepted with the same content; with another that nobody can tell; refused
-BAD = ("accepted wrongly", "traceback", "hang", "crash", "code", "outside")
+BAD = ("accepted wrongly", "traceback", "hang", "crash", "code")
 OUTCOMES = (*GOOD, *BAD)
 _CRAFTED = 0.4  # of the inputs of a format that has some made by hand
 _RESERVED = ("LOG", "INPUT.json")
@@ -37,7 +36,6 @@ class Input:
     number: int
     expected: str
     way: str
-    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,6 @@ class Found:
     made: Input
     outcome: str
     answer: dict[str, Any]
-
-
-def crafts_of(name: str) -> tuple[Craft, ...]:
-    """Ways by hand to damage the input of a sample."""
-    return (*HOSTILE.get(name, ()), *HOSTILE_RUNS.get(name, ()), *BOMBS.get(name, ()))
 
 
 class Bench:
@@ -83,11 +76,11 @@ class Bench:
         sample = self.samples[name]
         rng = rng or Random(f"{name}/{number}")
         fresh_copy(self.folder / "sound" / name, folder)
-        by_hand = crafts_of(name)
+        by_hand = (*HOSTILE.get(name, ()), *HOSTILE_RUNS.get(name, ()))
         if craft is None and by_hand and rng.random() < _CRAFTED:
             craft = rng.choice(by_hand)
         if craft is not None:
-            return Input(name, number, craft(folder, rng), craft.__name__, "by hand")
+            return Input(name, number, craft(folder, rng), craft.__name__)
         targets = sorted({file for form in sample.targets for file in folder.glob(form) if file.is_file()})
         target = rng.choice(targets)
 
@@ -95,16 +88,13 @@ class Bench:
             return any(target.match(form) for form in forms)
 
         way = f"damage to {target.relative_to(folder)}"
-        expected = damage(target, rng, text=among(sample.text), summed=among(sample.summed))
-        return Input(name, number, expected, way, str(target.relative_to(folder)))
+        return Input(name, number, damage(target, rng, text=among(sample.text), summed=among(sample.summed)), way)
 
     def judge(self, made: Input, folder: Path, answer: dict[str, Any]) -> Found:
         """Say what an answer means for an input."""
         end = answer["end"]
-        if (folder / CANARY).exists() or end == "foreign" or answer.get("imports"):
+        if (folder / CANARY).exists() or end == "foreign":
             return Found(made, "code", answer)
-        if answer.get("outside"):
-            return Found(made, "outside", answer)
         if end == "accepted":
             same = answer["content"] == self.content[made.sample]
             wrong = made.expected == REFUSE or (made.expected == SUMMED and not same)
@@ -150,14 +140,15 @@ def campaign(
     keep: Path,
     on_found: Callable[[Found, int], None],
 ) -> dict[str, Counter[str]]:
-    """Read so many inputs, or for so many minutes, of each format in turn; returns the counts by format and file.
+    """Read so many inputs, or for so many minutes, of each format in turn; returns the counts by format.
 
     Inputs that fail are kept in `keep`, a folder each.
     """
     counts: dict[str, Counter[str]] = {}
     lock, number = threading.Lock(), 0
+    end = None if minutes is None else time.monotonic() + 60 * minutes
     with bench_of(names, jobs) as (bench, servers):
-        order, end = list(bench.samples), None if minutes is None else time.monotonic() + 60 * minutes
+        order = list(bench.samples)
 
         def work(worker: int) -> None:
             nonlocal number
@@ -170,7 +161,7 @@ def campaign(
                 folder = bench.folder / f"input-{worker}"
                 found = run_one(bench, servers[worker], name, seed * 10_000_000 + at // len(order), folder)
                 with lock:
-                    counts.setdefault(f"{name}: {found.made.file}", Counter())[found.outcome] += 1
+                    counts.setdefault(name, Counter())[found.outcome] += 1
                     if found.outcome in BAD:
                         _keep(found, folder, keep)
                     on_found(found, at)
@@ -178,7 +169,7 @@ def campaign(
         with ThreadPoolExecutor(jobs) as pool:
             for future in [pool.submit(work, worker) for worker in range(jobs)]:
                 future.result()
-        return dict(sorted(counts.items(), key=lambda row: (order.index(row[0].partition(": ")[0]), row[0])))
+        return {name: counts.get(name, Counter()) for name in order}
 
 
 def _keep(found: Found, folder: Path, keep: Path) -> None:

@@ -32,7 +32,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 _COLD = 0.15  # of the kills: from the start of the interpreter, which costs seconds
 _AGAIN = 0.5  # chance that what continues is killed too
 _PATIENCE = 300.0
-_GRACE = 15.0  # seconds that the children of a killed process have to end
+_GRACE = 60.0  # seconds that the children of a killed process have to end
+_SIGNALS = (*[signal.SIGKILL] * 3, signal.SIGTERM, signal.SIGINT)  # with which a command is stopped, by turns
+_STOPPED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130)
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree", "os.utime")
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.fuzz.torture", "midam.runs.fit", "midam.runs.apply", "midam.explain.run"])
@@ -50,6 +52,7 @@ class Job:
     fresh: bool = False  # in an interpreter of its own, as one that starts workers must be
 
 
+_LABELS = ("--labels", "labels.csv")
 JOBS = (
     Job(
         "fit",
@@ -58,6 +61,9 @@ JOBS = (
         resume=("fit", "--resume", "run"),
     ),
     Job("import", ("data", "import", "many.npz", "--out", "store", "--jobs", "2"), "store"),
+    Job("import files", ("data", "import", "slides", *_LABELS, "--out", "store", "--jobs", "2"), "store"),
+    Job("predict files", ("predict", "run", "slides", "--out", "p.csv"), "p.csv", needs_run=True),
+    Job("report", ("report", "run"), "run/report.html", needs_run=True),
     Job("predict", ("predict", "run", "bags.csv", "--out", "p.csv"), "p.csv", needs_run=True),
     Job(
         "predict instances",
@@ -81,7 +87,8 @@ JOBS = (
         fresh=True,
     ),
 )
-_WEIGHTS = {"fit": 6, "import": 6, "predict": 5, "predict instances": 4, "explain": 3, "compare": 1}
+_WEIGHTS = {"fit": 4, "import": 4, "import files": 4, "predict": 3, "predict files": 4, "predict instances": 3}
+_WEIGHTS |= {"explain": 4, "report": 4, "compare": 1}
 
 
 @dataclass
@@ -99,8 +106,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class Moment:
-    """When to kill: after seconds, or before the file event of a number; cold ones from the interpreter's start."""
+    """When to stop a command, and by which signal: after seconds, or before the file event of a number.
 
+    Cold ones count from the interpreter's start.
+    """
+
+    number: signal.Signals
     seconds: float | None = None
     event: int | None = None
     cold: bool = False
@@ -122,6 +133,12 @@ def write_base(folder: Path) -> Path:
     bag = np.repeat(np.arange(3000), 4)
     features = np.random.default_rng(0).normal(size=(len(bag), 16)).astype(np.float32)
     np.savez(folder / "many.npz", X=features, bag=bag, y=np.arange(3000) % 2)
+    (folder / "slides").mkdir()
+    names = [f"s{number:03d}" for number in range(300)]
+    for name in names:
+        np.save(folder / "slides" / f"{name}.npy", np.random.default_rng(len(name)).normal(size=(40, 4)))
+    lines = [f"{name},{number % 2}" for number, name in enumerate(names)]
+    (folder / "labels.csv").write_text("\n".join(["bag,label", *lines]) + "\n")
     words = ["fit", "bags.csv", "--epochs", "1", "--members", "1", "--chunk-size", "3", "--out", "run"]
     if finish(_start(words, folder), patience=_PATIENCE) != 0:
         raise RuntimeError((folder / "LOG").read_text())
@@ -161,8 +178,8 @@ class Torture:
             moment = self._moment(usual, rng)
             words = job.words if kills == 0 else self._next_words(job, place)
             code = self._kill(job, words, moment, tally)
-            kills += code == -signal.SIGKILL
-            if code != -signal.SIGKILL:
+            kills += code in _STOPPED
+            if code not in _STOPPED:
                 break
         if code != 0:
             self._end(job, place, tally, kills)
@@ -192,11 +209,12 @@ class Torture:
             tally.fault("unresumable", f"{job.name}: {log[-1] if log else code}")
 
     def _moment(self, usual: Undisturbed, rng: Random) -> Moment:
+        number = rng.choice(_SIGNALS)
         if rng.random() < _COLD:
-            return Moment(seconds=rng.uniform(0, usual.seconds + self.start), cold=True)
+            return Moment(number, seconds=rng.uniform(0, usual.seconds + self.start), cold=True)
         if rng.random() < 0.5:
-            return Moment(event=rng.randrange(usual.events))
-        return Moment(seconds=rng.uniform(0, usual.seconds))
+            return Moment(number, event=rng.randrange(usual.events))
+        return Moment(number, seconds=rng.uniform(0, usual.seconds))
 
     def _kill(self, job: Job, words: tuple[str, ...], moment: Moment, tally: Tally) -> int:
         """Start a command and kill it; returns its exit code, which is another where it ended before."""
@@ -208,14 +226,16 @@ class Torture:
             process = subprocess.Popen(command, stdout=null, stderr=null, **how)
             leader = process.pid
             time.sleep(moment.seconds or 0.0)
-            process.kill()
+            process.send_signal(moment.number)
             code = process.wait()
         else:
-            warm = _start(words, place, at=moment.event, fresh=job.fresh)
+            at = None if moment.event is None else (moment.event, int(moment.number))
+            warm = _start(words, place, at=at, fresh=job.fresh)
             leader = warm.pid or 0
             if moment.seconds is not None:
                 time.sleep(moment.seconds)
-                warm.kill()
+                with suppress(ProcessLookupError):
+                    os.kill(leader, moment.number)
             code = finish(warm, patience=_PATIENCE)
         alive = _left(leader)
         for process_id, command_line in alive.items():
@@ -256,7 +276,7 @@ class _Fresh:
 
 
 def _start(
-    words: Any, place: Path, *, at: int | None = None, count: Path | None = None, fresh: bool = False
+    words: Any, place: Path, *, at: tuple[int, int] | None = None, count: Path | None = None, fresh: bool = False
 ) -> BaseProcess | _Fresh:
     """Start a command in a fork of a process that has imported everything, or in a new interpreter."""
     arguments = (tuple(words), str(place), at, None if count is None else str(count))
@@ -267,9 +287,10 @@ def _start(
     return process
 
 
-def run_here(words: tuple[str, ...], place: str, at: int | None, count: str | None) -> None:
-    """Run a command in this process, which is killed before its file event `at`; or `count` its file events."""
+def run_here(words: tuple[str, ...], place: str, at: tuple[int, int] | None, count: str | None) -> None:
+    """Run a command in this process, which gets a signal before a file event, `at`; or `count` its file events."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(place)
     os.environ.update(environment(Path(place)))
     tempfile.tempdir = place
@@ -285,11 +306,14 @@ def run_here(words: tuple[str, ...], place: str, at: int | None, count: str | No
         named = os.fspath(arguments[0]) if isinstance(arguments[0], str | os.PathLike) else inside
         if isinstance(named, str) and os.path.isabs(named) and not named.startswith(inside):
             return
-        if next(numbers) == at:  # no lock: a thread that forks may hold it
-            os.kill(os.getpid(), signal.SIGKILL)
+        if next(numbers) == (-1 if at is None else at[0]):  # no lock: a thread that forks may hold it
+            os.kill(os.getpid(), at[1])
 
     sys.addaudithook(hook)
-    code = midam(list(words))
+    try:
+        code = midam(list(words))
+    except KeyboardInterrupt:  # before or after the command
+        code = 130
     if count is not None:
         total = next(numbers)
         Path(count).write_text(str(total))

@@ -1,5 +1,6 @@
 """Instances on disk: the same numbers as in memory, read by position."""
 
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -97,3 +98,27 @@ def test_a_mask_selects(rows, array):
         np.testing.assert_array_equal(bags.gather(mask), array[mask])
         with pytest.raises(IndexError, match=r"mask of 500 values, got shape \(3,\)"):
             bags.gather([True, False, True])
+
+
+@pytest.mark.parametrize("change", ["truncate", "overwrite"])
+def test_a_file_that_changes_while_it_is_read_is_refused(rows, tmp_path, change):
+    path, copy = tmp_path / "rows", pickle.dumps(rows)
+    rows.take([1, 2])
+    if change == "truncate":
+        os.truncate(path, 600)
+    else:
+        path.write_bytes(bytes(path.stat().st_size))
+        os.utime(path, ns=(1, 1))  # a clock of the file system may be coarse
+    for read in (lambda: rows.take([400, 3]), lambda: rows.read(0, 500), lambda: pickle.loads(copy).take([400])):
+        with pytest.raises(BagDataError, match=r"cut short|was changed"):
+            read()
+
+
+def test_a_file_that_another_replaces_stays_as_it_was(rows, array, tmp_path):
+    rows.read(0, 1)
+    (tmp_path / "other").write_bytes(bytes(array.nbytes))
+    copy = pickle.dumps(rows)
+    (tmp_path / "other").replace(tmp_path / "rows")
+    np.testing.assert_array_equal(rows.take([400, 3]), array[[400, 3]])
+    with pytest.raises(BagDataError, match="was changed"):
+        pickle.loads(copy).take([400])

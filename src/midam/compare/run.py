@@ -18,7 +18,7 @@ from midam.compare.plan import Selection, chosen_counts, group_results, make_sel
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import NO_VALIDATION, open_trials, write_trials
+from midam.compare.trials import NO_VALIDATION, open_trials, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
@@ -178,7 +178,8 @@ def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> Resol
 def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
     table = comparison.summary
     for name, frame in (("summary", table), ("predictions", comparison.predictions)):
-        write_text(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
+        text = safe_frame(frame).to_csv(index=False, float_format="%.9g", lineterminator="\n")
+        write_text(folder / f"{name}.csv", text)
     write_text(folder / "summary.md", comparison.markdown())
     plot_comparison(folder / "compare.png", table, title=title, metric=comparison.metric)
     write_comparison_report(folder)

@@ -21,6 +21,7 @@ from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.files import write_text
+from midam.names import safe_cell
 from midam.targets import target_of
 
 OK = "ok"
@@ -108,7 +109,15 @@ def _is_score(score: Any, columns: int) -> bool:
 def write_trials(path: Path, rows: Iterable[Row], *, metric: str = "auroc") -> None:
     """Write the trials as CSV, floats in full."""
     frame = pd.DataFrame(list(rows), columns=trial_columns(metric), dtype=object)
-    write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+    write_text(path, safe_frame(frame).to_csv(index=False, lineterminator="\n"))
+
+
+def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table with its texts as `midam.names.safe_cell` gives them."""
+    texts = [name for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+    safe = {name: [safe_cell(x) if isinstance(x, str) else x for x in frame[name]] for name in texts}
+    made = {name: pd.Series(values, index=frame.index, dtype=frame[name].dtype) for name, values in safe.items()}
+    return frame.assign(**made).rename(columns=safe_cell)
 
 
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:

@@ -105,7 +105,7 @@ class Rows(ABC):
 
 
 class RowFile(Rows):
-    """Instances in one flat file, row after row; a file that is shorter than it should be is refused.
+    """Instances in one flat file, row after row; one that is too short, or that changes meanwhile, is refused.
 
     Parameters
     ----------
@@ -117,19 +117,31 @@ class RowFile(Rows):
         "mmap" gathers fastest, but touched pages count as resident memory until the system takes them back. "pread"
         copies each row by a system call and drops what a scan has read from the page cache. "auto": mmap for a file of
         at most a quarter of the machine's memory.
+    stamp : tuple of int, optional
+        Size and time of change that the file must have; default: those that it has now.
     """
 
-    def __init__(self, path: str | Path, *, shape: tuple[int, ...], dtype: Any, reads: ReadsName = "auto") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        shape: tuple[int, ...],
+        dtype: Any,
+        reads: ReadsName = "auto",
+        stamp: tuple[int, int] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.paths = (self.path,)
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.reads = reads
-        found = self.path.stat().st_size
-        if found < self.nbytes:
+        found = self.path.stat()
+        if found.st_size < self.nbytes:
             raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {found} (in {self.path}); the file is cut short, make it again."
+                f"Expected {self.nbytes} bytes, got {found.st_size} (in {self.path}); the file is cut short, make it "
+                "again."
             )
+        self._stamp = _stamp_of(found) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )
@@ -140,9 +152,11 @@ class RowFile(Rows):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
         file, width = self._open(), self.row_bytes
+        # A page of a map beyond the end of the file kills the process.
+        self._check_unchanged(file)
         self._announce(file, positions)
         if self.mapped:
-            return np.take(self._mapped(), positions, axis=0)
+            return np.take(self._mapped(file), positions, axis=0)
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
         view = bytes_of(found)
         for number, position in enumerate(positions.tolist()):
@@ -154,6 +168,7 @@ class RowFile(Rows):
         found = np.empty((high - low, *self.shape[1:]), self.dtype)
         if found.size:
             file, start = self._open(), low * self.row_bytes
+            self._check_unchanged(file)
             self._fill(file, bytes_of(found), start)
             if not self.mapped:
                 _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
@@ -166,7 +181,8 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RowFile, shape=self.shape, dtype=self.dtype.str, reads=self.reads), (str(self.path),)
+        how: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype.str, "reads": self.reads, "stamp": self._stamp}
+        return partial(RowFile, **how), (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
@@ -196,20 +212,31 @@ class RowFile(Rows):
                 raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make it again.")
             view, start = view[count:], start + count
 
+    def _check_unchanged(self, file: FileIO) -> None:
+        if _stamp_of(os.fstat(file.fileno())) != self._stamp:
+            raise BagDataError(
+                f"Expected a file that stays as it was when it was opened, got one that was changed (in {self.path}); "
+                "make it again, or restore it, and repeat."
+            )
+
     def _open(self) -> FileIO:
         with self._lock:
             if self._file is None:
                 self._file = FileIO(self.path)
             return self._file
 
-    def _mapped(self) -> NDArray[Any]:
+    def _mapped(self, file: FileIO) -> NDArray[Any]:
         with self._lock:
             if self._map is None:
-                mapped = np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
+                mapped = np.memmap(file, dtype=self.dtype, mode="r", shape=self.shape)
                 if hasattr(mmap, "MADV_RANDOM"):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)
             return self._map
+
+
+def _stamp_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_size, found.st_mtime_ns
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:

@@ -14,6 +14,7 @@ from midam.export.outcome_card import (
     outcome_purpose,
     outcome_results,
     plain,
+    prose,
     with_interval,
 )
 from midam.nn.ensemble import scorers_of
@@ -37,19 +38,21 @@ def card_text(
 
     `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json, or empty.
     """
-    name = f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}"
+    name = plain(f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}")
     parts = [
         f"---\n{yaml_text(_front(run, name, config, summary, formats, license=license))}---",
-        f"# {name}",
+        f"# {prose(name)}",
         _purpose(run, config, summary),
         *_usage(config, formats),
         *_results(run, summary),
         *_data(run, config, summary),
         *_training(run, summary),
         *_limits(run, summary),
-        f"## Method\n\n{_source(run, summary)}" + (f" Trained with midam {summary['version']}." if summary else ""),
+        f"## Method\n\n{_source(run, summary)}"
+        + (f" Trained with midam {prose(summary['version'])}." if summary else ""),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    # The card has no markup of HTML; where a name of the data has, it is shown, and not run.
+    return "\n\n".join(part for part in parts if part).replace("<", "&lt;") + "\n"
 
 
 def _front(
@@ -95,7 +98,7 @@ def _binary(run: LoadedRun) -> bool:
 
 def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
     data = plain(config["data"]["name"])
-    pooled = f"The instances are pooled by {run.settings.method.pooling}."
+    pooled = f"The instances are pooled by {prose(run.settings.method.pooling)}."
     pooled = pooled if run.method is None else f"The method is `{plain(run.method)}`."
     several = _several(run, summary)
     several = "" if several is None else f"The score is {several}. "
@@ -197,10 +200,10 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             number(found.get("brier")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    method = next((summary[name].get("auroc_method") for name in SPLITS if name in summary), None) or "no method"
     threshold = "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on validation bags."
     text = (
-        "Sensitivity and specificity belong to one threshold; the interval of the AUROC is by "
-        f"{next((summary[name].get('auroc_method') for name in SPLITS if name in summary), None) or 'no method'}."
+        f"Sensitivity and specificity belong to one threshold; the interval of the AUROC is by {prose(method)}."
         f"{threshold} Training bags say nothing about new ones."
     )
     return ["## Results", "\n".join(lines), text]
@@ -226,7 +229,7 @@ def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> li
         lines.append(f"- features: {', '.join(names[:20])}{more}")
     if data["cut"]:
         lines.append(
-            "- cut: " + ", ".join(f"{name} {value}" for name, value in data["cut"].items() if value is not None)
+            "- cut: " + ", ".join(prose(f"{name} {value}") for name, value in data["cut"].items() if value is not None)
         )
     return ["## Data", "\n".join(lines)]
 
@@ -238,11 +241,11 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         f"threshold and what fills missing values `{run.digest()}`"
     )
     if run.method is not None:
-        lines = [f"- method: {plain(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
+        lines = [f"- method: {prose(run.method)}, fitted in one step", f"- seed {s.run.seed}", exported]
         if "auto" in summary:
             shares = [f"`{plain(row['method'])}` {row['weight']:.2f}" for row in _taken(summary)]
-            lines[0] = f"- method: {plain(run.method)}; weights of {', '.join(shares)}"
-            lines.insert(1, f"- {plain(summary['auto']['note'])}")
+            lines[0] = f"- method: {prose(run.method)}; weights of {', '.join(shares)}"
+            lines.insert(1, f"- {prose(summary['auto']['note'])}")
         return ["## Training", "\n".join(lines)]
     chosen = summary.get("selected", {})
     weights = (
@@ -254,8 +257,9 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if not _binary(run):
         drawn = f"{s.training.batch[0] + s.training.batch[1]} bags, those of different labels in turn"
     lines = [
-        f"- method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}",
-        f"- encoder {s.model.encoder}; scorers {len(run.model.members)}{weights}",
+        "- "
+        + prose(f"method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}"),
+        f"- encoder {prose(s.model.encoder)}; scorers {len(run.model.members)}{weights}",
         f"- optimizer {s.training.optimizer}, learning rate {s.training.lr:g}, weight decay "
         f"{s.training.weight_decay:g}",
         f"- a step draws {drawn}, and {s.training.num_instances} instances of a bag where the estimator draws any",
@@ -270,7 +274,7 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if not summary:
         lines.append("No figures came with the model: nothing is stated of how well it ranks new bags.")
     elif "deployed" in summary:
-        lines.append(plain(summary["deployed"]["note"]))
+        lines.append(prose(summary["deployed"]["note"]))
     elif measured is None:
         kept = "of both classes" if _binary(run) else "that their labels order"
         lines.append(f"No bags {kept} were held out: nothing is known of how well it ranks new bags.")
@@ -284,7 +288,7 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
                 lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
         else:
             lines += outcome_limits(split, found)
-        lines += [f"Of the {NAMES[split]} bags: {text}" for text in found.get("warnings", [])]
+        lines += [f"Of the {NAMES[split]} bags: {prose(text)}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
             "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "

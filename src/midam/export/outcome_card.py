@@ -1,6 +1,7 @@
 """What a model card says of a run whose bags are ranked by more than 0 and 1."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from midam.report.words import MERITS
 from midam.runs.apply import LoadedRun
 from midam.runs.folder import SPLITS
 
+_MARKS = re.compile(r"[\\\[\]*!]")
 _MOST, _NAMED = 50, 20  # classes in a table, and in a sentence
 # Figures in the unit of the label; what no hub ranks models by.
 _SCALED, _FACTS = ("mae", "mae_constant", "median_follow_up"), ("events", "median_follow_up", "mae_constant")
@@ -89,11 +91,11 @@ def outcome_results(run: LoadedRun, summary: Mapping[str, Any]) -> list[str]:
     ]
     first, own = next(iter(parts.items()))
     method = own.get(f"{merit}_method")
-    text = f"The interval of the {MERITS.get(merit, merit)} is by {method or 'no method'}."
+    text = f"The interval of the {MERITS.get(merit, merit)} is by {prose(method or 'no method')}."
     found = ["## Results", _table(heads, rows), f"{text} Training bags say nothing about new ones."]
     if "per_class" in own:
         rows = [
-            [plain(name), str(of["positives"]), str(of["negatives"]), with_interval(of, "auroc"), number(of["ap"])]
+            [prose(name), str(of["positives"]), str(of["negatives"]), with_interval(of, "auroc"), number(of["ap"])]
             for name, of in list(own["per_class"].items())[:_MOST]
         ]
         heads = [f"{NAMES[first]} bags of", "with it", "without", "AUROC (95% CI)", "average precision"]
@@ -132,8 +134,13 @@ def with_interval(found: Mapping[str, Any], name: str) -> str:
 
 
 def plain(text: object) -> str:
-    """A name without what Markdown would read: it comes from data."""
-    return str(text).replace("`", "'").replace("\n", " ").replace("|", "/")
+    """A name as a code span or the cell of a table can hold it: it comes from data."""
+    return " ".join(str(text).replace("`", "'").replace("|", "/").split())
+
+
+def prose(text: object) -> str:
+    """Text that may hold names of the data, as a paragraph shows it: nothing in it is a link, an image or a mark."""
+    return _MARKS.sub(r"\\\g<0>", plain(text))
 
 
 def _said(run: LoadedRun) -> Said:

@@ -16,7 +16,6 @@ Any number of instances takes the memory of one chunk. Files are read as data: n
 
 import argparse
 import csv
-import hashlib
 import json
 import math
 import sys
@@ -38,6 +37,7 @@ _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 _SAME = 1e-5  # two values of a feature that are this near are one
 _MAX_NORMAL_SCORE = 3.0
+_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
 _RISKS = ("low", "middle", "high")
 
 # Instances n, log-mean weight l [], weighted mean value r [V]; in float64. Where each of G score columns weighs the
@@ -65,12 +65,12 @@ class Model:
 
     def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
         folder = Path(__file__).parent if folder is None else Path(folder)
-        self.config: dict[str, Any] = _read_config(folder / "config.json")
+        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.shape = tuple(self.config["architecture"]["instance_shape"])
         self.device, imputed = torch.device(device), self.config["data"]["imputed"]
         # What stands for missing values (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
-        weights = read_safetensors(folder / "model.safetensors", self.config.get("weights_sha256"))
+        weights = read_safetensors(folder / "model.safetensors")
         count = self.config["architecture"]["members"]
         parts = [_below(weights, f"members.{number}.") for number in range(count)]
         self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
@@ -120,7 +120,7 @@ class Total:
             return _ranked(self._model.config, each.mean(dim=0).reshape(-1).tolist())
         score = float(each.mean())
         line, threshold = self._model.config["calibration"], self._model.config["threshold"]
-        probability = None if line is None else _platt(line, score)
+        probability = None if line is None else _sigmoid(_logit(line, score, line["intercept"]))
         return Score(score, probability, None if threshold is None else score >= threshold)
 
 
@@ -278,24 +278,9 @@ class _Member:
         return functional.batch_norm(x, self.w[f"{name}.running_mean"], self.w[f"{name}.running_var"], weight, bias)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
-    return found
-
-
-def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
-    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors.
-
-    A file with another `sha256` than this is refused.
-    """
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors."""
     content = bytearray(path.read_bytes())
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"Expected the weights as they were exported, got others (in {path}); export the run again.")
     start = 8 + int.from_bytes(content[:8], "little")
     header, found = json.loads(content[8:start]), {}
     for name, entry in header.items():
@@ -418,14 +403,13 @@ def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
     if decision is None:
         return {}
     if kind == "multiclass":
-        steep, center = decision["slope"] / decision["scale"], decision["center"]
-        logits = [steep * (score - center) + offset for score, offset in zip(scores, decision["offsets"])]
+        logits = [_logit(decision, score, offset) for score, offset in zip(scores, decision["offsets"])]
         shares = [math.exp(logit - max(logits)) for logit in logits]
         likely = names[shares.index(max(shares))]
         return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
     if kind == "multilabel":
         pairs = zip(scores, decision["columns"])
-        found = [None if line is None else _platt(line, score) for score, line in pairs]
+        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
         return {f"probability_{name}": share for name, share in zip(names, found)}
     if kind == "continuous":
         return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
@@ -442,9 +426,17 @@ def _between(score: float, scores: list[float], numbers: list[float]) -> float:
     return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
 
 
-def _platt(line: dict[str, float], score: float) -> float:
-    """Probability of a label."""
-    logit = line["slope"] * (score - line["center"]) / line["scale"] + line["intercept"]
+def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
+    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
+    x = score
+    if line.get("version") == 2:
+        share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
+        x = math.log(share) - math.log(1 - share)
+    logit: float = line["slope"] * (x - line["center"]) / line["scale"] + intercept
+    return logit
+
+
+def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
 
@@ -454,10 +446,21 @@ def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _write(scored: Iterable[tuple[str, Score | Ranked]], file: TextIO) -> None:
     writer, rows = csv.writer(file, lineterminator="\n"), [(bag, _row(found)) for bag, found in scored]
-    writer.writerow(["bag", *(rows[0][1] if rows else Score._fields)])
+    writer.writerow(map(_safe, ["bag", *(rows[0][1] if rows else Score._fields)]))
     for bag, row in rows:
         texts = (f"{value:.9g}" if isinstance(value, float) else value for value in row.values())
-        writer.writerow([bag, *("" if text is None else text for text in texts)])
+        writer.writerow(map(_safe, [bag, *("" if text is None else text for text in texts)]))
+
+
+def _safe(value: Any) -> Any:
+    """Text with an apostrophe before what a spreadsheet would run as a formula; a number stays one."""
+    if not isinstance(value, str) or value.lstrip("'")[:1] not in tuple("=+-@\t\r\n"):
+        return value
+    try:
+        float(value.lstrip("'"))
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _row(found: Score | Ranked) -> dict[str, Any]:
@@ -480,10 +483,10 @@ def main() -> None:
     parser.add_argument("--chunk-size", type=int, help="instances encoded at a time; default: as in training")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     options = parser.parse_args()
+    model = Model(device=options.device)
+    column = options.bag_column or model.config["data"]["bag_column"]
+    chunk = options.chunk_size or model.config["chunk_size"]
     try:
-        model = Model(device=options.device)
-        column = options.bag_column or model.config["data"]["bag_column"]
-        chunk = options.chunk_size or model.config["chunk_size"]
         scored: list[tuple[str, Score | Ranked]] = []
         for path in options.files:
             if path.suffix in (".csv", ".tsv"):
@@ -492,12 +495,6 @@ def main() -> None:
                 scored.append((path.stem, model.score(read_bag(path, chunk_size=chunk), chunk_size=chunk)))
     except (ValueError, OSError) as error:
         sys.exit(f"score_bags: error: {error}")
-    except (LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        sys.exit(
-            "score_bags: error: Expected config.json and model.safetensors as they were exported, got others: "
-            f"{reason} (in {Path(__file__).parent}); export the run again."
-        )
     if options.out is None:
         _write(scored, sys.stdout)
     else:

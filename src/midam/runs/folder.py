@@ -13,6 +13,7 @@ from pydantic import Field
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.files import held, is_left
+from midam.names import safe_cell
 from midam.plain_files import open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
@@ -190,15 +191,20 @@ def read_chosen(folder: RunFolder) -> str | None:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header: bool = True) -> str:
-    """Rows as CSV, under a `header` line or without; floats in 9 significant digits, None as an empty field."""
+    """Rows as CSV, under a `header` line or without; floats in 9 significant digits, None as an empty field.
+
+    Texts are written by `midam.names.safe_cell`, so that no spreadsheet runs one.
+    """
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     if header:
-        writer.writerow(columns)
+        writer.writerow(map(safe_cell, columns))
     writer.writerows([_field(row.get(key)) for key in columns] for row in rows)
     return lines.getvalue()
 
 
 def _field(value: Any) -> Any:
     """Nine significant digits tell any two float32 apart."""
+    if isinstance(value, str):
+        return safe_cell(value)
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
