@@ -114,7 +114,7 @@ def write_trials(path: Path, rows: Iterable[Row], *, metric: str = "auroc") -> N
 
 def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A table with its texts as `midam.names.safe_cell` gives them."""
-    texts = [name for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+    texts = [str(name) for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
     safe = {name: [safe_cell(x) if isinstance(x, str) else x for x in frame[name]] for name in texts}
     made = {name: pd.Series(values, index=frame.index, dtype=frame[name].dtype) for name, values in safe.items()}
     return frame.assign(**made).rename(columns=safe_cell)
