@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import os
 import pickle
 import zipfile
 
@@ -16,6 +17,7 @@ import torch
 import zarr
 from PIL import Image
 from tests.fuzz.hostile import Bomb
+from tests.fuzz.hostile_folders import in_time
 from tests.unit.test_sources_slides import scene
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
@@ -23,8 +25,10 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import probe, probe_files
+from midam.data.sources.reader import file_readers
 from midam.data.store import open_store, write_store
-from midam.errors import BagDataError
+from midam.errors import BagDataError, MidamError
+from midam.explain.page import _data
 from midam.runs.instance_files import file_names
 
 ROWS = np.arange(30.0, dtype=np.float32).reshape(6, 5)
@@ -417,3 +421,38 @@ def test_a_store_of_the_right_sum_and_the_wrong_types(tmp_path, change):
     restated(store, change)
     with pytest.raises(BagDataError, match=r"store\.json"):
         open_store(store)
+
+
+SUFFIXES = sorted({suffix for reader in file_readers() for suffix in reader.suffixes if suffix != ".zarr"})
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_pipe_among_the_data_is_refused_and_not_waited_for(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    os.mkfifo(path)
+    (tmp_path / "labels.csv").write_text("bag,label\na,0\n")
+    with in_time(), pytest.raises(MidamError):
+        read_bags(tmp_path, labels=tmp_path / "labels.csv")
+    with in_time(), pytest.raises(MidamError):
+        probe(path)
+    with in_time(), pytest.raises(MidamError):
+        read_bags(path)
+
+
+@pytest.mark.parametrize("name", ["0.0", "c/0/0"])
+def test_a_pipe_in_an_array_of_a_folder_is_refused(tmp_path, name):
+    version = 2 if name == "0.0" else 3
+    zarr_array(tmp_path / "a.zarr", version)
+    (tmp_path / "a.zarr" / name).unlink()
+    os.mkfifo(tmp_path / "a.zarr" / name)
+    with in_time(), pytest.raises(MidamError, match="a pipe"):
+        probe(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "link.png"])
+def test_a_page_of_explanations_shows_no_other_file(tmp_path, name):
+    (tmp_path / "outside").write_text("secret")
+    (tmp_path / "why").mkdir()
+    (tmp_path / "why/link.png").symlink_to(tmp_path / "outside")
+    with pytest.raises(MidamError, match="which lies elsewhere"):
+        _data(tmp_path / "why", name)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from midam.errors import MidamError
 from midam.explain.explanation import instance_name
 from midam.explain.outcomes import predicted_words
+from midam.plain_files import open_plain
 from midam.report.html.markup import Cell, Html, join, number, tag
 from midam.report.words import signed
 
@@ -145,7 +147,7 @@ def _section(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
     own = entry["files"]
     alt = f"Bag {entry['bag']}, score {entry['score']:.3f}: {_DRAWN[entry['picture']]}"
     alt += "" if entry["faithfulness"] is None else "; the score as the top instances leave and enter"
-    picture = tag("a", tag("img", alt=alt, src=_data(folder / own["picture"])), href=quote(own["picture"]))
+    picture = tag("a", tag("img", alt=alt, src=_data(folder, own["picture"])), href=quote(own["picture"]))
     parts = [
         tag("h2", entry["bag"]),
         tag("p", "score ", number(entry["score"], form=".4f"), f"; {facts_text(entry)}"),
@@ -177,13 +179,13 @@ def _viewer(at: str, entry: Mapping[str, Any], folder: Path, *, name: str) -> Ht
     own, layers = entry["files"], entry["layers"]
     shown, choices = list[Html](), list[Html]()
     if "image" in own:
-        shown.append(tag("img", alt=f"Image of {name}", src=_data(folder / own["image"])))
+        shown.append(tag("img", alt=f"Image of {name}", src=_data(folder, own["image"])))
         choices.append(_choice(at, "none", "the image alone", chosen=False))
     for place, layer in enumerate(layers):
         key, what = layer["key"], layer["name"]
         alt = f"Map of {name}: {what}; {layer['here']}"
         kinds = f"map {key}" + ("" if shown or place else " first")
-        shown.append(tag("img", class_=kinds, alt=alt, src=_data(folder / own[key])))
+        shown.append(tag("img", class_=kinds, alt=alt, src=_data(folder, own[key])))
         choices.append(_choice(at, key, what[0].lower() + what[1:], chosen=place == 0))
     slide = tag("input", type="range", min="0", max="100", value="100")
     strength = tag("label", "strength ", slide) if "image" in own else ""
@@ -243,6 +245,14 @@ def _added(one: Mapping[str, Any]) -> Html:
     return number(one["contribution"], form="+#.3g")
 
 
-def _data(path: Path) -> str:
+def _data(folder: Path, name: str) -> str:
+    """A picture of the folder, as a part of the page; entries of a call that was stopped may name any file."""
+    path = folder / name
+    if Path(name).name != name or path.is_symlink():
+        raise MidamError(
+            f"Expected pictures that midam wrote into {folder}, got {name!r}, which lies elsewhere; choose another "
+            "folder, or remove this one."
+        )
     kind = "jpeg" if path.suffix == ".jpg" else "png"
-    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    with open_plain(path) as file:
+        return f"data:image/{kind};base64,{base64.b64encode(file.read()).decode()}"

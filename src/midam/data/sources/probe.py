@@ -19,6 +19,7 @@ from midam.data.sources.index_files import with_index
 from midam.data.sources.reader import OnFile, file_reader
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given
+from midam.plain_files import require_plain, require_plain_folder
 
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
@@ -48,6 +49,7 @@ def open_file(
     found = file_reader(path, reader)
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+    require_plain(path)
     refuse_empty(path)
     opened = found.open(path, options, places)
     try:
@@ -69,6 +71,7 @@ def probe(
 
     With `values`, features are read too, and refused if they are not finite.
     """
+    require_plain_folder(path)  # of a series or an array, which are folders
     opened = open_file(path, options, reader=reader)
     file_reader(path, reader).verify(path)
     try:
