@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.fuzz.bombs import BOMBS
 from tests.fuzz.children import Server
 from tests.fuzz.hostile import HOSTILE, Craft
 from tests.fuzz.hostile_runs import HOSTILE_RUNS
@@ -22,7 +23,7 @@ from tests.fuzz.reading import CANARY
 from tests.fuzz.samples import Sample, samples
 
 GOOD = ("same", "changed", "refused")  # accepted with the same content; with another that nobody can tell; refused
-BAD = ("accepted wrongly", "traceback", "hang", "crash", "code")
+BAD = ("accepted wrongly", "traceback", "hang", "crash", "code", "outside")
 OUTCOMES = (*GOOD, *BAD)
 _CRAFTED = 0.4  # of the inputs of a format that has some made by hand
 _RESERVED = ("LOG", "INPUT.json")
@@ -36,6 +37,7 @@ class Input:
     number: int
     expected: str
     way: str
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Found:
     made: Input
     outcome: str
     answer: dict[str, Any]
+
+
+def crafts_of(name: str) -> tuple[Craft, ...]:
+    """Ways by hand to damage the input of a sample."""
+    return (*HOSTILE.get(name, ()), *HOSTILE_RUNS.get(name, ()), *BOMBS.get(name, ()))
 
 
 class Bench:
@@ -76,11 +83,11 @@ class Bench:
         sample = self.samples[name]
         rng = rng or Random(f"{name}/{number}")
         fresh_copy(self.folder / "sound" / name, folder)
-        by_hand = (*HOSTILE.get(name, ()), *HOSTILE_RUNS.get(name, ()))
+        by_hand = crafts_of(name)
         if craft is None and by_hand and rng.random() < _CRAFTED:
             craft = rng.choice(by_hand)
         if craft is not None:
-            return Input(name, number, craft(folder, rng), craft.__name__)
+            return Input(name, number, craft(folder, rng), craft.__name__, "by hand")
         targets = sorted({file for form in sample.targets for file in folder.glob(form) if file.is_file()})
         target = rng.choice(targets)
 
@@ -88,13 +95,16 @@ class Bench:
             return any(target.match(form) for form in forms)
 
         way = f"damage to {target.relative_to(folder)}"
-        return Input(name, number, damage(target, rng, text=among(sample.text), summed=among(sample.summed)), way)
+        expected = damage(target, rng, text=among(sample.text), summed=among(sample.summed))
+        return Input(name, number, expected, way, str(target.relative_to(folder)))
 
     def judge(self, made: Input, folder: Path, answer: dict[str, Any]) -> Found:
         """Say what an answer means for an input."""
         end = answer["end"]
-        if (folder / CANARY).exists() or end == "foreign":
+        if (folder / CANARY).exists() or end == "foreign" or answer.get("imports"):
             return Found(made, "code", answer)
+        if answer.get("outside"):
+            return Found(made, "outside", answer)
         if end == "accepted":
             same = answer["content"] == self.content[made.sample]
             wrong = made.expected == REFUSE or (made.expected == SUMMED and not same)
@@ -140,15 +150,14 @@ def campaign(
     keep: Path,
     on_found: Callable[[Found, int], None],
 ) -> dict[str, Counter[str]]:
-    """Read so many inputs, or for so many minutes, of each format in turn; returns the counts by format.
+    """Read so many inputs, or for so many minutes, of each format in turn; returns the counts by format and file.
 
     Inputs that fail are kept in `keep`, a folder each.
     """
     counts: dict[str, Counter[str]] = {}
     lock, number = threading.Lock(), 0
-    end = None if minutes is None else time.monotonic() + 60 * minutes
     with bench_of(names, jobs) as (bench, servers):
-        order = list(bench.samples)
+        order, end = list(bench.samples), None if minutes is None else time.monotonic() + 60 * minutes
 
         def work(worker: int) -> None:
             nonlocal number
@@ -161,7 +170,7 @@ def campaign(
                 folder = bench.folder / f"input-{worker}"
                 found = run_one(bench, servers[worker], name, seed * 10_000_000 + at // len(order), folder)
                 with lock:
-                    counts.setdefault(name, Counter())[found.outcome] += 1
+                    counts.setdefault(f"{name}: {found.made.file}", Counter())[found.outcome] += 1
                     if found.outcome in BAD:
                         _keep(found, folder, keep)
                     on_found(found, at)
@@ -169,7 +178,7 @@ def campaign(
         with ThreadPoolExecutor(jobs) as pool:
             for future in [pool.submit(work, worker) for worker in range(jobs)]:
                 future.result()
-        return {name: counts.get(name, Counter()) for name in order}
+        return dict(sorted(counts.items(), key=lambda row: (order.index(row[0].partition(": ")[0]), row[0])))
 
 
 def _keep(found: Found, folder: Path, keep: Path) -> None:

@@ -230,6 +230,25 @@ def journal_rows(folder: Path, rng: Random) -> str:
     return ANY
 
 
+def _json_values(folder: Path, rng: Random) -> str:
+    """A value of another type in a JSON file that midam wrote."""
+    path = rng.choice(sorted(folder.glob("run/summary.json")) + sorted(folder.glob("run/explain/explain.json")))
+    path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
+    return ANY
+
+
+def _shard_values(folder: Path, rng: Random) -> str:
+    path = rng.choice(sorted(folder.glob("p.shard-*.json")))
+    path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
+    return ANY
+
+
+def _record_values(folder: Path, rng: Random) -> str:
+    path = rng.choice(sorted(folder.glob("*/config.yaml")))
+    path.write_text(yaml.safe_dump(_strange_tree(yaml.safe_load(path.read_text()), rng, plain=True)))
+    return ANY
+
+
 HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "store": (store_types, store_table),
     "run": (run_types, run_types, run_code, run_not_finite),
@@ -240,4 +259,10 @@ HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "scores": (journal_rows,),
     "import": (journal_rows,),
     "explanations": (journal_rows,),
+    "report": (_json_values, _json_values, _record_values),
+    **{f"report {name}": (_json_values,) for name in ("multiclass", "ordinal", "continuous", "survival")},
+    "report data": (_json_values, run_types),
+    "report compare": (_record_values,),
+    "export": (_json_values, run_types),
+    "shards": (_shard_values,),
 }

@@ -6,9 +6,13 @@ import importlib
 import io
 import json
 import os
+import runpy
+import sys
+import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +30,13 @@ from midam.settings import Settings
 
 CANARY = "CANARY"  # a file of this name, beside the input, is made by code that ought not to run
 SECRET = 7777.25  # a number of a file that no input may read
+_CHANGES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0, "os.symlink": 1, "os.link": 1, "os.chmod": 0}
+_LOADED = set[str]()  # modules that are there when the first input comes
 _IMPORTED = (
     *("h5py", "zarr", "numcodecs", "nibabel", "pydicom", "tifffile", "openslide", "PIL.Image", "pyarrow.parquet"),
     *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
-    *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.explain.run"),
+    *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report", "midam.cli.export"),
+    *("midam.cli.evaluate", "midam.explain.run", "midam.runs.report", "midam.compare.report", "midam.export.run"),
 )
 
 
@@ -38,12 +45,14 @@ def warm() -> None:
     for name in _IMPORTED:
         importlib.import_module(name)
     torch.set_num_threads(1)
+    _LOADED.update(name.partition(".")[0] for name in sys.modules)
 
 
 def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
     """Read an input; returns its content as a digest, or how it was refused."""
     os.chdir(folder)
-    task = dict(how)
+    tempfile.tempdir = str(folder)
+    task, seen = dict(how), _watch(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -57,7 +66,26 @@ def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
             found = {"end": "foreign", "text": str(error)}
         except BaseException:
             found = {"end": "traceback", "trace": traceback.format_exc()}
-    return found | {"warnings": [str(warning.message) for warning in caught]}
+    return found | {"warnings": [str(warning.message) for warning in caught], **seen}
+
+
+def _watch(folder: Path) -> dict[str, list[str]]:
+    """What is written outside the folder from now on, and which modules are asked for that nobody has installed."""
+    seen: dict[str, list[str]] = {"outside": [], "imports": []}
+    inside = (str(folder.resolve()), os.environ["XDG_CONFIG_HOME"], "/dev/", "/proc/", "/tmp/torchinductor")
+    known = {*packages_distributions(), *sys.stdlib_module_names, *sys.builtin_module_names, *_LOADED}
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import" and arguments[0].partition(".")[0] not in known:
+            seen["imports"].append(arguments[0])
+        flags = arguments[2] if event == "open" and isinstance(arguments[2], int) else 0
+        if event in _CHANGES or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            path = arguments[_CHANGES.get(event, 0)]
+            if isinstance(path, str) and not os.path.realpath(path).startswith(inside):
+                seen["outside"].append(f"{event} {path}")
+
+    sys.addaudithook(hook)
+    return seen
 
 
 class SecretError(Exception):
@@ -154,6 +182,29 @@ def _explain() -> str:
     return _written("why/explain.json", "why/b00.csv", "why/b01.csv")
 
 
+def _any_command(words: list[str], written: Sequence[str] = (), config: str | None = None) -> str:
+    """Run a command; returns the digest of what it wrote, with the settings of the user in the folder `config`."""
+    if config is not None:
+        os.environ["XDG_CONFIG_HOME"] = str(Path(config).resolve())
+    _command(*words)
+    return _written(*written)
+
+
+def _exported() -> str:
+    """Score bags with the code of an export, which knows nothing of midam."""
+    said, words = io.StringIO(), ["score_bags.py", "../bags.csv"]
+    os.chdir("export")
+    sys.argv = words
+    sys.path.insert(0, ".")
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path("score_bags.py", run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise _CommandError(str(end.code)) from None
+    return hashlib.sha256(said.getvalue().encode()).hexdigest()
+
+
 _TASKS: dict[str, Callable[..., str]] = {
     "bags": _bags,
     "store": _store,
@@ -163,4 +214,6 @@ _TASKS: dict[str, Callable[..., str]] = {
     "compare": _compare,
     "import": _import,
     "explain": _explain,
+    "command": _any_command,
+    "exported": _exported,
 }

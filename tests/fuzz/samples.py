@@ -3,6 +3,9 @@
 import contextlib
 import gzip
 import io
+import json
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,15 +168,78 @@ def _store(folder: Path) -> None:
     path.rmdir()
 
 
+_MADE: dict[Callable[[Path], None], Path] = {}
+_KEPT = tempfile.TemporaryDirectory(prefix="midam-fuzz-made-")
+
+
+def _once(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Make a sound input once in this process, and copy it from then on: a run takes seconds."""
+
+    def copied(folder: Path) -> None:
+        if make not in _MADE:
+            _MADE[make] = Path(_KEPT.name) / str(len(_MADE))
+            _MADE[make].mkdir()
+            make(_MADE[make])
+        shutil.copytree(_MADE[make], folder, dirs_exist_ok=True, symlinks=True)
+
+    return copied
+
+
+@_once
 def _run(folder: Path) -> None:
     table(folder / "bags.csv")
     with contextlib.chdir(folder):
         _quietly(["fit", "bags.csv", "--epochs", "2", "--members", "2", "--chunk-size", "3", "--out", "run"])
+        _quietly(["explain", "run", "bags.csv", "--bags", "b00", "--top", "2"])
+
+
+def _outcomes(**columns: Any) -> Callable[[Path], None]:
+    """A run of another target than two classes."""
+
+    def make(folder: Path) -> None:
+        (column,) = columns
+        held = {column: [columns[column](bag) for bag in range(40)]}
+        if column == "time":
+            held["event"] = [int(bag % 3 > 0) for bag in range(40)]
+        table(folder / "bags.csv", **held)
+        words = ["--label-column", ",".join(held), "--target", _TARGETS[column], "--ignore", "label"]
+        with contextlib.chdir(folder):
+            _quietly(["fit", "bags.csv", *words, "--epochs", "1", "--members", "1", "--no-baseline", "--out", "run"])
+
+    return _once(make)
+
+
+_TARGETS = {"kind": "multiclass", "grade": "ordinal", "number": "continuous", "time": "survival"}
+
+
+def _shards(folder: Path) -> None:
+    _run(folder)
+    with contextlib.chdir(folder):
+        for number in (1, 2):
+            _quietly(["predict", "run", "bags.csv", "--shard", f"{number}/2", "--out", "p.csv"])
+
+
+def _export(folder: Path) -> None:
+    _run(folder)
+    with contextlib.chdir(folder):
+        _quietly(["export", "run", "--format", "python", "--out", "export"])
+
+
+def _trusting(folder: Path) -> None:
+    """A run, and what this user trusts."""
+    _run(folder)
+    (folder / "config/midam").mkdir(parents=True)
+    (folder / "config/midam/trusted.json").write_text(json.dumps({"0" * 64: "mine.Net"}, indent=2) + "\n")
+
+
+@_once
+def _whole_comparison(folder: Path) -> None:
+    table(folder / "bags.csv")
+    _quietly(["compare", str(folder / "bags.csv"), *COMPARE, "--out", str(folder / "compare")])
 
 
 def _compared(folder: Path) -> None:
-    table(folder / "bags.csv")
-    _quietly(["compare", str(folder / "bags.csv"), *COMPARE, "--out", str(folder / "compare")])
+    _whole_comparison(folder)
     # As if it had been stopped before its last trial.
     lines = (folder / "compare/trials.jsonl").read_text().splitlines(keepends=True)
     (folder / "compare/trials.jsonl").write_text("".join(lines[:-1]))
@@ -240,6 +306,50 @@ _ALL_FILES = ("files/a*",)
 
 def _sample(name: str, write: Callable[[Path, int], Any], suffix: str, how: dict[str, Any], **more: Any) -> Sample:
     return Sample(name, _folder(write, suffix), more.pop("targets", (f"files/a{suffix}",)), how, **more)
+
+
+_READ = (  # of a run, by `midam report`
+    *("run/summary.json", "run/predictions.csv", "run/baseline.csv", "run/metrics.csv", "run/config.yaml"),
+    *("run/explain/*.json", "run/log.txt", "run/*.png"),
+)
+_RUN_TEXTS = ("*.json", "*.csv", "*.yaml", "*.txt")
+
+
+def _written() -> list[Sample]:
+    """What midam itself has written, and each command that reads it."""
+    report = {"do": "command", "words": ["report", "run", "--out", "page.html"], "written": ["page.html"]}
+    tables = ("run/summary.json", "run/predictions.csv", "run/metrics.csv", "run/config.yaml")
+    evaluate = ["evaluate", "run", "bags.csv"]
+    other = ["report", "run", "bags.csv", "--out", "page.html"]
+    explain = ["explain", "run", "bags.csv", "--bags", "b00", "--top", "1", "--out", "why"]
+    export = ["export", "run", "--format", "python", "--out", "export"]
+    exported = ["export/config.json", "export/model.safetensors"]
+    compared = tuple(f"compare/{name}" for name in ("*.csv", "*.yaml", "*.jsonl", "summary.md"))
+    merge = ["predict", "--merge", "p.shard-1-of-2.csv", "p.shard-2-of-2.csv", "--out", "whole.csv"]
+    trusted = {"do": "command", "words": ["predict", "run", "bags.csv", "--out", "p.csv"], "config": "config"}
+    by_target = {
+        "multiclass": _outcomes(kind=lambda bag: "abc"[bag % 3]),
+        "ordinal": _outcomes(grade=lambda bag: bag % 3),
+        "continuous": _outcomes(number=lambda bag: bag % 2 + bag / 40),
+        "survival": _outcomes(time=lambda bag: 1 + bag % 7 + bag / 40),
+    }
+    compare = {**report, "words": ["report", "compare", "--out", "page.html"]}
+    run, bags = {"do": "command"}, {"text": _RUN_TEXTS}
+    weights = ("run/model.pt", "run/config.yaml")
+    return [
+        Sample("report", _run, _READ, report, **bags),
+        *(Sample(f"report {name}", make, tables, report, **bags) for name, make in by_target.items()),
+        Sample("report data", _run, (*tables, "run/model.pt"), {**report, "words": other}, ("*.pt",), _RUN_TEXTS),
+        Sample("evaluate", _run, weights, {**run, "words": evaluate}, **bags),
+        Sample("explain", _run, (*weights, "run/checkpoints/last.pt"), {**run, "words": explain}, **bags),
+        Sample("export", _run, (*tables, *weights), {**run, "words": export, "written": exported}, **bags),
+        Sample("exported", _export, tuple(exported), {"do": "exported"}, ("*.safetensors",), _RUN_TEXTS),
+        Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
+        Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
+        Sample("trusted", _trusting, ("config/midam/trusted.json",), {**trusted, "written": ["p.csv"]}, **bags),
+        Sample("store verify", _store, ("store/*",), {**run, "words": ["data", "verify", "store"]}, ("*",)),
+        Sample("store describe", _store, ("store/*",), {**run, "words": ["data", "describe", "store"]}),
+    ]
 
 
 def samples() -> dict[str, Sample]:
@@ -310,6 +420,7 @@ def samples() -> dict[str, Sample]:
         ),
         Sample("scores", _scores, ("p.csv.part",), {"do": "predict"}, text=("*.part",)),
         Sample("import", _imported, (".imported.journal", ".imported.part/*"), {"do": "import"}, text=("*.journal",)),
+        *_written(),
         Sample("explanations", _explained, ("why/explain.json.part",), {"do": "explain"}, text=("*.json*",)),
     ]
     return {sample.name: sample for sample in found}

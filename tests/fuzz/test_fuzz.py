@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fuzz.campaign import BAD, Bench, run_one
+from tests.fuzz.campaign import BAD, Bench, crafts_of, run_one
 from tests.fuzz.children import Server
-from tests.fuzz.hostile import HOSTILE
-from tests.fuzz.hostile_runs import HOSTILE_RUNS
 from tests.fuzz.samples import samples
 
-BY_HAND = [
-    (name, craft)
-    for held in (HOSTILE, HOSTILE_RUNS)
-    for name, crafts in held.items()
-    for craft in dict.fromkeys(crafts)
-]
+BY_HAND = [(name, craft) for name in samples() for craft in dict.fromkeys(crafts_of(name))]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Write a run as a folder for others: weights, a model card, ONNX, and a file of Python that needs torch alone."""
 
+import hashlib
 import json
 import shutil
 import warnings
@@ -116,7 +117,9 @@ def _safetensors(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     known = {"format": "pt", "digest": config["digest"]}
     if config["data"]["imputed"] is not None:
         known["imputed"] = json.dumps(config["data"]["imputed"])
-    write_bytes(folder / "model.safetensors", save(weights, metadata=known))
+    content = save(weights, metadata=known)
+    config["weights_sha256"] = hashlib.sha256(content).hexdigest()
+    write_bytes(folder / "model.safetensors", content)
 
 
 def _python(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:

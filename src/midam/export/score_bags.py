@@ -16,6 +16,7 @@ Any number of instances takes the memory of one chunk. Files are read as data: n
 
 import argparse
 import csv
+import hashlib
 import json
 import math
 import sys
@@ -65,12 +66,12 @@ class Model:
 
     def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
         folder = Path(__file__).parent if folder is None else Path(folder)
-        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.config: dict[str, Any] = _read_config(folder / "config.json")
         self.shape = tuple(self.config["architecture"]["instance_shape"])
         self.device, imputed = torch.device(device), self.config["data"]["imputed"]
         # What stands for missing values (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
-        weights = read_safetensors(folder / "model.safetensors")
+        weights = read_safetensors(folder / "model.safetensors", self.config.get("weights_sha256"))
         count = self.config["architecture"]["members"]
         parts = [_below(weights, f"members.{number}.") for number in range(count)]
         self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
@@ -278,9 +279,24 @@ class _Member:
         return functional.batch_norm(x, self.w[f"{name}.running_mean"], self.w[f"{name}.running_var"], weight, bias)
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors."""
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
+    return found
+
+
+def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
+    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors.
+
+    A file with another `sha256` than this is refused.
+    """
     content = bytearray(path.read_bytes())
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"Expected the weights as they were exported, got others (in {path}); export the run again.")
     start = 8 + int.from_bytes(content[:8], "little")
     header, found = json.loads(content[8:start]), {}
     for name, entry in header.items():
@@ -483,10 +499,10 @@ def main() -> None:
     parser.add_argument("--chunk-size", type=int, help="instances encoded at a time; default: as in training")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     options = parser.parse_args()
-    model = Model(device=options.device)
-    column = options.bag_column or model.config["data"]["bag_column"]
-    chunk = options.chunk_size or model.config["chunk_size"]
     try:
+        model = Model(device=options.device)
+        column = options.bag_column or model.config["data"]["bag_column"]
+        chunk = options.chunk_size or model.config["chunk_size"]
         scored: list[tuple[str, Score | Ranked]] = []
         for path in options.files:
             if path.suffix in (".csv", ".tsv"):
@@ -495,6 +511,12 @@ def main() -> None:
                 scored.append((path.stem, model.score(read_bag(path, chunk_size=chunk), chunk_size=chunk)))
     except (ValueError, OSError) as error:
         sys.exit(f"score_bags: error: {error}")
+    except (LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        sys.exit(
+            "score_bags: error: Expected config.json and model.safetensors as they were exported, got others: "
+            f"{reason} (in {Path(__file__).parent}); export the run again."
+        )
     if options.out is None:
         _write(scored, sys.stdout)
     else:

@@ -15,9 +15,11 @@ from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
+from midam.files import size_text
 
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
+_SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how much larger than that the content may be
 
 
 class NpyReader(FileReader):
@@ -80,6 +82,11 @@ def read_archive(
         require_free(sum(member.file_size for member in taken), "arrays", source=str(path))
         for member in members:
             name = member.filename.removesuffix(".npy")
+            if member.file_size > max(_SMALL, _GROWTH * member.compress_size):
+                raise BagDataError(
+                    f"Expected arrays that grow at most {_GROWTH} times when they are read, got {name!r} of "
+                    f"{size_text(member.file_size)} in {size_text(member.compress_size)} (in {path}); remove it."
+                )
             if name in arrays or name in others:
                 raise BagDataError(f"Expected one array of a name, got two {name!r} (in {path}); keep one.")
             with sound("plain arrays in a sound npz archive", path, advice=f"{_ANEW}z"), archive.open(member) as stream:
