@@ -184,3 +184,22 @@ def test_each_column_word_finds_every_other_of_its_group():
         for word in group.split():
             for other in group.split():
                 assert other in same_meaning(word, [other, "unrelated"], columns=True)
+
+
+def test_all_unknown_names_are_said_at_once(tmp_path, capsys):
+    from midam.cli.app import main
+
+    (tmp_path / "s.yaml").write_text("n_epochs: 3\nbatchsize: 2\n")
+    for words in (
+        ["fit", "demo", "--n-epochs=3", "--batchsize", "2"],
+        ["predict", "run", "t.csv", "--n-epochs", "3", "--batchsize=2"],
+        ["compare", "t.csv", "--batchsize", "2", "--n-epochs=3"],
+        ["data", "describe", "t.csv", "--batchsize", "2", "--n-epochs", "3"],
+        ["fit", "demo", "--config", str(tmp_path / "s.yaml")],
+    ):
+        assert main(words) == 2
+        told = " ".join(capsys.readouterr())
+        assert "2 that are unknown" in told, told
+        assert {line.strip()[:2] for line in told.splitlines() if "epochs'" in line or "batchsize'" in line} == {"- "}
+    with pytest.raises(ConfigError, match=r"'n_epochs'(.|\n)*'batchsize'"):
+        Settings(n_epochs=3, batchsize=2)

@@ -116,6 +116,7 @@ def parse(argv: Sequence[str]) -> "Namespace":
     except ConfigError as error:
         # What a settings file says is taken for defaults, of which the parser knows no source.
         file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
+        file = "" if "(in the command line)" in str(error) else file
         raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
 
 

@@ -17,7 +17,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError, nearest
-from midam.settings import Settings, unknown_setting
+from midam.settings import Settings, refuse_unknown
 from midam.settings.describe import describe_settings, rooms
 
 DATA = (
@@ -147,10 +147,11 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         """Raise a `ConfigError` of one line."""
-        unknown = re.search(r"(?:unrecognized arguments: --|does not accept option ')([\w.-]+)", message)
+        _, _, rest = message.partition("unrecognized arguments: ")
+        unknown = re.findall(r"(?:^|\s)--([\w.-]+)", rest) or re.findall(r"does not accept option '([\w.-]+)", message)
         if unknown:
             known = [_hyphens(name) for name in self.known or self.option_names()]
-            raise ConfigError(unknown_setting(_hyphens(unknown[1]), known, source="the command line"))
+            refuse_unknown(map(_hyphens, unknown), known, source="the command line")
         text = " ".join(message.split()).rstrip(".")
         if fault := _FAULT.search(text):
             self._refuse(fault["name"], fault["value"])

@@ -12,7 +12,7 @@ from midam.explain.explanation import instance_name
 from midam.explain.outcomes import predicted_words
 from midam.plain_files import open_plain
 from midam.report.html.markup import Cell, Html, join, number, tag
-from midam.report.words import signed
+from midam.report.words import form_apart, signed
 
 _VERDICTS = {
     "lowers": "lowers the score faster than any random order",
@@ -83,7 +83,7 @@ def facts_text(entry: Mapping[str, Any]) -> str:
     texts = {
         "explained": "for {explained}",
         "probability": "probability {probability:.3f}",
-        "called": "called {called} (threshold {threshold:.3f})",
+        "called": "called {called} (threshold {threshold})",
         "predicted": "{predicted}",
         "label": "label {label}",
         "split": "{split} bag",
@@ -91,7 +91,13 @@ def facts_text(entry: Mapping[str, Any]) -> str:
         "pooling": "{pooling} pooling",
     }
     known = {**entry, "predicted": predicted_words(entry.get("predicted"))}
+    if entry.get("threshold") is not None:
+        known["threshold"] = f"{entry['threshold']:{_form(entry)}}"
     return ";  ".join(text.format(**known) for key, text in texts.items() if known.get(key) is not None) + several
+
+
+def _form(entry: Mapping[str, Any]) -> str:
+    return form_apart(entry["score"], entry.get("threshold"))
 
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *, draws: Html | None = None) -> str:
@@ -130,7 +136,7 @@ def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
             entry["label"],
             entry["split"],
             *([entry["explained"]] if several else []),
-            number(entry["score"], form=".4f"),
+            number(entry["score"], form=_form(entry)),
             number(entry["probability"], form=".4f"),
             entry["instances"],
             join([f"#{best['instance']}, adds ", _added(best)]),
@@ -145,12 +151,12 @@ def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
 
 def _section(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
     own = entry["files"]
-    alt = f"Bag {entry['bag']}, score {entry['score']:.3f}: {_DRAWN[entry['picture']]}"
+    alt = f"Bag {entry['bag']}, score {entry['score']:{_form(entry)}}: {_DRAWN[entry['picture']]}"
     alt += "" if entry["faithfulness"] is None else "; the score as the top instances leave and enter"
     picture = tag("a", tag("img", alt=alt, src=_data(folder, own["picture"])), href=quote(own["picture"]))
     parts = [
         tag("h2", entry["bag"]),
-        tag("p", "score ", number(entry["score"], form=".4f"), f"; {facts_text(entry)}"),
+        tag("p", "score ", number(entry["score"], form=_form(entry)), f"; {facts_text(entry)}"),
         *(tag("p", f"Note: {note}.", class_="note") for note in entry["notes"]),
         *(_slide(f"{at}-{place}", slide, entry, folder) for place, slide in enumerate(entry.get("slides", [entry]))),
         _top(entry),

@@ -201,7 +201,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     method = next((summary[name].get("auroc_method") for name in SPLITS if name in summary), None) or "no method"
-    threshold = "" if run.threshold is None else f" The threshold is {run.threshold:.6g}, chosen on validation bags."
+    threshold = "" if run.threshold is None else f" The threshold is {run.threshold!r}, chosen on validation bags."
     text = (
         f"Sensitivity and specificity belong to one threshold; the interval of the AUROC is by {prose(method)}."
         f"{threshold} Training bags say nothing about new ones."

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 MERITS = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 
 
@@ -50,6 +53,28 @@ def signed(value: float, form: str = ".3g") -> str:
     (True, '+0.25')
     """
     return f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
+
+
+def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) -> str:
+    """Form of numbers with as many decimals, at least `least`, as tell each score from a threshold that it differs from.
+
+    In this form a score below the threshold never reads as one that reaches it.
+
+    Examples
+    --------
+    >>> form_apart(0.49996, 0.5), form_apart([0.2, 0.49996], 0.5), form_apart(0.2, 0.5), form_apart(0.5, 0.5)
+    ('.5f', '.5f', '.4f', '.4f')
+    >>> form_apart(1e-40, 2e-40)  # all digits
+    '.17g'
+    """
+    if threshold is None:
+        return f".{least}f"
+    values = np.unique(np.asarray(scores, dtype=np.float64))
+    nearest = [float(value) for value in (*values[values < threshold][-1:], *values[values > threshold][:1])]
+    for form in (f".{decimals}f" for decimals in range(least, 18)):
+        if all(float(f"{value:{form}}") != float(f"{threshold:{form}}") for value in nearest):
+            return form
+    return ".17g"
 
 
 def mean_words(summary: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError, fault_list, nearest
 from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
 from midam.settings.cut import CutSettings
 from midam.settings.data import DataSettings
@@ -51,8 +51,7 @@ class Settings(Room):
         for name, value in values.items():
             if name in homes:
                 given[homes[name]] = {**dict(given.get(homes[name], {})), name: value}
-            elif name not in given:
-                raise ConfigError(unknown_setting(name, homes))
+        refuse_unknown((name for name in values if name not in given), homes)
         super().__init__(**given)
 
     @model_validator(mode="after")
@@ -83,9 +82,7 @@ class Settings(Room):
         They may come from a file: a class path among them must be a `midam.registry.ClassPath`, as those that `flat`
         returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`.
         """
-        for name in values:
-            if name not in _homes(cls):
-                raise ConfigError(unknown_setting(name, _homes(cls), source=source))
+        refuse_unknown(values, _homes(cls), source=source)
         for name, mark in _named(cls).items():
             value = values.get(name)
             for part in value if isinstance(value, list | tuple) else [value]:
@@ -157,6 +154,15 @@ def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTIN
     advice = "" if same_meaning(name, names) else advice_for(name)
     advice = f"{advice}." if advice else nearest(name, names, count=2)
     return f"Expected a known setting, got {name!r} (in {source}); {advice}"
+
+
+def refuse_unknown(given: Iterable[object], known: Iterable[str], *, source: str = _SETTINGS) -> None:
+    """Refuse settings that are not `known`, all at once, a line each."""
+    names, given = list(known), list(dict.fromkeys(given))
+    faults = [unknown_setting(name, names, source=source) for name in given if name not in names]
+    if faults:
+        head = f"Expected known settings, got {len(faults)} that are unknown (in {source}); correct them:"
+        raise ConfigError(fault_list(head, faults), faults)
 
 
 @cache

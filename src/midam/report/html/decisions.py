@@ -21,6 +21,7 @@ from midam.report.html.markup import (
     tag,
 )
 from midam.report.html.study import ScoredBags, Study
+from midam.report.words import form_apart
 
 _GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
 _ERRORS = (0.05, 0.10, 0.20)
@@ -43,7 +44,8 @@ def operating_points(study: Study) -> Section:
         sensitivity, specificity = (_share(tested, tested.labels == label, called == bool(label)) for label in (1, 0))
         ppv, npv = (_share(tested, called == bool(label), tested.labels == label) for label in (1, 0))
         keys = [f"{place}.{what}" if place else None for what in ("threshold", "sensitivity", "specificity")]
-        cells = [name, number(threshold, key=keys[0]), estimate(sensitivity, key=keys[1])]
+        form = form_apart(tested.scores, threshold, least=3)
+        cells = [name, number(threshold, form=form, key=keys[0]), estimate(sensitivity, key=keys[1])]
         cells += [estimate(specificity, key=keys[2]), estimate(ppv), estimate(npv)]
         rows.append([*cells, f"{int(called.sum())} of {len(tested)}"])
     heads = ["chosen on validation for", *("threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive")]
@@ -141,7 +143,7 @@ def errors(study: Study) -> Section:
     if threshold is None:
         return Section("errors", title, paragraph(_NO_VALIDATION))
     called = tested.scores >= threshold
-    parts, worst = list[Html](), list[str]()
+    parts, worst = list[Html](), list[int]()
     for label, name in (
         (1, "Missed: positive bags called negative"),
         (0, "False alarms: negative bags called positive"),
@@ -152,12 +154,13 @@ def errors(study: Study) -> Section:
         if not wrong.size:
             parts.append(join([tag("h3", name), paragraph(f"None of {of}.")]))
             continue
-        worst += tested.ids[order].tolist()
+        worst += order.tolist()
         rest = f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
         shown = f"{wrong.size} of {of}{rest}"
         parts.append(join([tag("h3", name), _bags(study, order, caption=shown)]))
-    body = [paragraph(f"At the run's threshold, {threshold:.3f}. Look at them: labels can be wrong too."), *parts]
-    body += why(study, worst)
+    told = f"{threshold:{form_apart(tested.scores[worst], threshold, least=3)}}"
+    body = [paragraph(f"At the run's threshold, {told}. Look at them: labels can be wrong too."), *parts]
+    body += why(study, tested.ids[worst].tolist())
     return Section("errors", title, join(body))
 
 
@@ -166,7 +169,9 @@ def _bags(study: Study, index: NDArray[np.int64], *, caption: str) -> Html:
 
     def cells(i: int) -> list[Html]:
         known = tested.probabilities
-        return [number(float(tested.scores[i])), DASH if known is None else number(float(known[i]))]
+        score = float(tested.scores[i])
+        form = form_apart(score, study.threshold, least=3)
+        return [number(score, form=form), DASH if known is None else number(float(known[i]))]
 
     heads = [Column("score", True), Column("probability", True)]
     return bag_table(study, index.tolist(), heads, cells, caption=caption)
