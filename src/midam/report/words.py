@@ -56,7 +56,7 @@ def signed(value: float, form: str = ".3g") -> str:
 
 
 def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) -> str:
-    """Form of numbers with as many decimals, at least `least`, as tell each score from a threshold that it differs from.
+    """Form of numbers with as many decimals, at least `least`, as tell each score from another threshold.
 
     In this form a score below the threshold never reads as one that reaches it.
 
