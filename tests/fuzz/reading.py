@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
+from midam import registry
 from midam.cli.app import main, parse
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
@@ -71,6 +72,16 @@ def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
     return found | {"warnings": [str(warning.message) for warning in caught], **seen}
 
 
+def _asked_by_registry() -> bool:
+    """Whether midam's registry, which resolves class paths, is among the callers."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_filename == registry.__file__:
+            return True
+    return False
+
+
 def _watch(folder: Path) -> dict[str, list[str]]:
     """What is written outside the folder from now on, and which modules are asked for that nobody has installed."""
     seen: dict[str, list[str]] = {"outside": [], "imports": []}
@@ -78,7 +89,8 @@ def _watch(folder: Path) -> dict[str, list[str]]:
     known = {*packages_distributions(), *sys.stdlib_module_names, *sys.builtin_module_names, *_LOADED}
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "import" and arguments[0].partition(".")[0] not in known:
+        # Libraries look for packages that few have; what counts is a module that a file names.
+        if event == "import" and arguments[0].partition(".")[0] not in known and _asked_by_registry():
             seen["imports"].append(arguments[0])
         flags = arguments[2] if event == "open" and isinstance(arguments[2], int) else 0
         if event in _CHANGES or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
