@@ -1,8 +1,9 @@
 """Groups of processes that end in every way, on busy cores: each process exits by itself, and none aborts.
 
-The threads of the group come after all others, so that they are late wherever they can be.
+The threads of one process come after all others, so that they are late wherever they can be.
 """
 
+import gc
 import json
 import os
 import random
@@ -75,7 +76,7 @@ def _end(server: "_Server", place: Path, way: _Way, devices: int, found: Endings
         time.sleep(0.02)
     end = time.monotonic() + way.seconds
     while time.monotonic() < end:
-        _slow_down(kids)
+        _slow_down(kids[way.rank])
         time.sleep(0.02)
     number = {"stop": signal.SIGINT, "lost": signal.SIGKILL}.get(way.name)
     if number is not None:
@@ -93,13 +94,12 @@ def _end(server: "_Server", place: Path, way: _Way, devices: int, found: Endings
             found.fault("codes", f"process {rank}, {way}, exit code {code}: {log}")
 
 
-def _slow_down(kids: list[int]) -> None:
-    """Let everything else go before the threads of the groups."""
-    for kid in kids:
-        for thread, name in _threads(kid).items():
-            if any(part in name for part in _THREADS):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.setpriority(os.PRIO_PROCESS, thread, 19)
+def _slow_down(process: int) -> None:
+    """Let everything else go before the threads that work for the group."""
+    for thread, name in _threads(process).items():
+        if "gloo" in name:
+            with suppress(ProcessLookupError, PermissionError):
+                os.setpriority(os.PRIO_PROCESS, thread, 15)
 
 
 def _threads(process: int) -> dict[int, str]:
@@ -150,6 +150,7 @@ class _Server:
 def serve() -> None:
     """Start the runs that are asked for, one after the other."""
     torch.set_num_threads(1)
+    gc.freeze()  # an exit would look through all that was imported
     for line in iter(sys.stdin.readline, ""):
         job, kids = json.loads(line), []
         with socket.socket() as probe:
