@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import usable
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -139,17 +140,25 @@ def _check_labels(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
 
 def _check_numbers(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, 1, source)
-    wrong = ~np.isfinite(outcome.values).all(axis=1)
-    outcome.fault(wrong, "a finite number for each bag", ids, source, advice="correct it, or leave such bags out")
+    wrong = ~usable(outcome.values).all(axis=1)
+    outcome.fault(
+        wrong,
+        "a number for each bag that is finite in float32 (at most 3.4e38)",
+        ids,
+        source,
+        advice="correct it, or leave such bags out",
+    )
 
 
 def _check_survival(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, 2, source)
     time, event = outcome.values.T
-    wrong = ~((time > 0) & np.isfinite(time))
     outcome.fault(
-        wrong, "times above 0 and an event of 0 or 1", ids, source, advice="correct the time, or leave such bags out"
+        ~(time > 0), "times above 0 and an event of 0 or 1", ids, source, advice="correct it, or leave such bags out"
     )
+    wrong = ~usable(time) | (time < np.finfo(np.float32).tiny)
+    wanted = "times that float32 holds, 1.2e-38 to 3.4e38"
+    outcome.fault(wrong, wanted, ids, source, advice="correct the time, or give it in another unit")
     outcome.fault(
         (event != 0) & (event != 1),
         "a time and an event of 0 (not seen to happen) or 1 (happened)",

@@ -34,6 +34,7 @@ _ANYWHERE = (
     "features",
     "bad_labels",
     "left_out",
+    "read_as_missing",
 )
 
 

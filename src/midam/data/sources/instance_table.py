@@ -11,7 +11,7 @@ from midam.data.features import feature_order
 from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
-from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
+from midam.data.sources.outcome_values import code_columns, gap_advice, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import (
     SPLIT_NAMES,
@@ -21,6 +21,7 @@ from midam.data.sources.table_columns import (
     names_in,
     require_columns,
     with_groups,
+    without_words,
 )
 from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
@@ -65,7 +66,7 @@ class TableReader(BagReader):
             raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
         texts = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
         texts += group_parts(request.group_column)
-        frame = read_instances(path, texts, sheet=sheet_of(request, path))
+        frame = read_instances(path, texts, sheet=sheet_of(request, path), labels=(request.label_column,))
         suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
         unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
         return _bags(_Table(str(path), frame, unit=unit, first=first, gaps=gaps), request)
@@ -104,6 +105,7 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
 def _bags(table: "_Table", request: Request) -> Bags:
     """Bags of a table; without `require_labels` every column but the bag's may be absent."""
     table.frame = with_groups(table.frame, request, table.where)
+    table.frame = without_words(table.frame, label_columns(table.frame.columns, request), request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels:
@@ -214,7 +216,8 @@ class _Table:
 
         values = self.frame[column]
         if values.isna().any():
-            self._add(faults, values.isna(), column, f"a {column} in each row", "fill it in", got="none")
+            advice = gap_advice(request, column, "fill it in")
+            self._add(faults, values.isna(), column, f"a {column} in each row", advice, got="none")
             return None
         of_row, words = pd.factorize(values.astype(str))
         where, counts = self.where, np.bincount(of_row)

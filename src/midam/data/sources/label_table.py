@@ -19,7 +19,7 @@ from midam.data.sources.covariate_columns import frame_covariates, known_covaria
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, labels_or_none, word_of
-from midam.data.sources.outcome_values import code_columns, label_columns
+from midam.data.sources.outcome_values import code_columns, gap_advice, label_columns
 from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names, sheet_of
@@ -69,7 +69,7 @@ def read_labels(
     is named; splits those of a column named split.
     """
     where = str(request.labels)
-    frame = read_names(where, sheet=sheet_of(request, where))
+    frame = read_names(where, sheet=sheet_of(request, where), labels=(request.label_column,))
     if request.slides is not None:
         frame = _join(frame, request)
     frame = tables.with_groups(frame, request, where)
@@ -135,6 +135,7 @@ def _labeled(
         split = "split"
     if request.bad_labels == "ignore":
         split = None  # scores need none
+    frame = tables.without_words(frame, label, request)
     labeled = tables.has_labels(frame, request)
     label = label if labeled else ()
     named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
@@ -143,7 +144,9 @@ def _labeled(
     if labeled:
         empty = frame[list(label)].isna().all(axis=1)
         if empty.any():
-            _warn(f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})")
+            advice = next(filter(None, (gap_advice(request, name, "") for name in label)), "")
+            text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})"
+            _warn(f"{text}; {advice}" if advice else text)
             lost = frame[column][empty].dropna().astype(str).tolist()
             request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
             frame = frame[~empty]

@@ -14,7 +14,7 @@ from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
 from midam.data.sources.label_values import Coded, labels_or_none
-from midam.data.sources.outcome_values import code_columns, label_columns
+from midam.data.sources.outcome_values import code_columns, gap_advice, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
 from midam.errors import BagDataError, DataNotFoundError, given
@@ -43,8 +43,9 @@ class ManifestReader(BagReader):
         import pandas as pd  # noqa: PLC0415
 
         path, where, bag = request.path, str(request.path), request.bag_column
-        frame = read_names(path, sheet=sheet_of(request, path), raw="path")
+        frame = read_names(path, sheet=sheet_of(request, path), raw="path", labels=(request.label_column,))
         frame = tables.with_groups(frame, request, where)
+        frame = tables.without_words(frame, label_columns(frame.columns, request), request)
         label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
         split = request.split_column or ("split" if "split" in frame.columns else None)
         ignoring = request.bad_labels == "ignore"
@@ -62,7 +63,7 @@ class ManifestReader(BagReader):
         tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
-        _refuse_gaps(frame, (bag, "path", *full, group, split), where)
+        _refuse_gaps(frame, (bag, "path", *full, group, split), request, where)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         found = np.array([place.exists() for place in places])
         if not found.all():
@@ -101,7 +102,7 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     """Labels of the rows, which are one for each bag."""
     bag = request.bag_column
     if len(columns) == 1:
-        _refuse_gaps(frame, columns, where)
+        _refuse_gaps(frame, columns, request, where)
     of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
     found = code_columns(of_column, request, where=where, ids=ids)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
@@ -116,11 +117,17 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     return found
 
 
-def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], where: str) -> None:
+def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], request: Request, where: str) -> None:
     """Refuse empty fields of these columns, all at once."""
     faults = Faults(where)
     for name in dict.fromkeys(filter(None, names)):
         rows = (frame.index[frame[name].isna()] + 2).tolist()
         if rows:
-            faults.add(f"a {name} in each row", "none", f"in {where}, line {rows[0]}", rows, advice="fill it in")
+            faults.add(
+                f"a {name} in each row",
+                "none",
+                f"in {where}, line {rows[0]}",
+                rows,
+                advice=gap_advice(request, name, "fill it in"),
+            )
     faults.refuse()

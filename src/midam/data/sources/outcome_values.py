@@ -22,6 +22,7 @@ from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
 from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, labels_or_none, word_of
 from midam.data.sources.reader import Request
+from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
 from midam.names import note_of_merged
 
@@ -159,7 +160,7 @@ def _single(
         _warn_of_count(numbers, column, where)
         return Outcome.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
-    _refuse_gaps(words, column, where, ids)
+    _refuse_gaps(values, column, request, where, ids)
     known = request.classes if request.classes is not None else request.grades or None
     names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
     if known is None and target == "ordinal":
@@ -233,7 +234,7 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
 def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]) -> Outcome:
     (time, times), (event, events) = columns.items()
     words = [word_of(value) for value in events]
-    _refuse_gaps(words, event, where, ids)
+    _refuse_gaps(events, event, request, where, ids)
     known = sorted({word.casefold() for word in words})
     happened = None if request.positive is None else word_of(request.positive).casefold()
     if happened is None:
@@ -270,7 +271,13 @@ def _numbers(values: Sequence[object], column: str, where: str, ids: Sequence[st
             f"Expected numbers in column {column}, got {got} (in {where}{_bag(ids, wrong)}); correct it, or leave such "
             "bags out."
         )
-    return np.array(found, dtype=np.float64)
+    numbers = np.array(found, dtype=np.float64)
+    for row in np.flatnonzero(~usable(numbers))[:1].tolist():
+        raise BagDataError(
+            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {where}{_bag(ids, row)}); "
+            "correct it, give it in another unit, or leave such bags out."
+        )
+    return numbers
 
 
 def _warn_of_count(numbers: NDArray[np.float64], column: str, where: str) -> None:
@@ -280,12 +287,35 @@ def _warn_of_count(numbers: NDArray[np.float64], column: str, where: str) -> Non
         warnings.warn(f"{text}: if it numbers the bags, name the column of the label with `label_column`", stacklevel=6)
 
 
-def _refuse_gaps(words: Sequence[str], column: str, where: str, ids: Sequence[str]) -> None:
-    gaps = [row for row, word in enumerate(words) if word in ("", "nan", "None")]
+def named_words(request: Request) -> set[str]:
+    """Words that the request names as classes, grades or the positive value, or a run as its classes."""
+    named = (request.positive, *request.grades, *(request.classes or ()))
+    return {word_of(name).casefold() for name in named if name is not None}
+
+
+def gap_advice(request: Request, column: str, usual: str) -> str:
+    """What to do about gaps in a column of labels: the `usual`, or what to do with words that were read as gaps."""
+    words = request.read_as_missing.get(column)
+    if words is None:
+        return usual
+    return (
+        f"{words} of column {column} stands for no label: {f'{usual}, or ' if usual else ''}if it is a class, rename "
+        "it, or name it with `positive` or among `grades`"
+    )
+
+
+def _refuse_gaps(values: Sequence[object], column: str, request: Request, where: str, ids: Sequence[str]) -> None:
+    named = named_words(request)
+
+    def is_gap(value: object) -> bool:
+        return missing(value) or (str(value) in ("nan", "None", "<NA>") and str(value).casefold() not in named)
+
+    gaps = [row for row, value in enumerate(values) if is_gap(value)]
     if gaps:
+        advice = gap_advice(request, column, "fill it in, or leave such bags out")
         raise BagDataError(
-            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(words)} (in {where}"
-            f"{_bag(ids, gaps[0])}); fill it in, or leave such bags out."
+            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
+            f"{_bag(ids, gaps[0])}); {advice}."
         )
 
 

@@ -70,6 +70,7 @@ class Request:
     reader: str | None = None
     on_file: OnFile | None = None
     left_out: list[LeftOut] = field(default_factory=list)  # grows while it is read
+    read_as_missing: dict[str, str] = field(default_factory=dict)  # words of label columns, grows while it is read
 
     def __post_init__(self) -> None:
         for name in _NAMES:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.reader import Request, file_suffix
-from midam.data.sources.table_columns import names_in
+from midam.data.sources.table_columns import MISSING, names_in
 from midam.data.sources.table_size import EXCEL_ROWS, require_fits
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
 from midam.names import name_of, on_disk
@@ -27,13 +27,17 @@ NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _SAID = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _EMPTY = ["", "NA", "N/A", "nan", "NaN"]
+_EMPTY_OF_NUMBERS = ["", *sorted(MISSING)]
 
 
-def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None) -> "pd.DataFrame":
+def read_instances(
+    path: Path, texts: Iterable[str], *, sheet: str | None = None, labels: Collection[str] = ()
+) -> "pd.DataFrame":
     """Read a table of numbers, in which the columns `texts` stay text, so that the bag 007 keeps its zeros.
 
-    The index counts the rows of the file from 0. Columns without a name, or of one name, are refused. A number with a
-    decimal comma is read where the separator is another, with a note.
+    Words such as NA stand for none, but not in the columns `labels`: `midam.data.sources.table_columns.without_words`
+    judges those. The index counts the rows of the file from 0. Columns without a name, or of one name, are refused. A
+    number with a decimal comma is read where the separator is another, with a note.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -48,7 +52,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
         _refuse_nested(frame, path)
         return frame
     if suffix == EXCEL:
-        return _read_excel(path, named, sheet).dropna(how="all")
+        return _read_excel(path, named, sheet, labels=labels).dropna(how="all")
     separator = separator_of(path)
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
@@ -61,7 +65,7 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
         _check_header(header, path)
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
-        how["skiprows"] = int(bool(said_separator(path)))
+        how |= {"skiprows": int(bool(said_separator(path))), **_gaps(header, labels)}
         frame = pd.read_csv(path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **how)
     frame = _renamed(frame, path).set_axis(frame.index + how["skiprows"], axis=0)
     if frame.iloc[:, :1].isna().any(axis=None):
@@ -69,10 +73,19 @@ def read_instances(path: Path, texts: Iterable[str], *, sheet: str | None = None
     return frame if separator == "," else _with_points(frame, named, path)
 
 
-def read_names(path: str | Path, *, sheet: str | None = None, raw: str | None = None) -> "pd.DataFrame":
+def _gaps(header: Sequence[str], labels: Collection[str]) -> dict[str, Any]:
+    """How pandas is told which words of each column stand for none."""
+    words = {name: [""] if name_of(name) in labels else _EMPTY_OF_NUMBERS for name in header}
+    return {"keep_default_na": False, "na_values": words}
+
+
+def read_names(
+    path: str | Path, *, sheet: str | None = None, raw: str | None = None, labels: Collection[str] = ()
+) -> "pd.DataFrame":
     """Read a table of names as text, each value in the form of `midam.names.name_of`; an empty field is NaN.
 
-    The index counts the rows of the file from 0. The column `raw` keeps its form, but for blanks around it.
+    So is a word such as NA, but in the columns `labels`. The index counts the rows of the file from 0. The column `raw`
+    keeps its form, but for blanks around it.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -92,12 +105,12 @@ def read_names(path: str | Path, *, sheet: str | None = None, raw: str | None = 
             _check_given(first_line(path, separator), path)
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
             how["skiprows"] = int(bool(said_separator(path)))
-            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=_EMPTY, **how)
+            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=[""], **how)
             frame.index += how["skiprows"]
     frame = _renamed(frame, path)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
-        frame[name] = words.where(words != "")
+        frame[name] = words.where(~words.isin([""] if name in labels else _EMPTY))
     frame = frame.dropna(how="all")
     if not len(frame):
         raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
@@ -200,14 +213,18 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
 
 
 def _read_excel(
-    path: Path, texts: Collection[str] | None, sheet: str | None, *, rows: int | None = None
+    path: Path,
+    texts: Collection[str] | None,
+    sheet: str | None,
+    *,
+    rows: int | None = None,
+    labels: Collection[str] = (),
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
     import pandas as pd  # noqa: PLC0415
 
     need("openpyxl", "Excel", path, extra="excel")
     require_fits(path)
-    empty: dict[str, Any] = {"keep_default_na": False, "na_values": _EMPTY} if texts is None else {}
     with (
         sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"),
         warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
@@ -223,6 +240,7 @@ def _read_excel(
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
         _check_header(header, path)
         kinds = str if texts is None else {name: str for name in header if name_of(name) in texts}
+        empty = {"keep_default_na": False, "na_values": [""]} if texts is None else _gaps(header, labels)
         frame = book.parse(chosen, nrows=EXCEL_ROWS if rows is None else rows, dtype=kinds, **empty)
         if len(frame) >= EXCEL_ROWS:
             raise BagDataError(
