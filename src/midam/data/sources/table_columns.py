@@ -27,24 +27,8 @@ _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|numb
 # Words that a table may write for none; `none` and `na` in small letters are no such words.
 MISSING = frozenset(
     [
-        "NA",
-        "N/A",
-        "n/a",
-        "nan",
-        "NaN",
-        "-nan",
-        "-NaN",
-        "null",
-        "NULL",
-        "None",
-        "<NA>",
-        "#N/A",
-        "#NA",
-        "#N/A N/A",
-        "1.#IND",
-        "-1.#IND",
-        "1.#QNAN",
-        "-1.#QNAN",
+        *("NA", "N/A", "n/a", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "#N/A N/A"),
+        *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     ]
 )
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
