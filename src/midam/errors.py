@@ -6,6 +6,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 import difflib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,20 @@ def path_of(value: object, what: str) -> Path:
     if not isinstance(value, str | Path):
         raise ConfigError(f"Expected the path of {what}, got {type(value).__name__}; pass a text or a Path.")
     return Path(value)
+
+
+def require(value: object, kind: type, name: str, advice: str) -> None:
+    """Refuse an argument `name` that is not of a kind, with a `ConfigError`.
+
+    Examples
+    --------
+    >>> require(None, int, "in_channels", "give the number of channels")
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected `in_channels` of the kind int, got NoneType; give the number of channels.
+    """
+    if not isinstance(value, Integral if kind is int else kind):
+        raise ConfigError(f"Expected `{name}` of the kind {kind.__name__}, got {type(value).__name__}; {advice}.")
 
 
 def install(extra: str) -> str:

@@ -119,3 +119,14 @@ def test_wrong_paths_say_what_to_pass(name, wrong):
 def test_wrong_labels_and_scores_are_refused_by_midam(name, wrong):
     with pytest.raises(MidamError, match="Expected"):
         getattr(midam, name)(WRONG[wrong], WRONG[wrong])
+
+
+FIRST = ["Trainer", "build_training", "predict", "InstanceReader", "write_store", "make_pooling", "ResNet20"]
+
+
+@pytest.mark.parametrize("wrong", ["frame", "words", "none", "nan", "nested"])
+@pytest.mark.parametrize("name", [*FIRST, "VarianceReduced"])
+def test_wrong_arguments_of_public_functions_say_what_to_pass(name, wrong):
+    value = WRONG[wrong]
+    with pytest.raises(ConfigError, match=r"Expected `\w+` of the kind \w+, got \w+; .+\."):
+        getattr(midam, name)(*[value] * (1 if name in ("InstanceReader", "ResNet20") else 2))

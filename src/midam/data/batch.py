@@ -19,7 +19,7 @@ from midam.data.prefetch import read_ahead
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
 from midam.data.tensors import instance_tensor
 from midam.data.validate import row_chunks
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.functional.objectives import ClassWeights, class_weights
 from midam.ranks import Ranks
 
@@ -64,6 +64,7 @@ class InstanceReader:
         transform: Callable[[Tensor], Tensor] | None = None,
         workers: int | None = None,
     ) -> None:
+        require(bags, Bags, "bags", "read them with `midam.read_bags`")
         self.device = torch.device(device)
         self._array = bags.instances
         self._transform = transform or (lambda x: x)

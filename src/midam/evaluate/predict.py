@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.on_disk import on_disk
+from midam.errors import require
 from midam.evaluate.covariates import covariates_of, of_bag
 from midam.evaluate.inputs import prepared
 from midam.evaluate.instances import InstancePass
@@ -82,6 +83,8 @@ def predict(
     ranks : Ranks, optional
         Processes that call this together: each scores its share, and all get all scores.
     """
+    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
     how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.branches import each, fold_slots, rows_of
@@ -202,6 +202,8 @@ class VarianceReduced(Estimator):
         fresh_whole: bool = True,
     ) -> None:
         super().__init__()
+        require(num_bags, int, "num_bags", "give the number of training bags")
+        require(value_size, int, "value_size", "give that of the pooling")
         if not 0 < state_rate <= 1:
             raise ConfigError(
                 f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.sampling import Sampler
-from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError
+from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
 from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, without_standardizer
@@ -86,6 +86,10 @@ class Trainer:
         start: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
+        require(config, Settings, "config", "make them with `midam.Settings(...)`")
+        require(train, Bags, "train", "read them with `midam.read_bags`")
+        if val is not None:
+            require(val, Bags, "val", "read them with `midam.read_bags`")
         self.target = target_of(train)
         self.target.check(train)
         config = with_objective(config, self.target)

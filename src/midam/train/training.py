@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
 from midam.data.sampling import Sampler, StackedSampler
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.evaluate.covariates import covariates_of
 from midam.nn.branches import fold
 from midam.nn.encoders import batch_norms
@@ -241,6 +241,8 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     """
     from midam.train.batch_size import choose_batch_size  # noqa: PLC0415 - which tries trainings
 
+    require(config, Settings, "config", "make them with `midam.Settings(...)`")
+    require(train, Bags, "train", "read them with `midam.read_bags`")
     config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
     if config.training.open:
         choice = choose_batch_size(config, train, device=torch.device(device))

@@ -31,7 +31,7 @@ from midam.data.store.format import (
 )
 from midam.data.store.plan import WrittenBag, plan_digest, written_bags
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, RunStoppedError, StoreError
+from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
 from midam.files import Journal, require_room, write_bytes, write_text
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -67,7 +67,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
-    place = Path(out).resolve()  # a link stays a link: what it leads to is written
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    place = path_of(out, "a store").resolve()  # a link stays a link: what it leads to is written
     part, journal_path = _beside(place)
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 
 Norm = Literal["group", "batch"]
 _Maker = Callable[..., nn.Module]
@@ -47,6 +47,7 @@ class ResNet20(nn.Module):
 
     def __init__(self, in_channels: int = 3, *, norm: Norm = "group", spatial: Literal[2, 3] = 2) -> None:
         super().__init__()
+        require(in_channels, int, "in_channels", "give the number of channels, such as 3 of color")
         if norm not in ("group", "batch"):
             raise ConfigError(f"Expected norm 'group' or 'batch', got {norm!r}; choose one of them.")
         conv = partial(_CONV[spatial], kernel_size=3, padding=1, bias=False)

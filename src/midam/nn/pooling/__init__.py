@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.nn.pooling.attention import (
     AttentionPooling,
     EmbeddingAttentionPooling,
@@ -44,6 +44,8 @@ def make_pooling(
     >>> make_pooling("attention", 8).value_size
     1
     """
+    require(name, str, "name", f"choose one of {', '.join(POOLINGS.names())}")
+    require(in_features, int, "in_features", "give the width of the embeddings")
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     what = f"the pooling {name!r} in pooling_args"
     pooling: Pooling = build(POOLINGS.find(typed(name)), what=what, offered=offered, arguments=options)
