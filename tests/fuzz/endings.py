@@ -30,6 +30,8 @@ FAULTS = ("aborts", "late", "threads", "codes")
 _PATIENCE = 100.0
 _THREADS = ("gloo", "tcpstore")
 _LEFT = 99  # exit code of a process that ends while threads of its group run
+# Keeps a core busy for as long as the process that started it lives.
+_LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
 
 
 @dataclass
@@ -115,7 +117,7 @@ def _threads(process: int) -> dict[int, str]:
 def _busy(count: int) -> Iterator[None]:
     with ExitStack() as stack:
         for _ in range(count):
-            loop = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            loop = stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOOP, str(os.getpid())]))
             stack.callback(loop.kill)
         yield
 
