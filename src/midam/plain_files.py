@@ -19,9 +19,6 @@ from pathlib import Path
 
 from midam.errors import MidamError
 
-if os.name != "nt":
-    import fcntl
-
 _PARTIAL = ".midam-partial"
 _IS_PARTIAL = re.compile(rf"\..*\.[0-9a-f]{{16}}{re.escape(_PARTIAL)}", re.DOTALL)
 _SHOWN = 40  # letters of a name in that of its partial file: file systems allow 255 bytes
@@ -187,7 +184,9 @@ def _sweep_names(folder: Path, names: list[str]) -> None:
 
 def _lock(file: FileIO, *, wait: bool) -> None:
     """Lock a file until it is closed; an `OSError` where somebody has it, or a system cannot and none is to `wait`."""
-    if os.name == "nt":
+    try:
+        import fcntl  # noqa: PLC0415
+    except ImportError:  # Windows
         return
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -40,7 +40,8 @@ def _ascending(bounds: list[float]) -> list[float]:
 
 
 Number = Annotated[FiniteFloat, Field(ge=-1e300, le=1e300)]
-Share = Annotated[float, Field(ge=0, le=1)]
+_ROUNDING = 1e-9  # sums of shares may pass 1 by so much
+Share = Annotated[float, Field(ge=-_ROUNDING, le=1 + _ROUNDING)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Positive = Annotated[int, Field(ge=1, lt=2**53)]
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2), AfterValidator(_ascending)]
@@ -270,7 +271,7 @@ def known_numbers(column: list[str]) -> Column:
 def shares(column: list[str]) -> Column:
     """Numbers in [0, 1], NaN where a field is empty."""
     found = known_numbers(column)
-    for row in np.flatnonzero((found < 0) | (found > 1)):
+    for row in np.flatnonzero((found < -_ROUNDING) | (found > 1 + _ROUNDING)):
         raise _FieldError("a number in [0, 1]", int(row), column[row])
     return found
 

@@ -132,7 +132,7 @@ BAD = {
     "one method": (["--methods", "midam-att"], "at least two methods"),
     "no methods": ([], "Expected --methods, got nothing"),
     "cv": (["--methods", "midam,ce-att", "--cv", "5"], "REPEATSxFOLDS"),
-    "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val_every'"),
+    "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val-every'"),
     "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr > 0, got -1"),
     "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
     "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "did you mean 'lrs'"),

@@ -107,7 +107,7 @@ def test_a_full_disk_is_found_at_the_start(source, tmp_path):
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_written(tmp_path):
     # The instances take 4 KB and the journal 38 KB; the table, with ids this long, takes more than 50 KB.
-    bags = Bags.from_list([[[1.0]]] * 500, labels=[0, 1] * 250, ids=[f"{number:>99}" for number in range(500)])
+    bags = Bags.from_list([[[1.0]]] * 500, labels=[0, 1] * 250, ids=[f"{number:x>99}" for number in range(500)])
     write_npz(bags, tmp_path / "bags.npz")
     out, log, limit = tmp_path / "out", tmp_path / "log", 50_000
     arguments = ("data", "import", str(tmp_path / "bags.npz"), "--out", str(out))

@@ -237,8 +237,7 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
 
     stopped(bags, tmp_path / "out")
     if change == "file":
-        os.utime(tmp_path / "rows", (1, 1))
-        other = bags
+        other = on_file(tmp_path)
     else:
         other = full(seed=0, **({"dtype": "f8"} if change == "content" else {"labels": [1, 1, 0, 1, 1, 0, 0]}))
     with pytest.warns(UserWarning, match="it starts anew"):

@@ -23,7 +23,9 @@ B = 4
 HOW = {"epochs": 5, "num_positive": 4, "num_negative": 4, "num_instances": B, "members": 2, "pooling": "smoothed-max"}
 HOW |= {"estimator": "minibatch", "accelerator": "cpu", "lr": 0.05}
 
-pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags", "ignore:the .* bags hold")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Expected scores that rank validation bags", "ignore:the .* bags hold", "ignore:single features rank"
+)
 
 
 def make_bags(number=40, seed=3):

@@ -28,7 +28,7 @@ ALLOWED = {
     "files": {"errors", "plain_files", "reading"},
     "ranks": {"errors", "starting"},
     "starting": {"errors"},
-    "reading": {"errors"},
+    "reading": {"errors", "names"},
     "registry": {"errors"},
     "settings": {"errors", "names", "reading", "registry", "synonyms"},
     "functional": set(),

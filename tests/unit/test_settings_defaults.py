@@ -31,6 +31,8 @@ def differing(module: ModuleType) -> list[str]:
     for name, thing in vars(module).items():
         if name.startswith("_") or not callable(thing) or getattr(thing, "__module__", None) != module.__name__:
             continue
+        if isinstance(thing, type) and issubclass(thing, Exception):
+            continue
         for parameter in inspect.signature(thing).parameters.values():
             setting, default = parameter.name, parameter.default
             if setting not in usual or default is parameter.empty or default is None:

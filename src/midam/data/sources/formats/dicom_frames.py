@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import need, sound
-from midam.errors import BagDataError
+from midam.errors import BagDataError, install
 
 # Functional groups of files of many frames, which state of each frame, or of all, what other files state themselves.
 _GROUPS = {
@@ -176,8 +176,8 @@ def _decoded(frame: Frame) -> NDArray[Any]:
         syntax = file.file_meta.TransferSyntaxUID
         if not get_decoder(syntax).is_available:
             raise BagDataError(
-                f"Expected a decoder of {syntax.name}, got none (in {path}); install those of medical images: "
-                'python -m pip install "midam[medical]".'
+                f"Expected a decoder of {syntax.name}, got none (in {path}); to install those of medical images, "
+                f"{install('medical')}."
             )
         stored = pixel_array(file)
         if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
