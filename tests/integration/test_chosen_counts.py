@@ -90,6 +90,7 @@ def test_a_killed_run_resumes_to_the_same_bits(ragged, whole, tmp_path):
     assert_same_run(run, whole)
 
 
+@pytest.mark.filterwarnings("ignore:single features rank")
 def test_a_run_that_had_no_checkpoint_yet_keeps_what_was_chosen(ragged, whole, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
