@@ -32,10 +32,7 @@ def name_of(value: object) -> str:
     (True, '7', '007')
     """
     if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            raise BagDataError(f"Expected names in UTF-8, got the bytes {value[:40]!r}; store them as text.") from None
+        value = value.decode()
     if isinstance(value, Real) and not isinstance(value, Integral):  # also of numpy
         number = float(value)
         if number.is_integer() and abs(number) >= EXACT:

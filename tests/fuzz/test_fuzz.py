@@ -33,6 +33,7 @@ def check(bench: tuple[Bench, Server], name: str, **how: Any) -> None:
     assert found.outcome not in BAD, (found.outcome, found.made, found.answer)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")  # which a file made by hand holds on purpose
 @pytest.mark.parametrize(("name", "craft"), BY_HAND)
 def test_inputs_made_by_hand(bench, name, craft):
     check(bench, name, rng=Random(0), craft=craft)

@@ -49,15 +49,14 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
         names = name_array(values.ravel(), source)
         if not (names == "").any():
             return names
-    for place, value in enumerate(np.asarray(values, dtype=object).ravel()):
-        missing = value is None or (isinstance(value, float) and math.isnan(value))
-        if missing or not name_of(value):
-            bag = ids[place] if place < len(ids) else place
-            raise BagDataError(
-                f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
-                "shares no group gets a name of its own."
-            )
-    return name_array(values, source)
+    names = site_array(values, source)
+    for place in np.flatnonzero(names == ""):
+        bag = ids[place] if place < len(ids) else place
+        raise BagDataError(
+            f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
+            "shares no group gets a name of its own."
+        )
+    return names
 
 
 def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
