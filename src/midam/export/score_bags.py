@@ -281,7 +281,7 @@ class _Member:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(_plain_file(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -289,12 +289,19 @@ def _read_config(path: Path) -> dict[str, Any]:
     return found
 
 
+def _plain_file(path: Path) -> Path:
+    """The path, unless a pipe or device stands there, which could be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
+    return path
+
+
 def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
     """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors.
 
     A file with another `sha256` than this is refused.
     """
-    content = bytearray(path.read_bytes())
+    content = bytearray(_plain_file(path).read_bytes())
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(f"Expected the weights as they were exported, got others (in {path}); export the run again.")
     start = 8 + int.from_bytes(content[:8], "little")
