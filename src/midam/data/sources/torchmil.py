@@ -41,6 +41,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 
     Examples
     --------
+    >>> import torch
     >>> items = [{"X": torch.ones(2, 3), "Y": torch.tensor([1.0])}, {"X": torch.zeros(4, 3), "Y": torch.tensor([0])}]
     >>> from_torchmil(items)
     Bags(2 bags, 1 positive, 6 instances (3,))
