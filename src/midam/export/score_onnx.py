@@ -55,6 +55,9 @@ class Model:
 
         at = Path(__file__).parent if folder is None else Path(folder)
         at = at if (at / "chunk.onnx").exists() else at / "onnx"
+        for path in (at.parent / "config.json", *at.glob("*.onnx")):
+            if path.exists() and not path.is_file():
+                raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
         self.config: dict[str, Any] = config or json.loads((at.parent / "config.json").read_text(encoding="utf-8"))
         self._parts = {
             name: onnxruntime.InferenceSession(str(at / f"{name}.onnx"), providers=list(providers))
