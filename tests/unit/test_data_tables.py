@@ -191,7 +191,7 @@ def test_the_names_of_classes_stay_in_a_store(folder):
     assert open_store(store).classes == ("wt", "mut")
     again = read_bags(store, labels=table)
     assert (again.labels.tolist(), again.classes) == ([1, 0, 1, 0, 1, 0], ("wt", "mut"))
-    with pytest.raises(BagDataError, match="or wt and mut as in training"):
+    with pytest.raises(BagDataError, match="say which value is positive"):
         read_bags(store, labels=labeled(folder, "u.csv", label=list("ABABAB")))
 
 
