@@ -19,7 +19,7 @@ from midam.compare.auto.stack import fit_line, fit_mixture
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
-from midam.errors import CheckpointError, ConfigError, UntrustedError
+from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.predict import predict
@@ -316,7 +316,7 @@ def test_a_run_says_what_was_tried(run, capsys):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"method": "evil.Net"}, UntrustedError),
+        ({"method": "evil.Net"}, ConfigError),
         ({"method": "mi-kernel-svm"}, (CheckpointError, ConfigError)),
         ({"scorers": 5}, CheckpointError),
         ({"scorers": 0}, CheckpointError),
