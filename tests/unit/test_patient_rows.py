@@ -147,6 +147,17 @@ def test_several_columns_name_the_group(tmp_path, kind):
     assert found.tolist() == (sorted(set(wanted)) if kind == "patients" else wanted)
 
 
+def test_groups_of_several_columns_are_one_for_each_pair():
+    """Whatever the names hold, A/B of C is another than A of B/C."""
+    parts = ["A", "B", "A/B", "B/C", '"A"', '"A/B"', "A/", "/A", "\\", "A\\/B", '"', '"/"', "A/B/C", "C"]
+    pairs = [(one, other) for one in parts for other in parts]
+    table = pd.DataFrame(pairs, columns=["site", "patient"]).assign(a=1.0, label=0)
+    table = table.assign(bag=[f"b{number}" for number in range(len(pairs))])
+    found = Bags.from_dataframe(table, group_column="site,patient").groups.tolist()
+    assert len(set(found)) == len(pairs)
+    assert all(group == f"{one}/{other}" for group, (one, other) in zip(found, pairs) if not {*'/"'} & {*one, *other})
+
+
 def test_a_column_of_the_group_that_is_missing_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("bag,label,site,a\nx,0,A,1\ny,1,B,2\n")
     with pytest.raises(BagDataError, match=r"the column 'patient' of `group_column`, got none"):

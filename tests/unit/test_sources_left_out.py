@@ -312,23 +312,21 @@ def listing(path):
         return [(row["bag"], row["files_kept"], row["reason"].partition(",")[0]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank")
-def test_a_run_and_its_predictions_list_what_was_left_out(folder, capsys):
+def settings_of_cohort(folder):
+    """A cohort of 12 slides, one without instances and one that holds NaN; and how a run reads it."""
     names = [f"s{number}" for number in range(14)]
     for seed, name in enumerate(names):
         write_h5(folder / f"{name}.h5", rows(3, seed) + seed % 2)
     write_h5(folder / "s12.h5", rows(0))
     write_h5(folder / "s13.h5", np.full((3, D), np.nan, np.float32))
-    run = folder.parent / "run"
-    settings = Settings(
-        labels=str(table(folder, names)),
-        epochs=1,
-        members=1,
-        num_positive=1,
-        num_negative=1,
-        missing="skip",
-        baseline=False,
-    )
+    labels = str(table(folder, names))
+    small = {"epochs": 1, "members": 1, "num_positive": 1, "num_negative": 1, "baseline": False}
+    return Settings(labels=labels, missing="skip", **small)
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank")
+def test_a_run_and_its_predictions_list_what_was_left_out(folder, capsys):
+    run, settings = folder.parent / "run", settings_of_cohort(folder)
     with pytest.warns(UserWarning, match="2 bags have no other file: s12, s13"):
         fit_run(str(folder), settings, RunFolder(run))
     assert [row[:2] for row in listing(run / "left-out.csv")] == [("s12", "0"), ("s13", "0")]
@@ -342,6 +340,32 @@ def test_a_run_and_its_predictions_list_what_was_left_out(folder, capsys):
     assert [row[:2] for row in listing(folder.parent / "scores.left-out.csv")] == [("s12", "0"), ("s13", "0")]
     assert main(["predict", str(run), str(folder), "--out", str(scores), "--missing", "error"]) != 0
     assert "s13.h5" in capsys.readouterr().err
+    for command, place in {
+        "evaluate": run / "report-data.left-out.csv",
+        "report": run / "report-data.left-out.csv",
+        "explain": run / "explain" / "index.left-out.csv",
+    }.items():
+        assert main([command, str(run), str(folder)]) == 0
+        assert f"2 bags as a whole, are left out: {place.name} lists them" in " ".join(capsys.readouterr().out.split())
+        assert [row[:2] for row in listing(place)] == [("s12", "0"), ("s13", "0")]
+        place.unlink()
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank")
+def test_a_store_remembers_what_its_import_left_out(folder, capsys):
+    store, run, settings = folder.parent / "store", folder.parent / "run", settings_of_cohort(folder)
+    reading = ["--labels", settings.data.labels, "--missing", "skip"]
+    assert main(["data", "import", str(folder), "--out", str(store), *reading]) == 0
+    said = "2 files or rows, and 2 bags as a whole, were left out when this store was imported: store.json lists them"
+    small = ["--epochs", "1", "--members", "1", "--num-positive", "1", "--num-negative", "1", "--no-baseline"]
+    capsys.readouterr()
+    assert main(["fit", str(store), "--out", str(run), *small]) == 0
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert [row[:2] for row in listing(run / "left-out.csv")] == [("s12", "0"), ("s13", "0")]
+    assert said in (run / "report.html").read_text()
+    with pytest.warns(UserWarning, match=said):
+        bags = read_bags(store)
+    assert [Path(lost.file).name for lost in bags.left_out] == ["s12.h5", "s13.h5"]
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank")

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data
+from midam.cli.outputs import keep_data, tell_left_out
 from midam.cli.parser import Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
@@ -42,6 +42,7 @@ def run(options: Namespace, console: Console) -> int:
     out, root = stdout_console(), Path(options.run)
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
+        tell_left_out(bags, page, out)
         write_evaluation_report(root, bags, found, data=options.data, out=page, notes=notes)
     except OSError as error:
         # A run may lie where nobody can write; the figures stand.

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_folder, keep_sources
+from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Parser
 from midam.cli.predict import add_inputs, read_inputs
 from midam.errors import ConfigError
@@ -40,6 +40,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.explain.draws_text import draw_lines
     from midam.explain.needs import check_packages
     from midam.explain.run import (
+        PAGE,
         ExplainOptions,
         explain_bags,
         extreme_bags,
@@ -92,7 +93,8 @@ def run(options: Namespace, console: Console) -> int:
         _print_bag(out, entry)
     for line in [] if draws is None else draw_lines(draws.summary):
         out.print(escape(line))
-    out.print(f"{len(entries)} bags explained: {escape(str(folder / 'index.html'))}")
+    tell_left_out(bags, folder / PAGE, out)
+    out.print(f"{len(entries)} bags explained: {escape(str(folder / PAGE))}")
     return 0
 
 

@@ -1,15 +1,18 @@
-"""Where a command may write: never over what it reads, and never among it."""
+"""Where a command may write: never over what it reads, and never among it; and the list of what it left out."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
+from rich.markup import escape
 
 from midam.data.bag_files import source_paths
 from midam.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from midam.data.bags import Bags
 
 
@@ -71,6 +74,16 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
             f"Expected a place outside the data for {option}, got {place}, which is, or is in, {inside} of the bags; "
             "choose another."
         )
+
+
+def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
+    """List what reading left out in OUT.left-out.csv, next to what the command writes, and say so."""
+    from midam.runs.data import left_out_notes, write_left_out
+
+    listing = out.with_name(f"{out.stem}.left-out.csv")
+    write_left_out(bags, listing)
+    for note in left_out_notes(bags, listing.name):
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
 
 def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:

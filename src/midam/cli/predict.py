@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data, keep_other, keep_sources
+from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import ConfigError, RunStoppedError
 
@@ -87,7 +87,6 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
     from midam.runs.apply import load_run, read_for
-    from midam.runs.data import left_out_notes, write_left_out
     from midam.runs.judge import decision_notes
     from midam.runs.room import require_score_room
     from midam.runs.scoring import read_together
@@ -119,11 +118,8 @@ def run(options: Namespace, console: Console) -> int:
                 scoring.journal.remove()
     # What reads the scores from a stream reads nothing else there.
     said_to = console if is_stream(outs[0]) else stdout_console()
-    listing = outs[0].with_name(f"{outs[0].stem}.left-out.csv")
     if not is_stream(outs[0]):
-        write_left_out(bags[0], listing)
-        for note in left_out_notes(bags[0], listing.name):
-            said_to.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        tell_left_out(bags[0], outs[0], said_to)
     for out, scoring in zip(outs, scorings):
         for note in decision_notes(scoring.run.calibrator):
             said_to.print(f"[yellow]note:[/] {escape(note)}")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.evaluate import evaluated
+from midam.cli.outputs import tell_left_out
 from midam.cli.parser import DATA, Parser, words
 from midam.cli.predict import add_tables
 from midam.errors import ConfigError
@@ -60,10 +61,12 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _evaluate(options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None") -> Path:
-    from midam.runs.report import write_evaluation_report
+    from midam.report.terminal import stdout_console
+    from midam.runs.report import evaluation_path, write_evaluation_report
 
     bags, found, notes = evaluated(options, console)
     root, data = Path(options.run), options.data
+    tell_left_out(bags, out or evaluation_path(root, data), stdout_console())
     return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes)
 
 

@@ -22,11 +22,11 @@ from midam.compare.trials import NO_VALIDATION, open_trials, safe_frame, write_t
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
-from midam.data.left_out import left_out_csv
 from midam.data.missing import fill_values, impute, missing_counts, tell
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
 from midam.plain_files import require_plain_folder, sweep
+from midam.runs.data import write_left_out
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
@@ -259,8 +259,7 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
     store = open_trials(journal, metric=target.metric, columns=target.count)
     sweep(folder)
     write_text(path, yaml_text(record))
-    if bags.left_out:
-        write_text(folder / "left-out.csv", left_out_csv(bags.left_out))
+    write_left_out(bags, folder / "left-out.csv")
     return store
 
 

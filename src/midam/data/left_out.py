@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from midam.names import safe_cell
+
 
 class LeftOut(NamedTuple):
     """A file, or a row of a table, that is no part of the bags.
@@ -30,7 +32,7 @@ def left_out_csv(rows: Sequence[LeftOut]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["bag", "file", "reason", "files_kept"])
-    writer.writerows(rows)
+    writer.writerows((*map(safe_cell, row[:3]), row.kept) for row in rows)
     return text.getvalue()
 
 

@@ -167,7 +167,7 @@ def read_bags(
     bags = sites_apart(found.read(request.completed()), request)
     warn_of_alike_names(bags)
     bags = bags if split_file is None else _split(bags, split_file, request)
-    return bags.replace(left_out=request.left_out)
+    return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out
 
 
 def _unknown(request: Request) -> DataNotFoundError:

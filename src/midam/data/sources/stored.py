@@ -1,10 +1,12 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from midam.data.bags import Bags
+from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
 from midam.data.sources.covariate_columns import stored_covariates
 from midam.data.sources.label_table import read_labels
@@ -12,6 +14,7 @@ from midam.data.sources.outcome_values import as_asked
 from midam.data.sources.reader import COLUMNS, COVARIATES, LABELS, SPLITS, BagReader, Request
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
+from midam.data.store.format import DESCRIPTION
 
 
 class StoreReader(BagReader):
@@ -27,7 +30,7 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return as_asked(stored_covariates(open_store(request.path, reads=request.reads), request), request)
+        return as_asked(stored_covariates(_open(request), request), request)
 
 
 class RelabeledStoreReader(StoreReader):
@@ -46,13 +49,26 @@ class RelabeledStoreReader(StoreReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
-        bags = open_store(request.path, reads=request.reads)
+        bags = _open(request)
         of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
         if bags.covariates is not None and not (request.beside and of_table):
             bags, request = stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # What its classes were called when it was made holds for a table that says the same.
         return read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes).of(bags)
+
+
+def _open(request: Request) -> Bags:
+    """Open a store, and warn of what its import left out."""
+    bags = open_store(request.path, reads=request.reads)
+    if bags.left_out:
+        count, lost = len(bags.left_out), len(lost_bags(bags.left_out))
+        warnings.warn(
+            f"{count} files or rows, and {lost} bags as a whole, were left out when this store was imported: "
+            f"{DESCRIPTION} lists them (in {request.path})",
+            stacklevel=4,
+        )
+    return bags
 
 
 class CatalogReader(BagReader):

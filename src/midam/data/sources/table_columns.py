@@ -1,5 +1,6 @@
 """Tables of names: which columns they have, and what splits and labels stand in them."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,15 +54,22 @@ def group_parts(column: str | None) -> tuple[str, ...]:
 
 
 def with_groups(frame: "pd.DataFrame", request: Request, where: str) -> "pd.DataFrame":
-    """The table, and where several columns name the group (`site,patient`) a column of that name: site/patient."""
+    """The table, and where several columns name the group (`site,patient`) a column of that name: site/patient.
+
+    A name that holds the separator is quoted, so that two groups never get one name.
+    """
     column, parts = request.group_column, group_parts(request.group_column)
     known = set(map(str, frame.columns))
     if column is None or len(parts) < 2 or column in known or (not request.require_labels and not known >= {*parts}):
         return frame
     require_columns(frame.columns, [("group_column", name) for name in parts], where)
     rows = zip(*(names_in(frame[name]).tolist() for name in parts), strict=True)
-    joined = ["/".join(row) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
+    joined = ["/".join(map(_quoted, row)) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
     return frame.assign(**{column: np.array(joined, dtype=object)})
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False) if "/" in name or name.startswith('"') else name
 
 
 def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from midam.data.left_out import LeftOut
 from midam.data.sources.formats.open_file import sound
 from midam.data.validate import ClassName, digest_array
 from midam.errors import BagDataError
@@ -72,7 +73,7 @@ class OutcomeFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says; `feature_names`, `source`, `cut` and `classes` are those of `Bags`.
+    """What ``store.json`` says; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
     `covariates` are the names of the bags' covariates, whose columns stand in the bag table.
     """
@@ -86,12 +87,13 @@ class Description:
     classes: tuple[ClassName, ClassName] | None = None
     outcome: OutcomeFacts | None = None
     covariates: tuple[str, ...] | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def to_json(self) -> str:
         """Text of ``store.json``, with a checksum of itself."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        for name in ("outcome", "covariates"):
-            if content[name] is None:
+        for name in ("outcome", "covariates", "left_out"):
+            if not content[name]:
                 del content[name]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
 

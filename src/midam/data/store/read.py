@@ -128,6 +128,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
         if int(table["sizes"].sum()) != len(instances):
             raise ValueError(f"bags of other sizes than the {len(instances)} instances")
         known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+        known["left_out"] = facts.left_out
         packed = table.pop(WITNESSES, None)
         known["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
         values = table.pop(OUTCOME, None)

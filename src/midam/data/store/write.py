@@ -142,7 +142,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
     outcome = None if bags.outcome is None else OutcomeFacts(bags.outcome.target, bags.outcome.names)
     covariates = None if bags.covariates is None else bags.covariates.names
-    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates
+    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
     description = Description(instances, coords, table, *known)
     write_text(part / DESCRIPTION, description.to_json())
     sync_folder(part)
